@@ -263,14 +263,22 @@ def _gpu_table() -> Iterator[str]:
 
 
 def _pictures_table() -> Iterator[str]:
-    yield "| trainer | seed | minutes | steps | before | after | gain |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| environment | trainer | seed | minutes | steps | before | after | gain |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for path in sorted(CELLS.glob("pictures.*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         ends = [(end["success"], end["episodes"]) for end in (found["curve"][0], found["curve"][-1])]
         shown = [share(value * count, count).shown() for value, count in ends]
         gain = difference(*ends[0], *ends[1]).shown("+")
-        row = [found["trainer"], found["seed"], found["minutes"], found["curve"][-1]["step"], *shown, gain]
+        row = [
+            found["env"],
+            found["trainer"],
+            found["seed"],
+            found["minutes"],
+            found["curve"][-1]["step"],
+            *shown,
+            gain,
+        ]
         yield f"| {' | '.join(map(str, row))} |"
 
 

@@ -18,7 +18,7 @@ from agent_envs.adapters.tiny.model import save_model
 from agent_envs.errors import BackendError
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["base_folder", "check_files", "load_base", "write_base"]
+__all__ = ["base_folder", "check_files", "load_base", "vision_folder", "write_base"]
 
 _DIGEST = "digest.json"
 
@@ -26,6 +26,11 @@ _DIGEST = "digest.json"
 def base_folder() -> Path:
     """Return where tiny-base lies."""
     return Path(str(resources.files(__package__) / "base"))
+
+
+def vision_folder() -> Path:
+    """Return where tiny-vision lies, which reads pages (`seeing.pretrain`)."""
+    return Path(str(resources.files(__package__) / "seeing" / "base"))
 
 
 def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:

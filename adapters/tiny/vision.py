@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken
-from transformers import PreTrainedTokenizerBase, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from agent_envs.adapters.tiny.base import load_base
+from agent_envs.adapters.tiny.base import check_files, load_base, vision_folder
 from agent_envs.adapters.tiny.tokenizer import CHAT_TEMPLATE
 from agent_envs.pictures.picture import Picture
-from agent_envs.prompts.pictures import PictureTokens
+from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 
-__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model", "spread_features"]
+__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model", "load_vision_base", "spread_features"]
 
 _TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _PIXELS = 256 * 256  # a larger picture is shrunk
@@ -115,6 +115,19 @@ def build_vision_model(
         patch_size=patch, merge_size=2, temporal_patch_size=1, size={"shortest_edge": 256, "longest_edge": _PIXELS}
     )
     return VisionModel(model.eval(), tokenizer, PictureTokens(processor, tokenizer))
+
+
+def load_vision_base() -> VisionModel:
+    """Return tiny-vision in float32: tiny-base with a tower that reads pages of PictureSearch.
+
+    Raises:
+        BackendError: A file is missing or is not the one that was made.
+    """
+    folder = vision_folder()
+    check_files(folder, "tiny-vision")
+    model = Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return VisionModel(model.eval(), tokenizer, load_picture_tokens(str(folder), tokenizer))
 
 
 def spread_features(made: VisionModel, pictures: Iterable[Picture]) -> None:

@@ -18,7 +18,7 @@ from agent_envs.adapters.tiny.base import load_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer
-from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, spread_features
+from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
 
 __all__ = ["make_warm_model"]
 
@@ -48,13 +48,17 @@ def make_warm_model(
         noise: Share of the demonstrated actions that are wrong on purpose.
         max_length: Tokens of the longest demonstration that is trained on.
         pool: Only tasks below this index are demonstrated; None for all.
-        pictures: Whether the environment shows pictures, which tiny-base then sees (`vision`).
+        pictures: Whether the environment shows pictures. With 0 steps the base model is then tiny-vision, which reads
+            pages; otherwise tiny-base gets a new tower for larger patches, which is trained with it (`vision`).
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
         ConfigError: No demonstration fits.
     """
-    made = build_vision_model(seed=seed) if pictures else VisionModel(*load_base(), None)
+    if not pictures:
+        made = VisionModel(*load_base(), None)
+    else:
+        made = build_vision_model(seed=seed) if steps else load_vision_base()
     if steps:
         demonstrations = play(
             env_id, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, pool=pool,
