@@ -41,19 +41,19 @@ TASKS = {
         "--steps", "20",
     ],
 }  # fmt: skip
-LIMITS = {"FrozenLake": (4, 256, 1e-4, 128), "PictureSearch": (80, 3072, 5e-5, 256)}
-"""Tokens of an action and of a prompt, the learning rate, and held-out tasks."""
+LIMITS = {"FrozenLake": (4, 256, 1e-4, 128, 5), "PictureSearch": (80, 3072, 5e-5, 256, 10)}
+"""Tokens of an action and of a prompt, the learning rate, held-out tasks, and the steps between playing these."""
 
 
 def command(env: str, trainer: str) -> list[str]:
     """Return what is run, but for the seed and the folder."""
-    action, prompt, rate, tasks = LIMITS[env]
+    action, prompt, rate, tasks, every = LIMITS[env]
     if trainer == "torch":
         return ["-m", "agent_envs.adapters.torch.loop", *TASKS[env], *shlex.split(f"""
-            --tasks 8 --group 8 --eval-tasks {tasks} --eval-every 5 --save-every 5
+            --tasks 8 --group 8 --eval-tasks {tasks} --eval-every {every} --save-every 5
             --max-response-tokens {action} --max-tokens {prompt} --learning-rate {rate} --warmup 2""")]  # fmt: skip
     return ["-m", "agent_envs.cli", "train", *TASKS[env], *shlex.split(f"""
-        data.train_batch_size=8 run.validation_tasks={tasks} trainer.test_freq=5 trainer.save_freq=5
+        data.train_batch_size=8 run.validation_tasks={tasks} trainer.test_freq={every} trainer.save_freq=5
         data.max_response_length={action} data.max_prompt_length={prompt} actor_rollout_ref.actor.ppo_mini_batch_size=4
         actor_rollout_ref.actor.optim.lr={rate} actor_rollout_ref.actor.optim.lr_warmup_steps=2""")]  # fmt: skip
 
