@@ -67,7 +67,7 @@ class PlaceTrainer(SupervisedTrainer):
     says where a thing lies, a head of the second layer attends to the feature in which the thing has its middle.
 
     Source:
-        Attention that is told where to look: Mi and others, arXiv 1608.00112, section 3.
+        Attention that is told where to look: Mi and others, arXiv 1608.00112.
 
     Args:
         looks: For each sequence, tokens before such a number and the feature's token.
