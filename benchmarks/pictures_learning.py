@@ -5,7 +5,7 @@
 FrozenLake's board of 4 x 4 fields, which is not slippery, is shown at 64 x 64 pixels, and each prompt has the present
 picture alone (`ImageGame`, `RebuildPrompt`): tiny-base with a new vision tower is warmed up on demonstrations, of which
 a share is wrong on purpose. PictureSearch is level 1, family "find", and starts from tiny-vision. Both are trained
-with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`). A call goes on where the last one was stopped.
+with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`; PictureSearch by the preset cpu-tiny). A call goes on where the last one was stopped.
 benchmarks/results/pictures.ENV.TRAINER.SEED.json has the success on the way and the minutes (of a run that was stopped,
 those of its last call); `results.py page` shows them.
 """
@@ -52,6 +52,8 @@ def command(env: str, trainer: str) -> list[str]:
         return ["-m", "agent_envs.adapters.torch.loop", *TASKS[env], *shlex.split(f"""
             --tasks 8 --group 8 --eval-tasks {tasks} --eval-every {every} --save-every 5
             --max-response-tokens {action} --max-tokens {prompt} --learning-rate {rate} --warmup 2""")]  # fmt: skip
+    if env == "PictureSearch":
+        return ["-m", "agent_envs.cli", "train", "--env", "AgentR1/PictureSearch-v0", "--preset", "cpu-tiny"]
     return ["-m", "agent_envs.cli", "train", *TASKS[env], *shlex.split(f"""
         data.train_batch_size=8 run.validation_tasks={tasks} trainer.test_freq={every} trainer.save_freq=5
         data.max_response_length={action} data.max_prompt_length={prompt} actor_rollout_ref.actor.ppo_mini_batch_size=4
