@@ -5,9 +5,9 @@
 FrozenLake's board of 4 x 4 fields, which is not slippery, is shown at 64 x 64 pixels, and each prompt has the present
 picture alone (`ImageGame`, `RebuildPrompt`): tiny-base with a new vision tower is warmed up on demonstrations, of which
 a share is wrong on purpose. PictureSearch is level 1, family "find", and starts from tiny-vision. Both are trained
-with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`; PictureSearch by the preset cpu-tiny). A call goes on where the last one was stopped.
-benchmarks/results/pictures.ENV.TRAINER.SEED.json has the success on the way and the minutes (of a run that was stopped,
-those of its last call); `results.py page` shows them.
+with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`; PictureSearch by the preset cpu-tiny). A call goes
+on where the last one was stopped. benchmarks/results/pictures.ENV.TRAINER.SEED.json has the success on the way and the
+minutes (of a run that was stopped, those of its last call); `results.py page` shows them.
 """
 
 from __future__ import annotations
