@@ -137,7 +137,8 @@ test-slow: setup
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm
 	$(VLLM)/bin/python -m pytest -m vllm --timeout 900 -W default \
-		tests/adapters/verl/test_rollout_engines.py tests/adapters/verl/test_vllm_training.py
+		tests/adapters/verl/test_rollout_engines.py tests/adapters/verl/test_vllm_training.py \
+		tests/pictures/test_vllm_pictures.py
 
 test-base:
 	test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
@@ -148,7 +149,7 @@ test-base:
 test-gpu:
 	VERL_PLATFORM= $(PYTHON) -m pytest -m gpu --timeout 1800 -W default tests/adapters/verl/test_gpu.py \
 		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_benchmark.py tests/adapters/test_gpu_learning.py \
-		tests/adapters/test_tree_attention.py
+		tests/adapters/test_tree_attention.py tests/pictures/test_vllm_pictures.py
 
 test-sources: setup
 	AGENT_ENVS_COMPARED=200 $(BIN)/python -m pytest -m slow --timeout 7200 tests/envs -k are_those_of

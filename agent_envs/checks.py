@@ -62,8 +62,9 @@ def choice(name: str, value: T, choices: Iterable[T]) -> T:
     'train'
     """
     known = list(choices)
-    if any(isinstance(value, bool) == isinstance(one, bool) and value == one for one in known):  # True is not 1 here
-        return value
+    for one in known:
+        if isinstance(value, bool) == isinstance(one, bool) and value == one:  # True is not 1 here; 1.0 becomes 1
+            return one
     close = (
         difflib.get_close_matches(value, [k for k in known if isinstance(k, str)], n=1)
         if isinstance(value, str)

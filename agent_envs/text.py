@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["clean_text", "cut", "plain", "transcript_text"]
+from typing import Any
+
+__all__ = ["check_action", "clean_text", "cut", "plain", "transcript_text"]
+
+
+def check_action(action: Any) -> None:
+    """Refuse an action that is not a string.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not isinstance(action, str):
+        raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
 
 
 def clean_text(text: str) -> str:

@@ -19,7 +19,7 @@ from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import ImageObservation, Pictured
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.tasks import TaskSource
-from agent_envs.text import clean_text, cut, transcript_text
+from agent_envs.text import check_action, clean_text, cut, transcript_text
 
 __all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "TextEnv"]
 
@@ -282,8 +282,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             ResetNeeded: The episode is over, or ``reset`` has not been called yet.
             TypeError: The action is not a string.
         """
-        if not isinstance(action, str):
-            raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
+        check_action(action)
         if self._over:
             raise ResetNeeded("the episode is over: call reset() before step()")
         limit = self.action_space.max_length  # type: ignore[attr-defined]

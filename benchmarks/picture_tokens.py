@@ -6,7 +6,7 @@ An episode has one to five steps. Its task and the results of its tools show up 
 from one pixel to 300, thin ones included, or none; words imitate control tokens; responses are random tokens. Prompts
 grow, are rebuilt at every step, or are cut by a window, a number of tokens or the context. The features of a picture
 are counted from what the image processor of Qwen2-VL makes of its pixels, which a sample of real forward passes of the
-vision tower confirms. It prints the episodes, rows, pictures and mismatches, as JSON.
+vision tower confirms. It prints their counts and the mismatches, as JSON.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RandomTokens(TokenPolicy):
             call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
             ids = self.tokenizer.encode(call * int(rng.integers(1, 3)))
         elif rng.random() < 0.3:
-            ids = self.tokenizer.encode("see < |image_pad|> <image>".replace("< |", "<|"), split_special_tokens=True)
+            ids = self.tokenizer.encode("see <|image_pad|> <image>", split_special_tokens=True)
         else:
             ids = [int(i) for i in rng.integers(3, min(self.pictures.reserved), int(rng.integers(1, 8)))]
         ids = [i for i in ids if i not in self.pictures.reserved][:max_tokens]

@@ -16,7 +16,7 @@ from agent_envs.messages import ToolCall, ToolSpec, join_tool_results, observati
 from agent_envs.parsers import get_parser
 from agent_envs.pictures.picture import Pictured
 from agent_envs.spaces import ImageText
-from agent_envs.text import clean_text
+from agent_envs.text import check_action, clean_text
 from agent_envs.tools import ToolRegistry, tool
 from agent_envs.tools.registry import ToolResult
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -124,8 +124,7 @@ class AsTool(PlacedWrapper):
         return observation, dict(self._info)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if not isinstance(action, str):
-            raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
+        check_action(action)
         shown: list[dict[str, Any]] = []
         said: list[Any] = []
         reward, invalid, components = 0.0, False, dict[str, float]()

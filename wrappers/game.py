@@ -12,6 +12,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.registration import env_name
 from agent_envs.spaces import UnicodeText
+from agent_envs.text import check_action
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["Game"]
@@ -87,6 +88,7 @@ class Game(PlacedWrapper):
         return self._state, self._info(info, invalid=False, over=False, index=index)
 
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        check_action(action)
         number = self._number(action)
         if number is None:
             words = f"Expected one of these actions: {', '.join(self.names)}.\n"

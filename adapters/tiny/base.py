@@ -52,7 +52,12 @@ def check_files(folder: Path, name: str) -> None:
         BackendError: A file is missing or has changed.
     """
     try:
-        digests = json.loads((folder / _DIGEST).read_text(encoding="utf-8"))
+        try:
+            digests = json.loads((folder / _DIGEST).read_bytes())
+        except ValueError:
+            digests = None
+        if not isinstance(digests, dict) or "model.safetensors" not in digests:
+            digests = {_DIGEST: None}
         for file, digest in digests.items():
             if _sha256(folder / file) != digest:
                 raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs anew")

@@ -1,9 +1,10 @@
-"""A tiny vision-language model: tiny-base, which sees through a small vision tower.
+"""Tiny vision-language models: tiny-base, which sees through a small vision tower.
 
-Its architecture is Qwen2-VL at under a million parameters, with its image processor. The words are tiny-base's, weights
-included: on text alone it computes exactly what tiny-base does. The tower is new and has to be taught. One feature
+Their architecture is Qwen2-VL at under a million parameters, with its image processor. `build_vision_model` gives
+tiny-base a new tower that has to be taught: on text alone it computes exactly what tiny-base does, and one feature
 stands for 64 x 64 pixels, so that a small board is one token, in which every part of the board has weights of its own.
-Which of several tokens is where, the rotary embedding alone tells.
+`load_vision_base` loads tiny-vision, which has learned to read pages, with features of 32 x 32 pixels. Which of several
+tokens is where, the rotary embedding alone tells.
 """
 
 from __future__ import annotations

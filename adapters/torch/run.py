@@ -50,7 +50,7 @@ class Run:
     Its folder:
 
         settings.json      the settings it was started with
-        start/             tiny-base as it starts from it, unless another model is named
+        start/             the included model as it starts from it, unless another one is named
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
 
@@ -195,7 +195,7 @@ class Run:
         shutil.rmtree(old, ignore_errors=True)
 
     def _start_model(self, pictures: bool) -> str:
-        """Return the model to start from; without one, tiny-base, which sees where there are pictures, warmed up."""
+        """Return the model to start from; without one, tiny-base or tiny-vision, warmed up if that was asked for."""
         if self.config.model:
             return self.config.model
         start, config = self.folder / "start", self.config

@@ -32,7 +32,9 @@ class LoopConfig:
 
     env: str = _option("", "environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own")
     out: str = _option("", "folder of the run; run the same command again to resume")
-    model: str = _option("", "Hugging Face model or folder to start from (default: tiny-base)")
+    model: str = _option(
+        "", "Hugging Face model or folder to start from (default: tiny-base; with pictures, tiny-vision)"
+    )
     data: str = _option("generated", "generated, official or a path to released files")
     split: str = _option("train", "split to train on")
     eval_split: str = _option("test", "split to evaluate on")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.pictures.picture import Picture, pixels
 
 __all__ = [
@@ -210,6 +210,8 @@ def _check_png(data: bytes, where: str, max_side: int) -> None:
     if not ended:
         raise DataError(f"{where}: expected a whole PNG picture: it is cut off after {len(data)} bytes")
     width, height, depth, colours, _, _, interlaced = header
+    if depth > 8:  # Pillow reads these and keeps the upper byte
+        raise DataError(_wrong(where, f"{depth} bits"))
     if (depth, colours, interlaced) == (8, 2, 0):
         rows = height * (1 + 3 * width)
         try:
@@ -233,10 +235,14 @@ def _check(image: Any, where: str, max_side: int) -> None:
     if image.mode != "RGB" or "transparency" in image.info:
         kinds = {"RGBA": "transparency", "LA": "transparency", "P": "a palette", "L": "grey alone"}
         kind = "transparency" if "transparency" in image.info else kinds.get(image.mode, f"Pillow's mode {image.mode}")
-        raise DataError(
-            f"{where}: a picture must have red, green and blue of 8 bits each, got {kind}; convert it first, for "
-            "example with Pillow's image.convert('RGB')"
-        )
+        raise DataError(_wrong(where, kind))
+
+
+def _wrong(where: str, kind: str) -> str:
+    return (
+        f"{where}: a picture must have red, green and blue of 8 bits each, got {kind}; convert it first, for example "
+        "with Pillow's image.convert('RGB')"
+    )
 
 
 def shrunk(array: Any, max_side: int) -> NDArray[np.uint8]:
@@ -248,12 +254,11 @@ def shrunk(array: Any, max_side: int) -> NDArray[np.uint8]:
         ConfigError: It is no picture (see `pixels`).
         MissingExtraError: It must be made smaller, and Pillow is not installed.
     """
-    if not isinstance(array, np.ndarray) or array.ndim != 3 or max(array.shape[:2]) <= max_side:
+    taken = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3
+    if not taken or 0 in array.shape or max(array.shape[:2]) <= max_side:
         return pixels(array)
     pillow = needs_pillow()
     height, width = array.shape[:2]
     longest = max(height, width)
     size = (max(1, width * max_side // longest), max(1, height * max_side // longest))
-    if array.dtype != np.uint8 or array.shape[2] != 3:
-        raise ConfigError(f"a picture must be an array of uint8 [height, width, 3], got {array.dtype} {array.shape}")
     return pixels(np.asarray(pillow.fromarray(np.ascontiguousarray(array)).resize(size, pillow.Resampling.BOX)))

@@ -52,8 +52,9 @@ class SeenPage(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A conversation that says where things lie in its first picture, with as many numbers for each."""
+    """A conversation that says where things in its first picture lie, by the same number of numbers for each thing."""
 
     messages: list[Message]
     middles: tuple[tuple[int, int], ...]
-    """The middle of each thing in the order in which they are told, across and down, in pixels of the picture."""
+    """The middle of each thing in the order in which they are told, across and down, in pixels of the picture; none if
+    nothing is to be looked at."""

@@ -32,9 +32,12 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
-__all__ = ["SUFFIXES", "RowPictures", "picture_rows", "released_picture"]
+__all__ = ["LEAST", "SUFFIXES", "RowPictures", "picture_rows", "released_picture"]
 
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
+LEAST = 8
+"""Pixels of a side, of a picture and of a part of it that is shown."""
+_THIN = 64  # a thinner picture has no pixel on its short side where it is shown small
 _FORMATS = ("PNG", "JPEG")
 _OPTION = re.compile(r"^\(([A-Z])\)[ \t]*(.+?)[ \t]*$", re.MULTILINE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -85,9 +88,21 @@ def released_picture(task: PictureTask) -> Picture:
     """Return the picture of a released row.
 
     Raises:
-        DataError: It cannot be read, is no PNG or JPEG of red, green and blue, or is too large.
+        DataError: It cannot be read, is no PNG or JPEG of red, green and blue, is too large, or is too thin to be
+            shown.
         MissingExtraError: Pillow, or for a parquet file pyarrow, is not installed.
     """
+    found = _released(task)
+    short, long = sorted((found.width, found.height))
+    if short < LEAST or long > _THIN * short:
+        raise DataError(
+            f"{task.picture[0]}, the picture of {task.task_id}: {found.width} x {found.height} pixels; at least "
+            f"{LEAST} a side are needed, and at most {_THIN} times as many on one side as on the other"
+        )
+    return found
+
+
+def _released(task: PictureTask) -> Picture:
     name, place = task.picture
     path = Path(name)
     if not place:
@@ -160,7 +175,7 @@ def _lines(path: Path) -> Iterator[tuple[int, int, list[str]]]:
                 number += 1
                 if len(line) > _LONGEST_LINE:
                     raise DataError(f"{path}, line {number}: longer than {_LONGEST_LINE >> 20} MiB")
-                if not line.isspace():
+                if number == 1 or not line.isspace():
                     yield number, start, _fields(line, f"{path}, line {number}")
                 start += len(line)
     except OSError as e:

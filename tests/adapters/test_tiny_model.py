@@ -381,6 +381,10 @@ def test_the_base_model_is_small_and_whole(tmp_path: Path, monkeypatch: pytest.M
     (folder / "config.json").unlink()
     with pytest.raises(BackendError, match="config.json: a file of tiny-base is missing"):
         base.load_base()
+    for damaged in (b"", b"\xff", b"[]", b"{}"):
+        (folder / "digest.json").write_bytes(damaged)
+        with pytest.raises(BackendError, match="digest.json: the file of tiny-base has changed"):
+            base.load_base()
 
 
 def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ from agent_envs.branching import restore, snapshot
 from agent_envs.datasets.picturesearch.generated.drawing import Drawing, draw, palette
 from agent_envs.datasets.picturesearch.generated.pages import FAMILIES, SIZES, GeneratedPages, check_families
 from agent_envs.datasets.picturesearch.generated.sheet import Sheet, Stamp
+from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.envs.picturesearch.reward import is_right
 from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
 from agent_envs.errors import ConfigError
 from agent_envs.files import table
@@ -315,3 +317,22 @@ def test_a_demonstrator_errs_as_told(noise):
     rng = np.random.default_rng(0)
     wins = sum(played(env, n, lambda: env.unwrapped.demo_action(rng, noise))[2]["success"] for n in range(20))
     assert wins == (20 if noise < 0.5 else 0)
+
+
+def test_an_answer_is_read_as_what_it_says():
+    task = PictureTask("", "How many?", ("3",), None)
+    assert is_right("3 stars", task) and is_right("003", task) and is_right("1,003", task._replace(answers=("1003",)))
+    assert not is_right("-3", task) and not is_right("3 of 4", task)
+    letters = task._replace(answers=("A",), options=("B", "A"))
+    assert is_right("A", letters) and is_right("(a)", letters) and not is_right("B", letters)
+    near = task._replace(answers=("B",), options=("1.5", "15", "\u7ea2"))
+    assert is_right("15", near) and not is_right("1.5", near) and is_right("B. 15", near)
+    assert is_right("\u7ea2", near._replace(answers=("C",))) and not is_right(
+        "C. \u84dd", near._replace(answers=("C",))
+    )
+
+
+@pytest.mark.parametrize("arguments", [{"families": 3}, {"families": None}, {"size": 200}, {"size": "256"}])
+def test_wrong_arguments_are_named(arguments):
+    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} must be"):
+        gym.make(ID, **arguments)

@@ -112,6 +112,8 @@ def test_bad_rows_of_vstar_are_named(tmp_path, changes, said):
         (png(20_000, 20_000), "20000"),
         (png(8000, 8000), "picture"),  # a header that promises more than there is
         (b"GIF89a" + bytes(100), "it is none"),
+        (to_png(PIXELS[:7]), "403 x 7 pixels; at least 8"),
+        (to_png(np.zeros((8, 513, 3), np.uint8)), "513 x 8 pixels; .* at most 64 times"),
     ],
 )
 def test_hostile_pictures_are_refused(tmp_path, content, said):
@@ -147,3 +149,18 @@ def test_what_released_rows_do_not_have_is_refused(tmp_path):
             gym.make(ID, data=data, split="test", **kwargs)
     with pytest.raises(ConfigError, match="no official one"):
         gym.make(ID, data="official")
+
+
+def test_a_picture_that_was_replaced_is_read_again(tmp_path):
+    data = vstar(tmp_path)
+    shown = [gym.make(ID, data=str(data), split="test").reset(seed=0)[0]["images"][0]]
+    vstar(tmp_path, to_png(PIXELS[:200]))
+    shown.append(gym.make(ID, data=str(data), split="test").reset(seed=0)[0]["images"][0])
+    assert [len(picture) for picture in shown] == [150, 100]
+
+
+def test_a_table_that_begins_with_a_blank_line_is_named(tmp_path):
+    data = tsv(tmp_path / "hr.tsv", hr_row())
+    data.write_text("\n" + data.read_text())
+    with pytest.raises(DataError, match="line 1: expected the columns"):
+        gym.make(ID, data=str(data))

@@ -39,5 +39,7 @@ def test_games_are_those_of_gymnasium(name):
             assert info["score"] == pytest.approx(total) and info["success"] == (ended and total > 0)
             if ended or cut:
                 break
+    with pytest.raises(TypeError, match="must be a string, got int"):
+        env.step(0)
     env.close()
     source.close()

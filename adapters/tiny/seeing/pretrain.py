@@ -4,8 +4,8 @@
 
 A tower learns by itself to tell what it sees (`tower`) and stays as it is from then on. The language model learns to
 say it: what a thing is that is shown from near; where on a page everything lies, and where to zoom to for what is asked
-for; then whole episodes of PictureSearch by its expert. More losses have the first layer know which feature is of which
-row and column, and a head of the second look at the thing whose place is told: without them nothing is found in a
+for; then whole episodes of PictureSearch by its expert. Two more losses make the first layer tell which feature is of
+which row and column, and a head of the second look at the thing whose place is told: without them nothing is found in a
 thousand steps. At last the expert errs on purpose and its mistakes are learned too, so that a reward has something to
 unlearn.
 The model is written to OUT/base. The same command goes on where a run was stopped.
@@ -48,7 +48,7 @@ _LENGTH = 2048  # tokens of the longest episode
 _SETTLED = 60  # pages that set the scale of the features
 _TOKENS = 4096
 _ACROSS = 8  # features of a row or a column of a picture, at most
-_LOOKING = 3  # the head of the second layer that looks where a thing lies; tiny-base copies with its first
+_LOOKING = 3  # the head of the second layer that looks where a thing lies; with the first one tiny-base copies
 
 _Looks = Sequence[Sequence[tuple[int, int]]]
 
@@ -217,7 +217,7 @@ def _episodes(made: VisionModel, count: int, noise: float, seed: int) -> _Practi
 
 
 def _located(made: VisionModel, located: Iterable[Located], *, digits: bool = False) -> _Practice:
-    """Return conversations as tokens; with `digits` only the first digits of their numbers are responses."""
+    """Return conversations as tokens and what is looked at in them; with `digits` only first digits are responses."""
     pictures = made.pictures
     assert pictures is not None
     builder = PromptBuilder(made.tokenizer, pictures=pictures)

@@ -34,7 +34,8 @@ class TowerTrainer:
 
     Args:
         made: A model with a tower, which is changed in place.
-        pages: Draws pages in an order of its first argument, numbers, with as many parts as the second says.
+        pages: Draws pages in an order that its first argument, a list of numbers, decides, with as many parts as the
+            second says.
         words: What each word of a thing may be.
     """
 

@@ -79,7 +79,7 @@ class RunConfig:
     out: Path
     """Folder of the run."""
     model: str | None
-    """A Hugging Face folder or name; None for tiny-base."""
+    """A Hugging Face folder or name; None for tiny-base, or tiny-vision where there are pictures."""
     seed: int
     """Of tasks, demonstrations, model and sampling."""
     warm_start: int

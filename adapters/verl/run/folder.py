@@ -13,7 +13,7 @@ class RunFolder:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.settings = out / "run.json"
-        self.model = out / "model"  # tiny-base, after a warm start if there is one
+        self.model = out / "model"  # tiny-base or tiny-vision, after a warm start if there is one
         self.train_rows = out / "data" / "train.parquet"  # for verl's data loader
         self.validation_rows = out / "data" / "validation.parquet"
         self.episodes = out / "episodes"  # one file per step and phase

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         metavar="DIR",
-        help="Hugging Face model to start from (default: tiny-base, which is included)",
+        help="Hugging Face model to start from (default: tiny-base or, with pictures, tiny-vision, which are included)",
     )
     add("--seed", type=int, default=0, help="seed of tasks, demonstrations, model and sampling (default: 0)")
     add("--warm-start", type=int, metavar="N", help="supervised steps of tiny-base before (default: 0)")

@@ -134,8 +134,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
             )
         if not trust and (step := _last_checkpoint(folder)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
-        records = _train(composed, tasks, folder)
-    return _summary(run, folder, records)
+        records = _train(composed, tasks, folder, pictures)
+    return _summary(run, pictures, folder, records)
 
 
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
@@ -160,11 +160,11 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     return pictures
 
 
-def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
+def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) -> list[Record]:
     run, resumed_from, starts = composed.run, _last_checkpoint(folder), folder.logs()
     records = join_logs(starts)
     if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
-        _draw(run, folder, records)
+        _draw(run, pictures, folder, records)
         return records
     for path, splits, phase in (
         (folder.train_rows, [(tasks.train_split, tasks.train)], "train"),
@@ -190,7 +190,7 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder) -> list[Record]:
     finally:
         records = join_logs(starts)
         write_records(folder.metrics, records)
-        _draw(run, folder, records)
+        _draw(run, pictures, folder, records)
     done = max((r["step"] for r in records), default=0)
     if done < run.steps:
         raise BackendError(f"verl stopped at step {done} of {run.steps} without an error; see {folder.log}")
@@ -208,39 +208,42 @@ def _last_checkpoint(folder: RunFolder) -> int:
         raise ConfigError(f"{latest} holds no step number; write the last good step into it, or delete it") from e
 
 
-def _start(run: RunConfig) -> str:
+def _start(run: RunConfig, pictures: bool) -> str:
     """What the model is before the first step, in a few words."""
     if run.model is not None:
         return f"base model {Path(run.model).name}"
-    return f"tiny-base after {run.warm_start} warm-start steps" if run.warm_start else "tiny-base"
+    if run.warm_start:
+        return f"tiny-base after {run.warm_start} warm-start steps"
+    return "tiny-vision" if pictures else "tiny-base"
 
 
-def _caption(run: RunConfig) -> str:
+def _caption(run: RunConfig, pictures: bool) -> str:
     if run.model is not None:
         return f"Step 0 is the base model {run.model}."
     if run.warm_start == 0:
-        return "Step 0 is tiny-base, pretrained on demonstrations of every environment by noisy teachers."
+        taught = "PictureSearch" if pictures else "every environment"
+        return f"Step 0 is {_start(run, pictures)}, pretrained on demonstrations of {taught} by noisy teachers."
     of = "" if run.data == "generated" else " of generated tasks"
-    start = f"Step 0 is {_start(run)} on demonstrations{of}"
+    start = f"Step 0 is {_start(run, pictures)} on demonstrations{of}"
     if run.demo_noise == 0:
         return f"{start} by the expert."
     return f"{start}, {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
 
 
-def _draw(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> None:
+def _draw(run: RunConfig, pictures: bool, folder: RunFolder, records: Sequence[Record]) -> None:
     title = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}"
-    draw_curve(folder.curve, records, title=title, caption=_caption(run), start=_start(run))
+    draw_curve(folder.curve, records, title=title, caption=_caption(run, pictures), start=_start(run, pictures))
 
 
-def _summary(run: RunConfig, folder: RunFolder, records: Sequence[Record]) -> str:
-    lines = [_caption(run).replace("\n", " ")]
+def _summary(run: RunConfig, pictures: bool, folder: RunFolder, records: Sequence[Record]) -> str:
+    lines = [_caption(run, pictures).replace("\n", " ")]
     held_out = [r for r in records if r.get("val/success") is not None]
     if held_out:
         first, last = held_out[0], held_out[-1]
         counts = [int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last)]
         for record, count in zip((first, last), counts, strict=True):
             s = share(record["val/success"] * count, count)
-            what = f" ({_start(run)})" if record["step"] == 0 else ""
+            what = f" ({_start(run, pictures)})" if record["step"] == 0 else ""
             lines.append(
                 f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out "
                 f"tasks{what}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from agent_envs.checks import choice, integer
 from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAMILIES, GeneratedPages, check_families
 from agent_envs.datasets.picturesearch.generated.sheet import Box
-from agent_envs.datasets.picturesearch.rows import picture_rows, released_picture
+from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released_picture
 from agent_envs.datasets.picturesearch.task import PictureTask
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right
@@ -27,7 +28,7 @@ from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.pictures.picture import Pictured
 from agent_envs.rewards.tagged import tagged_answer
-from agent_envs.tasks import TaskSource
+from agent_envs.tasks import TaskSource, file_stamps
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
@@ -35,7 +36,6 @@ from agent_envs.tools import ToolResult
 __all__ = ["PictureSearchEnv"]
 
 _SIZES = (128, 256, 512, 1024)
-_LEAST = 8  # pixels of the page that a box has at least on each side
 _SHOWN = 200  # characters of an answer that are repeated
 
 
@@ -78,7 +78,8 @@ class PictureSearchEnv(ToolEnv):
     A task drawn from the split, or `options={"index": i}`.
 
     ## Rewards
-    1 if the answer is the right one and nothing else, else 0. Case, blanks and punctuation do not matter.
+    1 if the answer is the right one and nothing else, else 0. Case, blanks and punctuation do not matter, nor do words
+    around numbers.
 
     ## Episode End
     Terminates with the first text without a call. Truncated after 24 steps.
@@ -107,8 +108,8 @@ class PictureSearchEnv(ToolEnv):
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test pages, drawn with letters and icons of this package in
-    whole-number arithmetic, the same to the pixel on every machine. A code of three or more characters
-    occurs in one split only.
+    whole-number arithmetic, the same to the pixel on every machine. A code of three or more characters occurs
+    in one split only.
     Released: multiple-choice questions about photographs, answered with the letter or the text of an option; they have
     no expert. V*Bench has 191, HR-Bench 800 of pictures of 4K and 800 of 8K.
 
@@ -138,7 +139,7 @@ class PictureSearchEnv(ToolEnv):
         self.view = choice("view", view, ["pictures", "words"])
         self.size = choice("size", size, _SIZES)
         self.max_images = integer("max_parallel_calls", max_parallel_calls, minimum=1) if view == "pictures" else 0
-        self.max_image_side = size
+        self.max_image_side = self.size
         super().__init__(tools=[self.zoom], max_parallel_calls=max_parallel_calls, **kwargs)
         self.level = level
         self.families = check_families(families)
@@ -179,8 +180,8 @@ class PictureSearchEnv(ToolEnv):
             if lower >= upper:
                 raise ToolError(f"{low} must be smaller than {high}, got {lower} and {upper}")
         box = _inside(views[picture].box, (left, top, right, bottom))
-        if box[2] - box[0] < _LEAST or box[3] - box[1] < _LEAST:
-            raise ToolError(f"the box is too small: it must hold at least {_LEAST} x {_LEAST} pixels of the page")
+        if box[2] - box[0] < LEAST or box[3] - box[1] < LEAST:
+            raise ToolError(f"the box is too small: it must hold at least {LEAST} x {LEAST} pixels of the page")
         width, height = self.state.page
         views.append(window(width, height, self.size, box))
         where = thousandths(self.state.page, views[-1].box)
@@ -194,7 +195,8 @@ class PictureSearchEnv(ToolEnv):
 
     def _picture(self) -> Shown:
         task: PictureTask = self.task
-        return kept((task.task_id, task.picture), lambda: _drawn(task))
+        of_file = () if task.sheet is not None else (task.picture, file_stamps([Path(task.picture[0])]))
+        return kept((task.task_id, *of_file), lambda: _drawn(task))
 
     # -- the episode ---------------------------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ def _union(one: Box, other: Box) -> Box:
 
 
 def _rounded(box: Box, page: tuple[int, int], side: int) -> Box:
-    """Return a box of whole tenths that is shown in a window of a side; one around the middle if these are too long."""
+    """Return a box of whole tenths around a box that a window of `side` pixels holds; where none fits, one around its
+    middle."""
     spans = []
     for low, high, length in ((box[0], box[2], page[0]), (box[1], box[3], page[1])):
         start, end = low * 10 // length, -(-high * 10 // length)

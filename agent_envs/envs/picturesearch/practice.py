@@ -1,7 +1,7 @@
 """Pages of level 1 for a vision-language model to practise on, and parts of them, with what is to be seen there.
 
-All pages are those of the split "train". A page can be drawn with fewer things on it, of which one is
-found sooner, and things are shown from near with words that say what they are.
+All pages are those of the split "train". A page can be drawn with fewer things on it, so that
+one is found sooner, and things are shown from near with words that say what they are.
 """
 
 from __future__ import annotations

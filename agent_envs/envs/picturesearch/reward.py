@@ -12,12 +12,12 @@ from agent_envs.datasets.picturesearch.task import PictureTask
 
 __all__ = ["is_right"]
 
-_NUMBERS = re.compile(r"[0-9]{1,20}")
+_NUMBERS = re.compile(r"(?<![0-9])-?[0-9]{1,20}")  # a line between two numbers is no sign
 _OPTION = re.compile(r"\(?([A-Z])\)?[.:)]?(?:\s+(.*))?", re.DOTALL)
 
 
 def is_right(given: str, task: PictureTask) -> bool:
-    """Return whether a text is the answer to a task, and nothing but it.
+    """Return whether a text is the answer to a task and nothing but it; words around numbers do not count.
 
     >>> task = PictureTask("", "How many?", ("3", "10"), None)
     >>> is_right("3 stars and 10 cups", task), is_right("10, 3", task), is_right("3, 10, 11", task)
@@ -25,6 +25,9 @@ def is_right(given: str, task: PictureTask) -> bool:
     >>> is_right("k-7m.", task._replace(answers=("K7M",))), is_right("K7M or A4C", task._replace(answers=("K7M",)))
     (True, False)
     >>> glove = task._replace(answers=("B",), options=("rubber", "cotton"))
+    >>> letters = task._replace(answers=("A",), options=("B", "A"))
+    >>> is_right("A", letters), is_right("-3, 10", task)
+    (True, False)
     >>> is_right("(B)", glove), is_right("b. Cotton", glove), is_right("cotton", glove), is_right("A or B", glove)
     (True, True, True, False)
     """
@@ -43,12 +46,19 @@ def _bare(text: str) -> str:
 
 
 def _chosen(given: str, options: tuple[str, ...]) -> str:
-    """Return the letter of the option that a text names, "" if none."""
+    """Return the letter of the option that a text names, by letter or by its own text; "" if none or several."""
     letters = [chr(ord("A") + place) for place in range(len(options))]
-    for letter, option in zip(letters, options, strict=True):
-        if _bare(given) == _bare(option) and _bare(option):
-            return letter
     found = _OPTION.fullmatch(given[:1000].upper())
-    if found is None or found[1] not in letters:
-        return ""
-    return found[1] if found[2] is None or _bare(found[2]) == _bare(options[letters.index(found[1])]) else ""
+    if found is not None and found[1] in letters:
+        own, after = options[letters.index(found[1])], found[2]
+        if after is None or _words(after) == _words(own) or _bare(after) == _bare(own) != "":
+            return found[1]
+    for form in (_words, _bare):  # options may differ in punctuation alone
+        named = [letter for letter, option in zip(letters, options, strict=True) if form(given) == form(option) != ""]
+        if len(named) == 1:
+            return named[0]
+    return ""
+
+
+def _words(text: str) -> str:
+    return " ".join(text[:1000].upper().split())

@@ -41,7 +41,8 @@ def check_families(families: str | Iterable[str]) -> tuple[str, ...]:
     >>> check_families("find, count")
     ('count', 'find')
     """
-    names = families.split(",") if isinstance(families, str) else list(families)
+    given = families.split(",") if isinstance(families, str) else families
+    names = list(given) if isinstance(given, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"families must be 'all' or names of {', '.join(FAMILIES)}, got {shown(families)}")
     names = [name.strip() for name in names]
