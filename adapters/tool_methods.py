@@ -148,10 +148,10 @@ class CallableSpec(dict[str, Any]):
     (True, 'add', '3')
     """
 
-    def __init__(self, spec: ToolSpec, call: Callable[[dict[str, Any]], str]) -> None:
+    def __init__(self, spec: ToolSpec, call: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(spec)
         self.__name__ = spec["function"]["name"]
         self._call = call
 
-    def __call__(self, /, **arguments: Any) -> str:
+    def __call__(self, /, **arguments: Any) -> Any:
         return self._call(arguments)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -32,11 +33,13 @@ _READ = 256  # different pictures that set a tower's scale, at most
 _LEAST_SPREAD = 0.02  # a direction in which features differ less, as a share of the largest, is noise
 
 VISION_CHAT_TEMPLATE = (
-    "{%- macro shown(content) -%}{%- if content is string -%}{{- content -}}{%- else -%}{%- for part in content -%}"
+    "{%- macro shown(content) -%}{%- if content is string -%}{{- content -}}{%- else -%}"
+    "{%- for part in content or [] -%}"
     "{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text -}}"
-    "{%- endfor -%}{%- endif -%}{%- endmacro -%}\n" + CHAT_TEMPLATE.replace("message.content", "shown(message.content)")
+    "{%- endfor -%}{%- endif -%}{%- endmacro -%}\n"
+    + re.sub(r"message(s\[0\])?\.content", r"shown(\g<0>)", CHAT_TEMPLATE)
 )
-"""The chat template of `tokenizer`, whose messages may have pictures."""
+"""The chat template of `tokenizer`, whose messages may be lists of parts, with pictures among them."""
 
 
 class VisionModel(NamedTuple):

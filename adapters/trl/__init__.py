@@ -16,7 +16,8 @@
 
 With the environment class, TRL parses the calls; the environment gets each call as a step of its own and the text
 without a call as the last step. With the rollout function, the environment reads the model's text itself, as in every
-other adapter: malformed calls are answered, wrappers see the whole text, and parallel calls are one step.
+other adapter: malformed calls are answered, wrappers see the whole text, and parallel calls are one step. TRL takes
+pictures from the environment class alone.
 
 Both are experimental in TRL, so other versions than the supported one are rejected.
 """

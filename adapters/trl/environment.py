@@ -17,13 +17,18 @@ from agent_envs.adapters.tool_methods import CallableSpec, tool_method
 from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
+from agent_envs.messages import content_of
+from agent_envs.pictures.picture import ImageObservation
+from agent_envs.pictures.png import needs_pillow
+from agent_envs.prompts.pictures import fitted
 from agent_envs.rewards import total
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "episode_reward"]
 
-_READER = "the adapter to TRL"
+# What the three tested kinds of vision-language models read a picture from; a text may not forge it.
+_CONTROL = re.compile(r"<(?=\|\w+\|>)")
 _RESERVED = frozenset({"get_reward", "record", "reset"})
 
 
@@ -57,8 +62,8 @@ class _Environment:
             # TRL takes the tools from the instance: the specification itself, which has more than type hints express
             self.__dict__[name] = CallableSpec(spec, functools.partial(type(self)._call, self, name))
 
-    def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str:
-        """Start the task of a dataset row and return what TRL appends to its prompt.
+    def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str | list[Any]:
+        """Start the task of a dataset row and return what TRL appends to its prompt: text, or parts with pictures.
 
         Raises:
             ConfigError: The row has no task, or its environment does not fit the class.
@@ -84,26 +89,26 @@ class _Environment:
         except Exception:  # noqa: BLE001  a broken environment costs an episode, not the run
             self._break()
             return ""
-        if not isinstance(observation, str):
+        if isinstance(observation, list):
             raise ConfigError(
                 "these wrappers return whole prompts as messages, but with environment_factory TRL keeps the "
                 "conversation; use rollout_func=EpisodeRollout()"
             )
-        return observation
+        return _shown(observation)
 
     def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, str]:
         env_id, common, wrappers = self._choice
-        env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers, reader=_READER)
+        env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
         if tuple(env.get_wrapper_attr("tools")) != self._specs:
             raise ConfigError(f"with {dict(kwargs)!r}, {env_id} has other tools than those of the environment class")
         return env
 
-    def _call(self, name: str, arguments: dict[str, Any]) -> str:
+    def _call(self, name: str, arguments: dict[str, Any]) -> str | list[Any]:
         if self._env is None or self.record.done:
             return "The episode has ended."
         return self._step(self._env.get_wrapper_attr("format_call")(name, arguments))
 
-    def _step(self, text: str) -> str:
+    def _step(self, text: str) -> str | list[Any]:
         assert self._env is not None
         try:
             observation, reward, terminated, truncated, self.record.info = self._env.step(text)
@@ -112,10 +117,24 @@ class _Environment:
             return "error: the environment is not available"
         self.record.rewards.append(float(reward))
         self.record.done = bool(terminated or truncated)
-        return str(observation)
+        return _shown(observation)
 
     def _break(self) -> None:
         self.record.error, self.record.done = traceback.format_exc(), True
+
+
+def _shown(observation: str | ImageObservation) -> str | list[Any]:
+    """Return an observation as TRL takes it: text, or a list of parts with pictures of Pillow's."""
+    content = content_of(observation)
+    if isinstance(content, str):
+        return content
+    pillow = needs_pillow()
+    return [
+        {"type": "text", "text": _CONTROL.sub("< ", part["text"])}
+        if part["type"] == "text"
+        else {"type": "image", "image": pillow.fromarray(fitted(part["image"]))}
+        for part in content
+    ]
 
 
 def environment_class(
@@ -130,7 +149,8 @@ def environment_class(
 
     Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
     plays one episode after another, and they share heavy objects. Score them with ``episode_reward``. An environment
-    with commands works in the wrapper ``"AsTool"``. With ``trust``, the rows' arguments may name code and servers
+    with commands works in the wrapper ``"AsTool"``; one with pictures needs a vision-language model, with its processor
+    as the trainer's ``processing_class``. With ``trust``, the rows' arguments may name code and servers
     (docs/security.md). If more than ``max_broken`` of the episodes of three batches break, ``episode_reward`` stops the
     run.
 
@@ -140,7 +160,7 @@ def environment_class(
     """
     check_version()
     kwargs = as_json(env_kwargs or {})
-    env = make_text_env(env_id, json.loads(kwargs), wrappers, reader=_READER)
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
     specs = tuple(env.get_wrapper_attr("tools"))
     env.close()
     if not specs:
@@ -173,7 +193,7 @@ def environment_dataset(
     over the class's, so ``env_kwargs={"split": "test"}`` makes a held-out dataset.
     """
     kwargs = as_json(env_kwargs or {})
-    env = make_text_env(env_id, json.loads(kwargs), wrappers, reader=_READER)
+    env = make_text_env(env_id, json.loads(kwargs), wrappers)
     instructions = env.get_wrapper_attr("instructions")
     env.close()
     system = [{"role": "system", "content": instructions}] if instructions else []

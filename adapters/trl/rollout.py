@@ -250,6 +250,8 @@ def _row(episode: Episode, filler: int) -> TokenRow:
     ]
     if not steps:
         return TokenRow([filler], [filler], [-1], [0.0], ())
+    if any(step.prompt_pictures for step in episode.steps):
+        raise ConfigError("TRL takes no pictures from a rollout function; use environment_factory=environment_class()")
     try:
         (row,) = merge_steps(steps, "stream")
     except DataError as e:

@@ -14,7 +14,8 @@ from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Step
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean
 from agent_envs.messages import latest_words, observation_text
-from agent_envs.policies.terminal import PictureFiles, read_text, show, tool_lines
+from agent_envs.policies.terminal import read_text, show, tool_lines
+from agent_envs.policies.terminal_pictures import PersonPictures
 from agent_envs.registration import env_name
 from agent_envs.rewards import total
 from agent_envs.text import plain
@@ -49,7 +50,7 @@ class PlaySession:
     def __init__(self, game: PlayGame) -> None:
         self._game = game
         self._env = game.env
-        self._pictures = PictureFiles()
+        self._pictures = PersonPictures()
         self._commands: dict[str, Callable[[str], None]] = {
             "actions": lambda rest: self._show_choices(most=10_000),
             "expert": lambda rest: self._expert(play=rest.startswith("p")),
@@ -196,8 +197,7 @@ class PlaySession:
         earlier = f"[{before} messages before: /more]\n\n" if before else ""
         cut = f"\n[{len(text) - _SHOWN} more characters: /more]" if len(text) > _SHOWN else ""
         show(f"\n{earlier}{text[:_SHOWN]}{cut}\n")
-        if files := self._pictures.lines(latest):
-            show(f"{files}\n")
+        self._pictures.show(latest)
         if self._game.turns:
             self._show_reward(self._game.turns[-1].step)
         if self._game.over:

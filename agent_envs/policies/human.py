@@ -11,7 +11,8 @@ from agent_envs.errors import EmptyGeneration
 from agent_envs.layers import available_actions
 from agent_envs.messages import Observation, latest_words, observation_text
 from agent_envs.policies.policy import Response
-from agent_envs.policies.terminal import PictureFiles, read_text, show, tool_lines
+from agent_envs.policies.terminal import read_text, show, tool_lines
+from agent_envs.policies.terminal_pictures import PersonPictures
 
 __all__ = ["HumanPolicy"]
 
@@ -22,7 +23,7 @@ class HumanPolicy:
     The instructions and tools come first, and the available actions before each step if the environment can list them.
     A line is an action; a backslash at its end continues it on the next. The end of the input (Ctrl-D) ends the episode
     with ``StopReason.EMPTY_GENERATION``. A person plays one episode at a time: use ``concurrency=1`` in
-    ``run_episodes``.
+    ``run_episodes``. Pictures are drawn by a terminal that draws (kitty, iTerm2 and others), else written to files.
 
     Args:
         ask: Shows a prompt and returns what the person writes; raises EOFError at the end. Default: standard input.
@@ -47,13 +48,12 @@ class _HumanActor:
     def __init__(self, policy: HumanPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
         self._env = env
-        self._pictures = PictureFiles()
+        self._pictures = PersonPictures()
 
     def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         policy = self._policy
         policy.show(f"\n{observation_text(observation)}")
-        if files := self._pictures.lines(latest_words(observation)):
-            policy.show(files)
+        self._pictures.show(latest_words(observation), policy.show)
         if actions := available_actions(self._env):
             policy.show(f"Commands: {', '.join(actions)}")
         while True:

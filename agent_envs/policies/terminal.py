@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import shutil
 import sys
-import tempfile
 import textwrap
 from collections.abc import Sequence
 
-from agent_envs.messages import Observation, ToolSpec, observation_pictures
-from agent_envs.pictures.folder import PictureFolder
+from agent_envs.messages import ToolSpec
 from agent_envs.text import plain
 
-__all__ = ["PictureFiles", "in_width", "read_text", "show", "tolerant_streams", "tool_lines"]
+__all__ = ["in_width", "read_text", "show", "tolerant_streams", "tool_lines"]
 
 
 def show(text: str) -> None:
     """Write untrusted text to standard output, with a line break; a terminal's lines are broken between words."""
     sys.stdout.write(_fitted(plain(text)) + "\n")
     sys.stdout.flush()
-
-
-class PictureFiles:
-    """Pictures as files, for a person whose terminal shows text: they last as long as the process."""
-
-    def __init__(self) -> None:
-        self._folder: PictureFolder | None = None
-
-    def lines(self, observation: Observation) -> str:
-        """Write the pictures of an observation, and return a line for each: its number, its file and its size."""
-        pictures = observation_pictures(observation)
-        if not pictures:
-            return ""
-        if self._folder is None:
-            made = tempfile.mkdtemp(prefix="agentr1-")
-            atexit.register(shutil.rmtree, made, ignore_errors=True)
-            self._folder = PictureFolder(f"{made}/episodes.jsonl")
-        self._folder.add(pictures)
-        return "\n".join(
-            f"picture {number}: {self._folder.file(picture.digest)} ({picture.width} x {picture.height})"
-            for number, picture in enumerate(pictures, start=1)
-        )
 
 
 def _fitted(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import zlib
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from agent_envs.pictures.picture import Picture, alike
 from agent_envs.pictures.png import base64_png, data_url, read_picture, shown_pictures, to_png
 from agent_envs.policies import HumanPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
+from agent_envs.policies.terminal_pictures import PersonPictures
 from agent_envs.wrapping.specs import make_text_env
 from tests.pictures.shades import call, shade
 
@@ -88,6 +90,27 @@ def test_a_person_gets_files(tmp_path, capsys, monkeypatch):
     assert read_picture(Path(path).read_bytes(), path) == Picture(shade(1))
 
 
+@pytest.mark.parametrize(("variable", "value"), [("TERM", "xterm-kitty"), ("TERM_PROGRAM", "iTerm.app")])
+def test_a_terminal_that_draws_is_given_the_pixels(capsys, monkeypatch, variable, value):
+    for name in ("TMUX", "TERM", "TERM_PROGRAM", "KONSOLE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    array = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)  # several parts of 4,096 characters
+    PersonPictures().show({"text": "<image>", "images": (array,)})
+    out = capsys.readouterr().out
+    assert "picture 1 (70 x 90):\n\x1b" in out and ".png" not in out
+    if variable == "TERM":
+        parts = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", out)
+        assert len(parts) > 1 and max(len(data) for _, data in parts) <= 4096
+        assert parts[0][0] == "a=T,f=100,q=2,c=8,m=1" and {head for head, _ in parts[1:-1]} <= {"m=1"}
+        assert parts[-1][0] == "m=0"
+        data = "".join(data for _, data in parts)
+    else:
+        data = re.search(r"\x1b\]1337;File=inline=1;width=8;preserveAspectRatio=1:([A-Za-z0-9+/=]*)\x07", out)[1]
+    assert read_picture(base64.b64decode(data), "drawn") == Picture(array)
+
+
 def test_demonstrations_have_their_pictures_as_files(tmp_path):
     out = tmp_path / "demos.jsonl"
     assert main(["demos", "--env", "Shades-v0", "--n", "3", "--out", str(out), "--wrapper", "ChatMessages"]) == 0
@@ -100,7 +123,7 @@ def test_demonstrations_have_their_pictures_as_files(tmp_path):
     assert main(["demos", "--env", "Shades-v0", "--n", "1", "--out", str(tmp_path / "d.parquet")]) == 2
 
 
-@pytest.mark.parametrize("reader", ["the adapter to TRL", "the adapter to SkyRL", "the adapter to verifiers"])
+@pytest.mark.parametrize("reader", ["the adapter to SkyRL", "the adapter to verifiers"])
 def test_who_cannot_take_pictures_refuses_by_name(reader):
     for wrappers in ((), ("ChatMessages",)):
         with pytest.raises(

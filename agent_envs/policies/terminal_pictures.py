@@ -1,0 +1,101 @@
+"""Pictures for a person at the terminal: drawn where the terminal draws pictures, else written to files.
+
+Two protocols are known: kitty's (https://sw.kovidgoyal.net/kitty/graphics-protocol), which Ghostty and Konsole speak
+too, and iTerm2's (https://iterm2.com/documentation-images.html), which WezTerm and mintty speak too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+
+from agent_envs.messages import Observation, observation_pictures
+from agent_envs.pictures.folder import PictureFolder
+from agent_envs.pictures.picture import Picture
+from agent_envs.pictures.png import base64_png
+from agent_envs.policies.terminal import show
+
+__all__ = ["PersonPictures", "escape_sequence", "graphics_protocol"]
+
+_KITTY_TERMINALS = ("xterm-kitty", "xterm-ghostty")
+_KONSOLE = 220400  # the first release that draws
+_ITERM_PROGRAMS = ("iTerm.app", "WezTerm", "mintty")
+_CHUNK = 4096  # characters of a part that kitty takes at most
+_CELL = 8  # pixels of a column
+
+
+class PersonPictures:
+    """Shows the pictures of observations; files last as long as the process."""
+
+    def __init__(self) -> None:
+        self._folder: PictureFolder | None = None
+
+    def show(self, observation: Observation, say: Callable[[str], None] = show) -> None:
+        """Show the pictures of an observation, each with its number and its size.
+
+        Args:
+            observation: What was observed, with or without pictures.
+            say: Shows text. Pictures are drawn only where that is standard output, a terminal that draws.
+        """
+        pictures = observation_pictures(observation)
+        protocol = graphics_protocol(os.environ) if say is show and sys.stdout.isatty() else ""
+        for number, picture in enumerate(pictures, start=1):
+            size = f"{picture.width} x {picture.height}"
+            if not protocol:
+                say(f"picture {number}: {self._written(picture)} ({size})")
+                continue
+            say(f"picture {number} ({size}):")
+            sys.stdout.write(escape_sequence(picture, protocol, shutil.get_terminal_size().columns) + "\n")
+            sys.stdout.flush()
+
+    def _written(self, picture: Picture) -> str:
+        if self._folder is None:
+            made = tempfile.mkdtemp(prefix="agentr1-")
+            atexit.register(shutil.rmtree, made, ignore_errors=True)
+            self._folder = PictureFolder(f"{made}/episodes.jsonl")
+        self._folder.add([picture])
+        return str(self._folder.file(picture.digest))
+
+
+def graphics_protocol(variables: Mapping[str, str]) -> str:
+    """Return how the terminal of these environment variables draws pictures: "kitty", "iterm", or "" if unknown.
+
+    A multiplexer between (tmux, screen) passes no pictures on.
+
+    >>> graphics_protocol({"TERM": "xterm-kitty"}), graphics_protocol({"TERM_PROGRAM": "WezTerm"})
+    ('kitty', 'iterm')
+    >>> graphics_protocol({"TERM": "xterm-256color"}), graphics_protocol({"TERM": "xterm-kitty", "TMUX": "/tmp/1"})
+    ('', '')
+    """
+    term, program = variables.get("TERM", ""), variables.get("TERM_PROGRAM", "")
+    if "TMUX" in variables or term.startswith(("screen", "tmux")):
+        return ""
+    konsole = variables.get("KONSOLE_VERSION", "")
+    if term in _KITTY_TERMINALS or (konsole.isdecimal() and int(konsole) >= _KONSOLE):
+        return "kitty"
+    return "iterm" if program in _ITERM_PROGRAMS else ""
+
+
+def escape_sequence(picture: Picture, protocol: str, columns: int) -> str:
+    """Return what draws a picture, at most as wide as the terminal.
+
+    Args:
+        picture: The picture.
+        protocol: "kitty" or "iterm".
+        columns: Width of the terminal in characters.
+    """
+    data = base64_png(picture)
+    wide = max(1, min(columns, picture.width // _CELL))
+    if protocol == "iterm":
+        return f"\x1b]1337;File=inline=1;width={wide};preserveAspectRatio=1:{data}\x07"
+    parts = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
+    # q=2: the terminal's own answer would be read as what the person wrote
+    heads = [f"a=T,f=100,q=2,c={wide},"] + [""] * (len(parts) - 1)
+    return "".join(
+        f"\x1b_G{head}m={int(number < len(parts))};{part}\x1b\\"
+        for number, (head, part) in enumerate(zip(heads, parts, strict=True), start=1)
+    )
