@@ -48,6 +48,7 @@ from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.text_env import Outcome  # noqa: E402
 from agent_envs.tool_env import ToolEnv  # noqa: E402
 from agent_envs.tools import ToolRegistry, tool  # noqa: E402
+from tests.adapters.trl_prompts import prompts_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GSM = "AgentR1/GSM8KTool-v0"
@@ -347,14 +348,7 @@ def test_two_steps_with_an_environment_class(warm, tmp_path):
     cls = envs.environment_class(GSM, env_kwargs=EASY)
     trainer = trainer_on(warm, tmp_path, train_dataset=dataset, environment_factory=cls)
     assert [t.__name__ for t in trainer.tools] == ["calculator"]
-    asked = []
-    render = trainer._tokenize_prompts
-
-    def keep(prompts):
-        asked.append(render(prompts)[0])
-        return render(prompts)
-
-    trainer._tokenize_prompts = keep
+    asked = prompts_of(trainer)
     logs = train(trainer)
     assert max(line["tools/call_frequency"] for line in logs) > 0
     env = gym.make(GSM, **EASY)

@@ -327,9 +327,8 @@ def test_an_answer_is_read_as_what_it_says():
     assert is_right("A", letters) and is_right("(a)", letters) and not is_right("B", letters)
     near = task._replace(answers=("B",), options=("1.5", "15", "\u7ea2"))
     assert is_right("15", near) and not is_right("1.5", near) and is_right("B. 15", near)
-    assert is_right("\u7ea2", near._replace(answers=("C",))) and not is_right(
-        "C. \u84dd", near._replace(answers=("C",))
-    )
+    red = near._replace(answers=("C",))
+    assert is_right("\u7ea2", red) and not is_right("C. \u84dd", red)
 
 
 @pytest.mark.parametrize("arguments", [{"families": 3}, {"families": None}, {"size": 200}, {"size": "256"}])

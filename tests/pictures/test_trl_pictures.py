@@ -27,6 +27,7 @@ from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.policies.policy import Response  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.wrappers import ChatMessages  # noqa: E402
+from tests.adapters.trl_prompts import prompts_of  # noqa: E402
 from tests.pictures.shades import shade  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,6 +66,11 @@ def processor(made):
     )  # fmt: skip
 
 
+def differs(completions, **kwargs):
+    """A reward that differs within a group where success does not."""
+    return [float(n) for n in range(len(completions))]
+
+
 def test_two_steps_on_pages(tmp_path):
     made = load_vision_base()
     made.tokenizer.response_schema = qwen3_schema
@@ -76,26 +82,19 @@ def test_two_steps_on_pages(tmp_path):
         disable_tqdm=True, bf16=False, max_tool_calling_iterations=3, seed=1,
     )  # fmt: skip
     trainer = trl.GRPOTrainer(
-        made.model, reward_funcs=envs.episode_reward, args=args, processing_class=processor(made),
+        made.model, reward_funcs=[envs.episode_reward, differs], args=args, processing_class=processor(made),
         train_dataset=envs.environment_dataset(FIND, range(4), env_kwargs=EASY),
         environment_factory=envs.environment_class(FIND, env_kwargs=EASY),
     )  # fmt: skip
-    asked = []
-    render = trainer._tokenize_prompts
-
-    def keep(prompts):
-        asked.append(render(prompts)[0])
-        return render(prompts)
-
-    trainer._tokenize_prompts = keep
+    asked = prompts_of(trainer)
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.train()
     torch.set_num_threads(threads)
     logs = [line for line in trainer.state.log_history if "reward" in line]
     assert len(logs) == 2 and max(line["tools/call_frequency"] for line in logs) > 0
     assert max(line["tools/failure_frequency"] for line in logs) == 0
-    if any(line["grad_norm"] for line in logs):
-        assert any(not torch.equal(before[name], p) for name, p in trainer.model.named_parameters())
+    assert all(line["grad_norm"] > 0 for line in logs)
+    assert any(not torch.equal(before[name], p) for name, p in trainer.model.named_parameters())
     env = ChatMessages(gym.make(FIND, **EASY))
     builder = PromptBuilder(made.tokenizer, env.get_wrapper_attr("tools"), pictures=made.pictures)
     expected = [builder.start(env.reset(options={"index": index})[0]) for index in range(4)]
