@@ -1,7 +1,7 @@
 """The results page: what random play, experts, tiny-base and trained models reach on held-out tasks of every id.
 
     python benchmarks/results.py run                     # every cell that is missing, one after another; resumable
-    python benchmarks/results.py run --only HotpotQA/grpo/0
+    python benchmarks/results.py run --only HotpotQA/grpo/0 WebShop
     python benchmarks/results.py page                    # docs/results.md and its figures from the cells that there are
 
 A cell is a file of benchmarks/results/: an id, and a policy or an algorithm with a seed. A training cell is one
@@ -167,9 +167,10 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def run(only: Sequence[str], force: bool, out: Path) -> None:
-    wanted = [cell for cell in cells() if not only or any(str(cell).startswith(prefix) for prefix in only)]
-    if not wanted:
-        sys.exit(f"there is no cell {' or '.join(only)}; there are {', '.join(map(str, cells()))}")
+    names = list(map(str, cells()))
+    if unknown := [prefix for prefix in only if not any(name.startswith(prefix) for name in names)]:
+        sys.exit(f"there is no cell {' or '.join(unknown)}; there are {', '.join(names)}")
+    wanted = [cell for cell in cells() if not only or str(cell).startswith(tuple(only))]
     for cell in tqdm([c for c in wanted if force or _read(c) is None], desc="cells"):
         folder = out / str(cell).replace("/", "-")
         if force or cell.path.exists():
@@ -314,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the results page.")
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="run the cells that are missing")
-    runs.add_argument("--only", action="append", default=[], metavar="CELL", help="a cell, or the start of its name")
+    runs.add_argument("--only", nargs="+", default=(), metavar="CELL", help="cells, or how their names start")
     runs.add_argument("--force", action="store_true", help="run them anew")
     runs.add_argument("--out", type=Path, default=ROOT / "runs" / "results", help="folder for the training runs")
     commands.add_parser("page", help="write docs/results.md from the cells that there are")
