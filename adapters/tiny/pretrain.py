@@ -2,12 +2,12 @@
 
     python -m agent_envs.adapters.tiny.pretrain --out runs/tiny-base
 
-It plays demonstrations of every environment by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
+It plays demonstrations of nine environments by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
 share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The model practises
 copying first, then choosing what a first or a last action copies, then whole episodes: from whole episodes alone,
 where few tokens depend on such a choice, it would learn neither for a long time. Drawn equations are practised too. The
-tasks are those of the split "train"; panels and held-out tasks are of other splits, which share no names with it. The
-same command goes on where a run was stopped.
+tasks are those of the split "train"; panels and held-out tasks are of other splits. The same command goes on where a
+run was stopped.
 """
 
 from __future__ import annotations

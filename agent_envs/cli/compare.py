@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 from agent_envs.errors import ConfigError
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
 from agent_envs.rollout.panel import PANEL_FILE
+from agent_envs.text import plain
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace) -> str:
         data = {"panel": panel.digest, "comparisons": [comparison.to_dict() for comparison in comparisons]}
         return json.dumps(data)
     split = panel.content["arguments"].get("split")
-    where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
+    where = plain(", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"]))
     tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(arguments.runs), comparisons, strict=True)]
     return "\n\n".join([where, *tables])
 
@@ -58,13 +60,13 @@ def _side(text: str) -> list[EvaluatedRun]:
     for path in map(Path, text.split(",")):
         inside = [] if (path / PANEL_FILE).exists() else sorted(path.glob(f"*/{PANEL_FILE}"))
         folders += [file.parent for file in inside] or [path]
-    if len(set(folders)) < len(folders):
+    if len({folder.resolve() for folder in folders}) < len(folders):
         raise ConfigError(f"{text} names a run twice")
     return [read_evaluated(folder) for folder in folders]
 
 
 def _table(first: str, second: str, comparison: PairedComparison) -> str:
-    lines = [f"{second} against {first}: {comparison.tasks} tasks"]
+    lines = [f"{second} against {first}: {comparison.tasks} task{'' if comparison.tasks == 1 else 's'}"]
     sizes = [len(side) for side in (comparison.first, comparison.second)]
     if max(sizes) > 1:
         lines[0] += f", {sizes[1]} runs against {sizes[0]}"
@@ -73,8 +75,11 @@ def _table(first: str, second: str, comparison: PairedComparison) -> str:
     lines += ["", f"{'':7}  {'first':>8}  {'second':>8}  {'difference':>10}   95 % interval"]
     for name, row in comparison.measures.items():
         change = row.difference
-        lines.append(
-            f"{name:7}  {row.first:>8.3f}  {row.second:>8.3f}  {change.value:>+10.3f}   [{change.low:+.3f}, "
-            f"{change.high:+.3f}]"
-        )
+        first_mean, second_mean = _digits(row.first), _digits(row.second)
+        value, low, high = (_digits(number, "+") for number in (change.value, change.low, change.high))
+        lines.append(f"{name:7}  {first_mean:>8}  {second_mean:>8}  {value:>10}   [{low}, {high}]")
     return "\n".join(lines)
+
+
+def _digits(value: float, sign: str = "") -> str:
+    return f"{value:{sign}.3f}" if abs(value) < 1e6 or math.isinf(value) else f"{value:{sign}.3g}"

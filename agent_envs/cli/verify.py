@@ -2,20 +2,22 @@
 
     scores.json  {ID: {"panel": Panel.to_dict(), "policies": {NAME: [[success, score, reward, steps, digest], ...]}}}
 
-Each row is an episode, in the order of the panel's tasks; its digest is over everything that was said, done and paid.
+Each row is an episode, in the order of the panel's tasks; its digest is over everything that was said, done and paid. A
+file of scores is data: it names no other environment than the one it is of, and no code.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agent_envs.checks import choice
+from agent_envs.checks import choice, shown
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, first_line
 from agent_envs.files import write_text
@@ -24,6 +26,7 @@ from agent_envs.policies.policy import Policy
 from agent_envs.registration import ENV_IDS
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.panel import Panel, digest_of
+from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["add_arguments", "run"]
 
@@ -65,7 +68,7 @@ def run(arguments: argparse.Namespace) -> str:
     known = _read(arguments.scores)
     found = {}
     for env_id in ids:
-        said, differs = _verify(known.get(env_id), env_id)
+        said, differs = _verify(known.get(env_id), env_id, arguments.scores or "the scores that come with the package")
         found[env_id] = differs
         sys.stdout.write(f"{'differs' if differs else 'same':7}  {env_id:<{max(map(len, ids))}}  {said}\n")
         sys.stdout.flush()
@@ -77,11 +80,11 @@ def run(arguments: argparse.Namespace) -> str:
     return "this installation plays the same tasks to the same scores"
 
 
-def _verify(entry: Any, env_id: str) -> tuple[str, bool]:
+def _verify(entry: Any, env_id: str, source: str) -> tuple[str, bool]:
     """Return what to say about an environment, and whether it differs."""
     if entry is None:
         return "there are no scores of it in the file", True
-    panel = Panel.from_dict(entry["panel"], f"the panel of {env_id}")
+    panel, known = _expected(entry, env_id, f"{source}, {env_id}")
     wrong, means = [], []
     for name, policy in _POLICIES.items():
         try:
@@ -92,7 +95,7 @@ def _verify(entry: Any, env_id: str) -> tuple[str, bool]:
             return f"cannot be played: {first_line(e)}", True
         changed = {
             index: (then, now)
-            for index, then, now in zip(panel.tasks, entry["policies"][name], rows, strict=True)
+            for index, then, now in zip(panel.tasks, known[name], rows, strict=True)
             if then[4] != now[4] or any(abs(a - b) > _CLOSE for a, b in zip(then[:4], now[:4], strict=True))
         }
         for index, (then, now) in list(changed.items())[:1]:
@@ -119,15 +122,44 @@ def _row(episode: Episode) -> list[Any]:
     return [float(episode.success), episode.score, episode.reward, len(steps), played[:12]]
 
 
+def _expected(entry: Any, env_id: str, where: str) -> tuple[Panel, dict[str, list[list[Any]]]]:
+    """Return the panel of an environment in a file of scores and the rows of each policy.
+
+    Raises:
+        DataError: Something is missing or has another type, or the panel is another environment's.
+        ConfigError: The panel names a program, an address or code.
+    """
+    if not isinstance(entry.get("panel"), dict):
+        raise DataError(f"{where}: panel must be an object, got {shown(entry.get('panel'))}")
+    panel = Panel.from_dict(entry["panel"], where)
+    if panel.env != env_id:
+        raise DataError(f"{where}: the panel is of another environment, {shown(panel.env)}")
+    recorded_env(panel.to_dict(), where)
+    for name, rows in entry["policies"].items():
+        if not (isinstance(rows, list) and len(rows) == len(panel.tasks) and all(map(_is_row, rows))):
+            raise DataError(
+                f"{where}: {name} must have a row [success, score, reward, steps, digest] for each of the "
+                f"{len(panel.tasks)} tasks"
+            )
+    return panel, entry["policies"]
+
+
+def _is_row(row: Any) -> bool:
+    if not (isinstance(row, list) and len(row) == 5 and isinstance(row[4], str)):
+        return False
+    return all(isinstance(value, (int, float)) and math.isfinite(value) for value in row[:4])
+
+
 def _read(path: str | None) -> dict[str, Any]:
     source = resources.files(__package__).joinpath("scores.json") if path is None else Path(path)
     try:
         scores = json.loads(source.read_text(encoding="utf-8"))
-        names = {name for entry in scores.values() for name in entry["policies"]}
+        named = [set(entry["policies"].keys()) for entry in scores.values()]
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as e:
         raise DataError(f"{source}: not the scores of agentr1 verify: {first_line(e)}") from e
-    if names != set(_POLICIES):
-        raise DataError(f"{source}: expected the policies {', '.join(_POLICIES)}, got {', '.join(sorted(names))}")
+    for names in named:
+        if names != set(_POLICIES):
+            raise DataError(f"{source}: expected the policies {', '.join(_POLICIES)}, got {shown(sorted(names))}")
     return scores
 
 

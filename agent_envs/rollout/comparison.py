@@ -4,9 +4,10 @@ The interval of a difference is the percentile interval of a cluster bootstrap o
 Hinkley 1997, section 3.8; Owen 2007, The pigeonhole bootstrap): tasks are resampled, the same ones for both sides, and
 so are the runs of a side, the same ones for all tasks. A task's samples go with it: its mean already varies with them,
 and to resample them as well would count their noise twice. Weights are stretched by sqrt(n / (n - 1)), which makes the
-variance of a mean unbiased for few tasks or runs. If success changes by the same on every task, the interval reaches as
-far as Wilson's for none of as many. The generator is seeded by the data: the same episodes give the same
-interval.
+variance that one level adds to a mean unbiased; what varies by task and run at once is counted by both, so that the
+interval of runs that do not differ is too wide. That of two or three runs that differ much is too narrow
+(docs/evaluation.md has figures). If a share changes by the same on every task, its interval reaches as far as Wilson's
+for none of as many. The generator is seeded by the data: the same episodes give the same interval.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from agent_envs.checks import shown
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.statistics import Interval, share
@@ -34,6 +36,7 @@ MEASURES = ("success", "score", "reward", "steps")
 _DRAWS = 10_000
 _SAME = 1e-12
 _DIGITS = 9
+_LARGEST = 1e100  # what a mean of squares still holds
 _CHUNK = 500  # draws at a time, to bound the memory
 
 
@@ -54,11 +57,12 @@ def read_evaluated(folder: Path) -> EvaluatedRun:
 
     Raises:
         ConfigError: There is no evaluation in the folder.
-        DataError: A file in it cannot be read.
+        DataError: A file in it cannot be read, or an episode's score or reward is not a number.
     """
     panel = read_panel(folder)
     scores: dict[int, list[list[float]]] = {}
     errors = 0
+    seen: set[str] = set()
     for record in read_records([folder / "episodes.jsonl"]):
         try:
             episode = Episode.from_dict(record)
@@ -66,10 +70,18 @@ def read_evaluated(folder: Path) -> EvaluatedRun:
             raise DataError(f"{folder / 'episodes.jsonl'}: not an episode: {e}") from e
         if episode.index is None or episode.index not in panel.tasks:
             continue
+        if episode.episode_id in seen:  # a line that was written twice
+            continue
+        seen.add(episode.episode_id)
         if episode.stop_reason.broken:
             errors += 1
             continue
         values = [float(episode.success), episode.score, episode.reward, float(len(episode.steps))]
+        if not all(abs(value) < _LARGEST for value in values):
+            raise DataError(
+                f"{folder / 'episodes.jsonl'}: episode {shown(episode.episode_id)} has the score {episode.score} and "
+                f"the reward {episode.reward}; both must be finite and below {_LARGEST:g} to be compared"
+            )
         scores.setdefault(episode.index, []).append(values)
     return EvaluatedRun(str(folder), panel, scores, errors)
 
@@ -151,11 +163,13 @@ def compare_runs(
         raise ConfigError(f"no task was played by all of {', '.join(run.name for run in runs)}")
     means = [_cells(side, played) for side in (first, second)]
     draws = _bootstrap(means[0], means[1])
+    raw = np.concatenate([np.asarray(run.scores[index], dtype=float) for run in runs for index in played])
+    shares = ((raw == 0.0) | (raw == 1.0)).all(axis=0)
     rows = {}
     for number, name in enumerate(MEASURES):
         before, after = (float(side[:, :, number].mean()) for side in means)
         low, high = map(float, np.percentile(draws[:, number], [2.5, 97.5]))
-        if name == "success":
+        if shares[number] and name != "steps":
             if high - low < _SAME:  # no two tasks differ, which is no proof that none does
                 low, high = low - share(0, len(played)).high, high + share(0, len(played)).high
             low, high = max(low, -1.0), min(high, 1.0)
@@ -166,8 +180,13 @@ def compare_runs(
 
 
 def _cells(side: Iterable[EvaluatedRun], indices: Sequence[int]) -> np.ndarray:
-    """Return the mean over the samples of each task and run, shape [tasks, runs, measures]."""
-    return np.array([[np.mean(run.scores[index], axis=0) for run in side] for index in indices], dtype=float)
+    """Return the mean over the samples of each task and run, shape [tasks, runs, measures].
+
+    The order of the runs given does not matter.
+    """
+    runs: list[np.ndarray] = [np.array([np.mean(run.scores[index], axis=0) for index in indices]) for run in side]
+    runs.sort(key=lambda means: means.tobytes())
+    return np.stack(runs, axis=1)
 
 
 def _bootstrap(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -84,14 +84,18 @@ def test_the_same_episodes_give_the_same_interval() -> None:
     shuffled = EvaluatedRun("run", second.panel, dict(reversed(second.scores.items())), 0)
     assert compare_runs([first], [second]).measures == compare_runs([first], [shuffled]).measures
     assert score([first], [second]).difference[1:] != score([second], [first]).difference[1:]
+    seeds = [run(rng.random((30, 2))) for _ in range(3)]
+    assert compare_runs([first], seeds).measures == compare_runs([first], seeds[::-1]).measures
 
 
 def test_equal_success_is_no_certainty() -> None:
     rows = compare_runs([run(np.zeros((20, 1)))], [run(np.zeros((20, 1)))]).measures
     most = share(0, 20).high
     assert rows["success"].difference == pytest.approx((0.0, -most, most))
+    assert rows["score"] == rows["reward"] == rows["success"]  # a score of zeros and ones is a share, too
     one = compare_runs([run([[0.0]])], [run([[1.0]])]).measures
-    assert one["success"].difference.high == 1.0 and one["reward"].difference[1:] == (-math.inf, math.inf)
+    assert one["success"].difference.high == 1.0
+    assert score([run([[0.0]])], [run([[0.5]])]).difference[1:] == (-math.inf, math.inf)
 
 
 def test_tasks_that_one_side_has_not_played_are_left_out() -> None:
@@ -173,6 +177,39 @@ def test_episodes_that_an_error_ended_do_not_count(played: Any, capsys: pytest.C
     assert "11 tasks; 1 more were not played by all runs, or broke" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
+def test_scores_that_are_no_numbers_are_refused(value: float, played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = played("first"), played("second")
+    file = Path(second, "episodes.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[0]["steps"][-1]["info"]["score"] = value
+    rows[1]["steps"][0]["reward"] = value
+    for bad in rows[:2]:
+        file.write_text("".join(json.dumps(row) + "\n" for row in (bad, *rows[2:])))
+        assert main(["compare", first, second, "--json"]) == 2
+        said = capsys.readouterr()
+        assert "must be finite" in said.err and bad["episode_id"] in said.err and not said.out
+
+
+def test_a_line_that_was_written_twice_counts_once(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = played("first"), played("second", noise=0.0)
+    assert main(["compare", first, second]) == 0
+    once = capsys.readouterr().out
+    file = Path(second, "episodes.jsonl")
+    file.write_text(file.read_text() + file.read_text().splitlines()[0] + "\n")
+    assert main(["compare", first, second]) == 0 and capsys.readouterr().out == once
+
+
+def test_names_in_a_panel_move_no_cursor(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = played("first"), played("second")
+    for folder in (first, second):
+        file = Path(folder, "panel.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "env": "\x1b[31mEVIL\x1b]0;title\x07"}))
+    assert main(["compare", first, second]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(r"\x1b[31mEVIL") and "\x1b" not in said and "\x07" not in said
+
+
 def test_what_is_no_evaluation(played: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = played("first")
     (tmp_path / "empty").mkdir()
@@ -181,6 +218,7 @@ def test_what_is_no_evaluation(played: Any, tmp_path: Path, capsys: pytest.Captu
         ([first, "empty"], "panel.json: there is no such file"),
         ([first, "nowhere"], "nowhere: there is no such file"),
         ([first, f"{first},{first}"], "names a run twice"),
+        ([first, f"{first},{tmp_path / first}"], "names a run twice"),
     ):
         assert main(["compare", *argv]) == 2
         assert said in capsys.readouterr().err

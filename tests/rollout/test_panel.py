@@ -14,12 +14,14 @@ After a change of tasks, arguments or play that is meant: agentr1 verify --write
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -489,3 +491,38 @@ def test_verify_notices_other_scores_in_a_file(tmp_path: Path, capsys: pytest.Ca
     assert "there are no scores of it" in capsys.readouterr().out
     Path(file).write_text("{}x")
     assert main(["verify", "--scores", file]) == 2 and "not the scores" in capsys.readouterr().err
+
+
+def _own_scores() -> dict[str, Any]:
+    return json.loads(resources.files("agent_envs.cli").joinpath("scores.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda e: e.pop("panel"), "panel must be an object, got None"),
+        (lambda e: e["panel"].update(env="AgentR1/MCP-v0"), "the panel is of another environment, 'AgentR1/MCP-v0'"),
+        (lambda e: e["panel"].update(env="os:system"), "the panel is of another environment, 'os:system'"),
+        (lambda e: e["panel"].update(wrappers=["antigravity:geohash()"]), "may name only known"),
+        (lambda e: e["policies"].pop("expert"), "expected the policies random, noisy expert, expert, got"),
+        (lambda e: e["policies"].update({"\x1b[2J": []}), r"\x1b[2J"),
+        (lambda e: e.update(policies=3), "not the scores"),
+        (lambda e: e["policies"].update(expert=3), "expert must have a row"),
+        (lambda e: e["policies"]["expert"].pop(), "expert must have a row"),
+        (lambda e: e["policies"]["expert"][0].pop(), "expert must have a row"),
+        (lambda e: e["policies"]["expert"][0].__setitem__(1, "1"), "expert must have a row"),
+        (lambda e: e["policies"]["expert"][0].__setitem__(1, math.nan), "expert must have a row"),
+    ],
+)
+def test_verify_reads_scores_as_data(
+    change: Callable[[Any], Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file from elsewhere plays no other environment, runs no code, and broken ones are no tracebacks."""
+    scores = {TOOL: _own_scores()[TOOL]}
+    change(scores[TOOL])
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps(scores))
+    assert main(["verify", "--env", TOOL, "--scores", str(file)]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and str(file) in printed.err and "\x1b" not in printed.err and not printed.out
+    assert "antigravity" not in sys.modules

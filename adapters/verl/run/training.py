@@ -221,7 +221,7 @@ def _caption(run: RunConfig, pictures: bool) -> str:
     if run.model is not None:
         return f"Step 0 is the base model {run.model}."
     if run.warm_start == 0:
-        taught = "PictureSearch" if pictures else "every environment"
+        taught = "PictureSearch" if pictures else "nine environments"
         return f"Step 0 is {_start(run, pictures)}, pretrained on demonstrations of {taught} by noisy teachers."
     of = "" if run.data == "generated" else " of generated tasks"
     start = f"Step 0 is {_start(run, pictures)} on demonstrations{of}"
