@@ -53,6 +53,13 @@ _FIXED = {
 }
 
 
+# Counts in `run`, with the least that each may be. Where one of the others is null, other settings say it.
+_COUNTS = {
+    "epochs": 1, "min_updates_per_step": 1, "response_length": 1, "steps": 1, "tasks_per_step": 1, "train_tasks": 1,
+    "updates_per_step": 1, "validation_tasks": 1, "warm_start": 0,
+}  # fmt: skip
+_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "validation_tasks", "warm_start")
+
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
 # moved since then. They are computed anew, and each token's distance to the sampler is a weight.
 _STALE_CORRECTION = {"bypass_mode": False, "rollout_is": "token", "rollout_is_threshold": 2.0}
@@ -194,13 +201,12 @@ def compose_run(
     if named != preset:
         use_released(config, preset, overridden | {f"env.{name}" for name in arguments})
         demo_kwargs = {**demo_kwargs, **preset_run.env_kwargs.get(env, {}), **arguments}
+    _check_numbers(preset_run)
     run = RunConfig(
         env=env,
         algo=algo,
         preset=preset,
-        steps=steps
-        or preset_run.steps
-        or max(1, preset_run.epochs * preset_run.train_tasks // preset_run.tasks_per_step),
+        steps=steps or _steps(preset_run, preset),
         # Ray's processes start elsewhere: a path must not depend on the working directory.
         data=data if data in ("generated", "official") else str(Path(data).resolve()),
         split=split,
@@ -248,6 +254,28 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
         checks.choice(f"the {group} of a preset", word, group_names(group))
     checks.choice("the algorithm of a preset", algo, algorithms())
     return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], algo
+
+
+def _check_numbers(preset_run: Any) -> None:
+    """Check the numbers of ``run``, which the command line can set like verl's settings."""
+    with _verl_errors():
+        for name, minimum in _COUNTS.items():
+            value = preset_run.get(name)
+            if value is not None or name in _NEVER_NULL:
+                checks.integer(f"run.{name}", value, minimum=minimum)
+        checks.number("run.demo_noise", preset_run.get("demo_noise"), minimum=0, maximum=1)
+        if (rate := preset_run.get("learning_rate")) is not None:
+            checks.number("run.learning_rate", rate, above=0)
+
+
+def _steps(preset_run: Any, preset: str) -> int:
+    """The steps of a preset, or those of its passes over its tasks."""
+    if preset_run.steps is not None:
+        return int(preset_run.steps)
+    epochs, tasks = preset_run.get("epochs"), preset_run.get("train_tasks")
+    if epochs is None or tasks is None:
+        raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
+    return max(1, epochs * tasks // preset_run.tasks_per_step)
 
 
 def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:

@@ -218,6 +218,7 @@ def check_config(config: Any) -> None:
         integer(f"data.{name}", config.data[name], minimum=1)
     integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)
     _check_mini_batch("actor_rollout_ref.actor", actor, config)
+    number("actor_rollout_ref.actor.optim.lr", actor.optim.lr, minimum=0)
     _check_loggers(config.trainer.logger)
     check_log_probs(config)
     objective = read_objective(config)
@@ -229,6 +230,7 @@ def check_config(config: Any) -> None:
                 f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}"
             )
         _check_mini_batch("critic", critic, config)
+        number("critic.optim.lr", critic.optim.lr, minimum=0)
     check_engines(config, needs_critic=estimator.needs_critic)
     if estimator.needs_score_norms:
         for name, value, expected in (
