@@ -18,7 +18,7 @@ from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["NumberedActions"]
 
-_NUMBER = re.compile(r"\s*([0-9]{1,6})(?:[.:)]|(?=\s)|$)\s*(.*)", re.DOTALL)
+_NUMBER = re.compile(r"\s*([0-9]{1,6})(?:[.:)](?!\d)|(?=\s)|$)\s*(.*)", re.DOTALL)
 _DOTS = "..."  # stands for free text in an available action
 _LIST_LENGTH = 1 << 18  # characters of a list of actions
 
@@ -35,7 +35,7 @@ class NumberedActions(PlacedWrapper):
         leave_out: Patterns of actions that are not listed (``*`` stands for any characters), such as ``examine *``.
 
     Raises:
-        ConfigError: The environment does not list its actions.
+        ConfigError: The environment does not list its actions, or `leave_out` is no list of strings.
 
     >>> import agent_envs
     >>> env = NumberedActions(gym.make("AgentR1/ALFWorld-v0", size=1), leave_out=["go to *", "examine *"])
@@ -52,7 +52,7 @@ class NumberedActions(PlacedWrapper):
     carries_pictures = True
 
     def __init__(self, env: gym.Env[Any, str], leave_out: Sequence[str] = ()) -> None:
-        if isinstance(leave_out, str) or not all(isinstance(pattern, str) for pattern in leave_out):
+        if not isinstance(leave_out, (list, tuple)) or not all(isinstance(pattern, str) for pattern in leave_out):
             raise ConfigError(f"leave_out must be a list of patterns, got {checks.shown(leave_out)}")
         super().__init__(env, leave_out=leave_out)
         if not env.has_wrapper_attr("available_actions") or env.get_wrapper_attr("tools"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -62,6 +64,15 @@ def test_what_is_no_number_of_the_list_reaches_the_environment(text):
     assert got[1:] == want[1:]
 
 
+@pytest.mark.parametrize("text", ["1.5", "1:30", "1)2", " 1.5 shoes", "1.\u0665"])
+def test_a_mark_between_digits_is_part_of_a_text(text):
+    env, plain, (observation, _), _ = pair(WEBSHOP)
+    assert listed(observation)[0] == "search[...]"
+    got, want = env.step(text), plain.step(text)
+    assert got[4]["invalid_action"] and got[1:] == want[1:]
+    assert not env.step("1. 5")[4]["invalid_action"]  # free text that begins with a digit follows a space
+
+
 def test_a_search_without_words_reaches_the_environment_as_it_is():
     env, _, (observation, _), _ = pair(WEBSHOP)
     n = listed(observation).index("search[...]") + 1
@@ -120,8 +131,9 @@ def test_the_last_observation_has_no_list():
 def test_refused_environments_and_arguments():
     with pytest.raises(ConfigError, match="list their actions"):
         NumberedActions(gym.make("AgentR1/GSM8KTool-v0"))
-    with pytest.raises(ConfigError, match="leave_out must be a list of patterns, got 'look'"):
-        NumberedActions(gym.make(ALFWORLD), leave_out="look")
+    for refused in ("look", None, {"look": 1}, ["look", 1]):
+        with pytest.raises(ConfigError, match=re.escape(f"leave_out must be a list of patterns, got {refused!r}")):
+            NumberedActions(gym.make(ALFWORLD), leave_out=refused)
     with pytest.raises(ConfigError, match="NumberedActions"):
         apply_wrappers(AsTool(gym.make(ALFWORLD)), ["NumberedActions"])
 
