@@ -34,14 +34,15 @@ __all__ = ["check_model", "describe", "train"]
 
 
 def describe(composed: Composed) -> str:
-    """Return what a run is made of: its tasks, where the preset differs from published settings, verl's settings."""
+    """Return what a run is made of: its tasks and wrappers, the published settings it differs from, verl's settings."""
     from omegaconf import OmegaConf
 
     run, verl = composed.run, composed.verl()
     missing = missing_engine(verl)
     lines = [
         f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "
-        f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}"
+        f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}, "
+        f"wrappers {json.dumps(run.wrappers)}"
     ]
     try:
         env = make_env(run)

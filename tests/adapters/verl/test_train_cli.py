@@ -300,6 +300,26 @@ def test_wrappers_of_the_preset_give_way_to_those_given(given: list[str], stack:
     make_env(_compose(env="AgentR1/WebShop-v0", wrappers=given).run).close()
 
 
+@pytest.mark.parametrize(
+    ("env", "given", "wrappers"),
+    [
+        (ENV, [], ["FormatReward(weight=0.1)"]),
+        ("AgentR1/ALFWorld-v0", [], ["InvalidActionPenalty(penalty=0.1)", "FormatReward(weight=0.1)"]),
+        (
+            "AgentR1/WebShop-v0",
+            ["--wrapper", "StepPenalty(penalty=0.02)"],
+            ["NumberedActions", "StepPenalty(penalty=0.02)", "FormatReward(weight=0.1)"],
+        ),
+        (ENV, ["run.wrappers=[]"], []),
+    ],
+)
+def test_a_dry_run_says_which_wrappers_there_are(
+    env: str, given: list[str], wrappers: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--env", env, "--dry-run", *given]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f", wrappers {json.dumps(wrappers)}")
+
+
 def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
     tasks = _tasks(_compose(steps=3))
     assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
