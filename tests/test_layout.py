@@ -1,6 +1,7 @@
 """The promises of docs/architecture: who imports whom, no import circles, sizes, exact public names.
 
-Imports inside functions and under TYPE_CHECKING count: they tie modules together just as well.
+Imports inside functions and under TYPE_CHECKING count: they tie modules together just as well. One more promise is the
+Makefile's: `make bench` runs what needs no arguments.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import configparser
 import doctest
 import importlib
 import inspect
+import re
+import shutil
+import subprocess
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
@@ -241,6 +245,35 @@ def test_setup_cfg_lists_every_package(root):
     files = module_files(root).items()
     assert set(listed) == {name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in files}
     assert sorted(listed) == listed
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_bench_runs_what_needs_no_arguments_and_all_of_it(root):
+    """Each script either runs by itself, or the Makefile names it among those that are left out."""
+    printed = subprocess.run(["make", "-pnq", "bench"], cwd=root, capture_output=True, text=True, timeout=60).stdout
+    lists = dict(re.findall(r"^(BENCHMARKS|NOT_TIMED) := (.*)$", printed, re.MULTILINE))
+    run = set(re.findall(r"benchmarks/(\w+)\.py", lists["BENCHMARKS"]))
+    files = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in (root / "benchmarks").glob("*.py")}
+    assert run == files.keys() - set(lists["NOT_TIMED"].split()) and set(lists["NOT_TIMED"].split()) < files.keys()
+    assert {"threads", "sandbox"} <= run and not {"asynchronous", "pictures_learning"} & run  # these train for long
+    for name, tree in files.items():
+        by_itself = _has_main(tree) and not any(map(_is_required, ast.walk(tree)))
+        assert by_itself or name not in run, f"benchmarks/{name}.py needs arguments, so `make bench` cannot run it"
+
+
+def _has_main(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" for node in tree.body)
+
+
+def _is_required(node: ast.AST) -> bool:
+    """Whether a call adds a command-line argument that must be given."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if any(keyword.arg == "required" for keyword in node.keywords):
+        return True
+    names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    positional = node.func.attr == "add_argument" and not any(name.startswith("-") for name in names)
+    return positional and all(keyword.arg != "nargs" for keyword in node.keywords)
 
 
 def _public_modules() -> list[str]:
