@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,11 +37,13 @@ from agent_envs.adapters.tiny.renaming import renamed
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.checks import load_function
+from agent_envs.errors import AgentEnvsError
 from agent_envs.files import replacing, table
 from agent_envs.messages import Message
 from agent_envs.rollout.demonstrations import Demonstration
 
 __all__ = [
+    "OutOfTime",
     "Recipe",
     "Trainer",
     "add_numbers",
@@ -59,10 +62,13 @@ SHAPE: dict[str, Any] = {
 VOCABULARY = 1536
 MAX_LENGTH = 3072
 """Tokens of the longest demonstration that is trained on."""
-_TOKENIZER_CHARACTERS = 6_000_000
 _LOGGED_STEPS = 50
 _WORLDS_OF_A_SEED = 100  # before those of the next one
 _PRACTICE_SHARE = 0.06  # tokens of practised copying, and as many of arithmetic, for each of the mixture
+
+
+class OutOfTime(AgentEnvsError):  # noqa: N818  a stop is not a failure
+    """A deadline has passed; the same call goes on from what has been kept."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +146,17 @@ def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> Pre
 
 
 def make_sequences(
-    recipes: Sequence[Recipe], tokenizer: PreTrainedTokenizerBase, folder: Path, tokens: int, seed: int
-) -> dict[str, Sequences]:
+    recipes: Sequence[Recipe], tokenizer: PreTrainedTokenizerBase, folder: Path, tokens: int, seed: int,
+    deadline: float = math.inf,
+) -> dict[str, Sequences]:  # fmt: skip
     """Demonstrate the mixture, and keep its parts in `folder`.
 
     Returns:
         By its part of `Recipe`: about `tokens` tokens of whole episodes ("share"), a fifth of that of first actions
         ("openings"), a quarter of last ones ("endings").
+
+    Raises:
+        OutOfTime: `deadline` had passed when a part was kept.
     """
     found: dict[str, list[Sequences]] = {name: [] for name in _PARTS}
     for recipe, (name, part) in tqdm([*itertools.product(recipes, _PARTS.items())], desc="demonstrations"):
@@ -162,6 +172,7 @@ def make_sequences(
             else:
                 sequences = encode(demonstrations, tokenizer, max_tokens=wanted, max_length=MAX_LENGTH)
             sequences.save(path)
+            _check_time(deadline, f"demonstrations of {recipe.name}")
         found[name].append(Sequences.load(path))
     return {name: Sequences.join(parts) for name, parts in found.items() if parts}
 
@@ -184,9 +195,13 @@ class Trainer(Protocol):
 
 def train(
     trainer: Trainer, folder: Path, name: str, save_seconds: float,
-    figures: tuple[str, str] = ("response_loss", "context_loss"),
+    figures: tuple[str, str] = ("response_loss", "context_loss"), deadline: float = math.inf,
 ) -> None:  # fmt: skip
-    """Train to the end, from the state in FOLDER/NAME.pt if there is one; NAME.jsonl has means over 50 steps."""
+    """Train to the end, from the state in FOLDER/NAME.pt if there is one; NAME.jsonl has means over 50 steps.
+
+    Raises:
+        OutOfTime: `deadline` had passed after a step, whose state is kept.
+    """
     state = folder / f"{name}.pt"
     if state.exists():
         trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
@@ -200,17 +215,20 @@ def train(
                 log.write(json.dumps(line) + "\n")
                 log.flush()
                 recent = []
-            if trainer.step == trainer.steps or time.monotonic() - saved > save_seconds:
+            now, done = time.monotonic(), trainer.step == trainer.steps
+            if done or now > deadline or now - saved > save_seconds:
                 with replacing(state) as partial:
                     torch.save(trainer.state(), partial)
                 saved = time.monotonic()
+            if not done and now > deadline:
+                raise OutOfTime(f"time is up at step {trainer.step} of {trainer.steps} of the {name}")
 
 
 def pretrain(
     folder: Path, recipes: Sequence[Recipe], *, shape: Mapping[str, Any] = SHAPE, start: Path | None = None,
     tokens: int = 24_000_000, unique_tokens: int = 9_000_000, tokens_per_step: int = 4096, copying_steps: int = 400,
     openings_steps: int = 1000, context_weight: float = 0.1, learning_rate: float = 3e-3, save_seconds: float = 300.0,
-    seed: int = 0, device: str = "cpu",
+    tokenizer_characters: int = 6_000_000, seed: int = 0, device: str = "cpu", deadline: float = math.inf,
 ) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:  # fmt: skip
     """Make a model from a mixture, or go on where a run in `folder` was stopped.
 
@@ -227,17 +245,25 @@ def pretrain(
         context_weight: Weight of the loss of what is no response.
         learning_rate: See `SupervisedTrainer`.
         save_seconds: Seconds between two checkpoints.
+        tokenizer_characters: Characters of demonstrations that the tokenizer is trained on.
         seed: Of everything that is drawn.
         device: Where it is trained.
+        deadline: Time of `time.monotonic()` after which it stops, with the tokenizer, the demonstrations of an
+            environment or the step that it is at. Every call does at least one of these.
+
+    Raises:
+        OutOfTime: The deadline has passed; the same call goes on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = start or folder / "tokenizer"
     if start is None and not files.exists():
-        make_tokenizer(recipes, _TOKENIZER_CHARACTERS, seed + 1).save_pretrained(files)
+        make_tokenizer(recipes, tokenizer_characters, seed + 1).save_pretrained(files)
+        _check_time(deadline, "the tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(files)
-    parts = make_sequences(recipes, tokenizer, folder, unique_tokens, seed)
+    parts = make_sequences(recipes, tokenizer, folder, unique_tokens, seed, deadline)
     words = range(len(tokenizer.all_special_ids), len(tokenizer))
     how: dict[str, Any] = {"tokens_per_step": tokens_per_step, "learning_rate": learning_rate, "seed": seed}
+    saved: dict[str, Any] = {"save_seconds": save_seconds, "deadline": deadline}
     model: Qwen2ForCausalLM
     if start:
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).to(device)
@@ -246,18 +272,23 @@ def pretrain(
         teach_to_copy(model, seed)
         model.to(device)
         repeated = practice(words, copying_steps * tokens_per_step, seed)
-        train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", save_seconds)
+        train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", **saved)
         moments = Sequences.join([part for name, part in parts.items() if name != "share"])
         chosen = Sequences.join([moments, practice(words, len(moments.ids) // 4, seed + 2)])
         trainer = SupervisedTrainer(model, chosen, steps=openings_steps, context_weight=context_weight, **how)
-        train(trainer, folder, "openings", save_seconds)
+        train(trainer, folder, "openings", **saved)
     drawn = round(_PRACTICE_SHARE * unique_tokens)
     practised = [practice(words, drawn, seed + 1), practice_arithmetic(tokenizer, drawn, seed + 1)]
     mixed = Sequences.join([*parts.values(), *practised])
     steps = tokens // tokens_per_step
     trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
-    train(trainer, folder, "mixture", save_seconds)
+    train(trainer, folder, "mixture", **saved)
     return model, tokenizer
+
+
+def _check_time(deadline: float, made: str) -> None:
+    if time.monotonic() > deadline:
+        raise OutOfTime(f"time is up after {made}")
 
 
 def add_numbers(parser: argparse.ArgumentParser, function: Any, texts: Mapping[str, str]) -> None:

@@ -405,6 +405,30 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeyp
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "base").dtype == torch.float16
 
 
+def test_a_deadline_stops_the_making_of_a_model_which_goes_on_the_same(tmp_path: Path) -> None:
+    recipes = [recipe for recipe in pretrain.mixture() if recipe.name == "gsm8k-tool"]
+    how: dict[str, Any] = {
+        "shape": {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 64}, "tokens": 1536,
+        "unique_tokens": 2000, "tokens_per_step": 512, "copying_steps": 2, "openings_steps": 2,
+        "tokenizer_characters": 50_000,
+    }  # fmt: skip
+    stops: list[str] = []
+    made = None
+    while made is None:
+        try:
+            made = pretrain.pretrain(tmp_path / "stopped", recipes, **how, deadline=0.0)
+        except pretrain.OutOfTime as e:
+            stops.append(str(e).removeprefix("time is up "))
+    parts = ["after demonstrations of gsm8k-tool"] * (len(stops) - 5)
+    steps = ["at step 1 of 2 of the copying", "at step 1 of 2 of the openings"]
+    steps += [f"at step {n} of 3 of the mixture" for n in (1, 2)]
+    assert parts and stops == ["after the tokenizer", *parts, *steps]
+    whole = pretrain.pretrain(tmp_path / "whole", recipes, **how)
+    assert made[1].get_vocab() == whole[1].get_vocab()
+    for one, other in zip(made[0].parameters(), whole[0].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_the_mixture_demonstrates_what_the_preset_trains_and_no_held_out_task() -> None:
     recipes = pretrain.mixture()
     assert {recipe.env for recipe in recipes} <= set(ENV_IDS)
