@@ -1,30 +1,39 @@
 """A learning curve on one GPU: a model of 114 million parameters, made here, learns HotpotQA or ALFWorld.
 
     python benchmarks/gpu_learning.py --env HotpotQA --out runs/gpu --minutes 8     # again until it is done
-    python benchmarks/gpu_learning.py --env HotpotQA --out runs/gpu-toy --toy       # seconds, on a CPU
+    python benchmarks/gpu_learning.py --env HotpotQA --out runs/gpu-toy --toy       # a minute or two, on a CPU
 
 It needs PyTorch and transformers with this package, no trainer, no engine, no network. The model is made from tasks of
 the split "train" as tiny-base is (`adapters/tiny/pretrain.py`), only larger and on one environment, then trained by the
 PyTorch loop (`adapters/torch`) with grpo, and evaluated on held-out tasks on the way. Each call goes on where the last
-one was stopped or killed; after `--minutes` it stops by itself. OUT/ENV.json holds the curve; docs/results.md shows the
-file once it is in benchmarks/results/ as gpu.ENV.json.
+one was stopped or killed; after `--minutes` it stops by itself, with what it is at: a step, an evaluation, the
+tokenizer, demonstrations of a kind. OUT/ENV.json holds the curve; its minutes are the wall time of all calls, from the
+first file to the last evaluation. docs/results.md shows the file once it is in benchmarks/results/ as gpu.ENV.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from agent_envs.adapters.metrics_log import read_records
 from agent_envs.adapters.tiny.model import save_model
-from agent_envs.adapters.tiny.pretrain import Recipe, mixture, pretrain
+from agent_envs.adapters.tiny.pretrain import OutOfTime, mixture, pretrain
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.episodes.run_folder import keep_settings
+from agent_envs.errors import run_command
 from agent_envs.files import write_text
 
 RECIPES = {"HotpotQA": "hotpotqa", "ALFWorld": "alfworld"}
@@ -53,52 +62,114 @@ FULL = Size(
 )  # fmt: skip
 TOY = Size(
     shape={"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 192, "context_length": 4096},
-    made={"tokens": 16_384, "unique_tokens": 16_384, "tokens_per_step": 2048, "copying_steps": 2, "openings_steps": 2},
+    made={
+        "tokens": 16_384,
+        "unique_tokens": 16_384,
+        "tokens_per_step": 2048,
+        "copying_steps": 2,
+        "openings_steps": 2,
+        "tokenizer_characters": 200_000,
+    },
     loop={"steps": 4, "tasks": 2, "group": 2, "eval_tasks": 4, "eval_every": 2, "save_every": 1},
 )
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
     parser = argparse.ArgumentParser(description="A learning curve on one GPU.")
     parser.add_argument("--env", choices=RECIPES, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="folder; the same command goes on where it was stopped")
+    parser.add_argument("--out", required=True, help="folder; the same command goes on where it was stopped")
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--toy", action="store_true", help="a small model and few tasks, to try the script")
-    options = parser.parse_args()
-    began, size = time.monotonic(), TOY if options.toy else FULL
+    options = parser.parse_args(words)
+    return run_command(lambda: learn(options, _command(words, options.out)))
+
+
+def learn(options: argparse.Namespace, command: str) -> str:
+    """Go on for as long as `--minutes` says, write the curve, and return a line about it.
+
+    Raises:
+        ConfigError: The folder is of another seed or size.
+    """
+    began, folder, size = time.monotonic(), Path(options.out, options.env), TOY if options.toy else FULL
+    settings = {"env": options.env, "seed": options.seed, "toy": options.toy}
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_settings(folder / "settings.json", settings, writes=("pretraining", "run", "seconds.json", "start"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe = next(recipe for recipe in mixture() if recipe.name == RECIPES[options.env])
-    start = options.out / options.env / "start"
-    if not start.exists():
-        save_model(*_made(recipe, size, options.out / options.env / "pretraining", options.seed, device), start)
-        print(f"the model is made, after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
-    left = options.minutes - (time.monotonic() - began) / 60
-    config = LoopConfig(
-        env=recipe.env, env_kwargs=recipe.env_kwargs, wrappers=tuple(recipe.wrappers), model=str(start),
-        out=str(options.out / options.env / "run"), seed=options.seed, minutes=max(0.01, left), device=device,
-        eval_split="validation", **size.loop,
-    )  # fmt: skip
-    records = train(config)
+    start, deadline = folder / "start", began + 60 * options.minutes
+    records = read_records(folder / "run" / "metrics.jsonl")
+    if not records or records[-1]["step"] < size.loop["steps"]:
+        with _timed(folder / "seconds.json") as seconds:
+            if not start.exists():
+                how: dict[str, Any] = {"seed": options.seed, "device": device, "deadline": deadline}
+                try:
+                    made = pretrain(folder / "pretraining", [recipe], shape=size.shape, **size.made, **how)
+                except OutOfTime as e:
+                    return f"the model is not made yet: {e}; call it again"
+                save_model(*made, start)
+                print(f"the model is made, after {seconds() / 60:.1f} minutes", flush=True)
+                if time.monotonic() > deadline:
+                    return "time is up before the first step: call it again"
+            left = (deadline - time.monotonic()) / 60
+            config = LoopConfig(
+                env=recipe.env, env_kwargs=recipe.env_kwargs, wrappers=tuple(recipe.wrappers), model=str(start),
+                out=str(folder / "run"), seed=options.seed, minutes=max(0.01, left), device=device,
+                eval_split="validation", **size.loop,
+            )  # fmt: skip
+            records = train(config)
     names = ("success", "success_low", "success_high", "calls", "length")
     curve = [r for r in records if "val/success" in r]
     found = {
         "env": options.env,
-        "command": f"python benchmarks/gpu_learning.py --env {options.env} --seed {options.seed}",
+        "command": command,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
         "parameters": _parameters(start),
         "held_out": curve[0]["val/episodes"],
-        "minutes": round(sum(r.get("seconds/play", 0) + r.get("seconds/update", 0) for r in records) / 60, 1),
+        "minutes": round(_seconds(folder / "seconds.json") / 60, 1),
         "curve": [{"step": r["step"], **{name: round(r[f"val/{name}"], 4) for name in names}} for r in curve],
     }
-    write_text(options.out / f"{options.env}.json", json.dumps(found) + "\n")
-    done = records[-1]["step"] == config.steps
-    print(json.dumps(found["curve"][-1]), "done" if done else f"stopped at step {records[-1]['step']}: call it again")
+    write_text(Path(options.out, f"{options.env}.json"), json.dumps(found) + "\n")
+    step = records[-1]["step"]
+    return f"{json.dumps(found['curve'][-1])} " + (
+        "done" if step == size.loop["steps"] else f"stopped at step {step}: call it again"
+    )
 
 
-def _made(recipe: Recipe, size: Size, folder: Path, seed: int, device: str) -> tuple[Any, Any]:
-    """Pretrain the model, or go on where that was stopped."""
-    return pretrain(folder, [recipe], shape=size.shape, seed=seed, device=device, **size.made)
+def _command(words: Sequence[str], out: str) -> str:
+    """The command line as it was typed; a folder elsewhere is shown as one of the same name in runs/."""
+    path = Path(out)
+    if path.is_absolute() or ".." in path.parts:
+        words = [word.removesuffix(out) + f"runs/{path.name}" if word.endswith(out) else word for word in words]
+    return shlex.join(["python", "benchmarks/gpu_learning.py", *words])
+
+
+@contextmanager
+def _timed(path: Path) -> Iterator[Callable[[], float]]:
+    """Add the wall time of the block to the seconds in a file, and yield a function that returns them.
+
+    The file is written every few seconds, so that the time of a call that is killed counts too.
+    """
+    before, began, over = _seconds(path), time.monotonic(), threading.Event()
+
+    def keep() -> None:
+        done = False
+        while not done:
+            done = over.wait(5)
+            write_text(path, f"{before + time.monotonic() - began}\n")
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield lambda: before + time.monotonic() - began
+    finally:
+        over.set()
+        thread.join()
+
+
+def _seconds(path: Path) -> float:
+    return float(path.read_text()) if path.exists() else 0.0
 
 
 def _parameters(folder: Path) -> int:
@@ -108,4 +179,4 @@ def _parameters(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
