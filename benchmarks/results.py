@@ -6,12 +6,14 @@
 
 A cell is a file of benchmarks/results/: an id, and a policy or an algorithm with a seed. A training cell is one
 `agentr1 train` with the preset cpu-tiny; its values are those of the run's own validation, task by task, before the
-first step and after the last. `--force` runs a cell anew; `--out` keeps the runs themselves.
+first step and after the last. A cell counts as missing when its tasks, the preset's settings or tiny-base are others
+now. One that fails does not keep the others from running. `--force` runs a cell anew; `--out` is where the runs go.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -21,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,20 +33,23 @@ from tqdm import tqdm
 from agent_envs import __version__
 from agent_envs.adapters.metrics_log import read_records as read_metrics
 from agent_envs.adapters.tiny.base import base_folder
-from agent_envs.adapters.verl.config.compose import compose_run
-from agent_envs.adapters.verl.run.tasks import choose_tasks
+from agent_envs.adapters.verl.config.compose import Composed, compose_run
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
-from agent_envs.episodes.statistics import Interval, clustered_mean, difference, share
+from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, difference, share
+from agent_envs.errors import AgentEnvsError, first_line
 from agent_envs.files import write_text
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs
 from agent_envs.rollout.many import run_episodes
-from agent_envs.rollout.panel import Panel
+from agent_envs.rollout.panel import Panel, digest_of, panel_of
+from agent_envs.wrapping.specs import make_text_env
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
+_TICK = 5.0  # seconds of a run that a kill can leave uncounted
 
 NAMES = (
     "GSM8KTool",
@@ -66,13 +72,13 @@ TRAINED = {
     "gigpo": {"GSM8KTool": 1, "ALFWorld": 1},
 }
 """Seeds by algorithm and id."""
-SENTENCES = {
-    "README.md": "`make train` takes a model of 0.8 million parameters from {first} to {second} success on {tasks} "
-    "held-out tasks in {minutes} minutes of two CPU cores ({n} seed{s}).",
-    "README.zh.md": "`make train` 用两个 CPU 核心训练 {minutes} 分钟，把一个 80 万参数的模型在 "
-    "{tasks} 个留出任务上的成功率从 {first} 提高到 {second}（{n} 个种子）。",
+MAIN = ("GSM8KTool", "HotpotQA", "ALFWorld", "WebShop", "PaperSearch")
+"""The ids in the READMEs."""
+HEADS = {
+    "README.md": ("grpo, held-out tasks", "success", "gain", "minutes, two cores"),
+    "README.zh.md": ("grpo，留出任务", "成功率", "提升", "两个 CPU 核心的分钟数"),
 }
-"""What each README says of `make train`."""
+"""The columns of the table in each README."""
 JUDGED = {"PaperSearch": ("success", "score"), "WebShop": ("score", "success")}
 """Ids whose score may lie between 0 and 1: what they are judged by, and what is shown besides. Success is rare on
 WebShop."""
@@ -123,31 +129,85 @@ def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     return {name: [int(e.success), round(e.score, 4)] for name, e in named.items()}
 
 
-def play(cell: Cell) -> dict[str, Any]:
-    """Play a policy on the tasks that a training run of the id holds out."""
+@lru_cache
+def _composed(env: str, algo: str) -> tuple[Composed, Tasks]:
+    """Return a run of the preset and its tasks; neither the settings nor what is held out depends on the seed."""
     arguments = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
     composed = compose_run(
-        **arguments, env=cell.env, algo="grpo", preset="cpu-tiny", split="train", wrappers=[], seed=0, val_fraction=0.1,
+        **arguments, env=env, algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0, val_fraction=0.1,
         overrides=[],
     )  # fmt: skip
-    tasks = choose_tasks(composed.run, tasks_per_step=1, validation_tasks=composed.validation_tasks)
+    return composed, choose_tasks(composed.run, tasks_per_step=1, validation_tasks=composed.validation_tasks)
+
+
+@lru_cache
+def _panel(env: str) -> str:
+    """Return the digest of the tasks that a run holds out."""
+    composed, tasks = _composed(env, "grpo")
+    digests = []
+    for split, indices in tasks.held_out:
+        kwargs = env_kwargs(composed.run, split)
+        made = make_text_env(env, kwargs, composed.run.wrappers)
+        digests.append(panel_of(made, indices, env, kwargs, composed.run.wrappers).digest)
+        made.close()
+    return digest_of(digests)[:12]
+
+
+def current(cell: Cell) -> dict[str, Any]:
+    """Return what a cell's values depend on, as it is now: the tasks and, of a training run, its settings and start."""
+    if cell.row in POLICIES:
+        return {"panel": _panel(cell.env)}
+    run, verl = (composed := _composed(cell.env, cell.row)[0]).run, composed.verl()
+    settings = {
+        "steps": run.steps,
+        "tasks_per_step": verl.data.train_batch_size,
+        "samples": verl.actor_rollout_ref.rollout.n,
+        "learning_rate": verl.actor_rollout_ref.actor.optim.lr,
+        "response_length": verl.data.max_response_length,
+        "env_kwargs": run.env_kwargs,
+        "wrappers": list(run.wrappers),
+    }
+    return {"panel": _panel(cell.env), "settings": settings, "base": _base()}
+
+
+def play(cell: Cell) -> dict[str, Any]:
+    """Play a policy on the tasks that a training run of the id holds out."""
+    composed, tasks = _composed(cell.env, "grpo")
     episodes: list[Episode] = []
     for split, indices in tasks.held_out:
         episodes += run_episodes(
             cell.env, POLICIES[cell.row], len(indices), options=[{"index": i} for i in indices],
-            env_kwargs={**composed.run.env_kwargs, "split": split}, wrappers=composed.run.wrappers, progress=False,
+            env_kwargs=env_kwargs(composed.run, split), wrappers=composed.run.wrappers, progress=False,
         )  # fmt: skip
     return {"after": _values(episodes)}
+
+
+def timed(command: Sequence[str], clock: Path) -> float:
+    """Run a command, and return its minutes with those of earlier calls that were stopped, which `clock` keeps.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    earlier = float(clock.read_text()) if clock.exists() else 0.0
+    clock.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        status = None
+        while status is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=_TICK)
+            seconds = earlier + time.monotonic() - began
+            write_text(clock, str(seconds))
+    if status:
+        raise subprocess.CalledProcessError(status, command)
+    return seconds / 60
 
 
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
     """Train, and return both ends, the curve and what it cost."""
     options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
-    began = time.monotonic()
-    subprocess.run(
-        [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)], cwd=ROOT, check=True
-    )
-    minutes = (time.monotonic() - began) / 60
+    command = [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)]
+    minutes = timed(command, _clock(folder))
     curve = [r for r in read_metrics(folder / "metrics.jsonl") if r.get("val/success") is not None]
     ends = []
     for record in (curve[0], curve[-1]):
@@ -157,7 +217,6 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
              "val/tokens/response_per_episode": "length"}  # fmt: skip
     return {
         "command": shlex.join(["agentr1", "train", *options]),
-        "base": _base(),
         "steps": curve[-1]["step"],
         "minutes": round(minutes, 1),
         "before": ends[0],
@@ -171,44 +230,63 @@ def run(only: Sequence[str], force: bool, out: Path) -> None:
     if unknown := [prefix for prefix in only if not any(name.startswith(prefix) for name in names)]:
         sys.exit(f"there is no cell {' or '.join(unknown)}; there are {', '.join(names)}")
     wanted = [cell for cell in cells() if not only or str(cell).startswith(tuple(only))]
+    others = {name: metadata.version(name) for name in ("torch", "transformers", "verl")}
+    about = {"versions": {"agent_envs": __version__, **others}, "cores": os.cpu_count()}
+    failed = []
     for cell in tqdm([c for c in wanted if force or _read(c) is None], desc="cells"):
-        folder = out / str(cell).replace("/", "-")
+        folder = out.resolve() / str(cell).replace("/", "-")
         if force or cell.path.exists():
             shutil.rmtree(folder, ignore_errors=True)
-        found = play(cell) if cell.row in POLICIES else train(cell, folder)
-        others = {name: metadata.version(name) for name in ("torch", "transformers", "verl")}
-        about = {"cell": str(cell), "versions": {"agent_envs": __version__, **others}}
+            _clock(folder).unlink(missing_ok=True)
+        try:
+            found = play(cell) if cell.row in POLICIES else train(cell, folder)
+        except (AgentEnvsError, subprocess.CalledProcessError) as e:
+            tqdm.write(f"{cell}: {first_line(e)}", file=sys.stderr)
+            failed.append(str(cell))
+            continue
         CELLS.mkdir(exist_ok=True)
-        write_text(cell.path, json.dumps({**about, "cores": os.cpu_count(), **found}) + "\n")
+        write_text(cell.path, json.dumps({"cell": str(cell), **about, **current(cell), **found}) + "\n")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; run it again to go on")
+
+
+def _clock(folder: Path) -> Path:
+    """Return the file that counts the seconds of a run."""
+    return folder.with_name(f"{folder.name}.seconds")
 
 
 # ------------------------------------------------------------------------------------------------------ the page
 
 
 def _read(cell: Cell) -> dict[str, Any] | None:
-    """Return what was found, None if it is missing or was trained from another tiny-base."""
+    """Return what was found, None if it is missing or of other tasks, settings or another tiny-base than today's."""
     if not cell.path.exists():
         return None
     found = json.loads(cell.path.read_text(encoding="utf-8"))
-    return found if cell.row in POLICIES or found.get("base") == _base() else None
+    now = current(cell)
+    return found if {name: found.get(name) for name in now} == now else None
 
 
 def _run(name: str, values: dict[str, list[float]]) -> EvaluatedRun:
-    rows = {
-        number: [[success, score, score, 0.0]] for number, (_, (success, score)) in enumerate(sorted(values.items()))
-    }
-    tasks = dict.fromkeys(rows, ("", ""))
-    return EvaluatedRun(name, Panel(name, {}, [], {}, tasks), rows, 0)
+    numbered = list(enumerate(sorted(values.items())))
+    rows = {number: [[success, score, score, 0.0]] for number, (_, (success, score)) in numbered}
+    return EvaluatedRun(name, Panel(name, {}, [], {}, {number: (task, "") for number, (task, _) in numbered}), rows, 0)
 
 
 def _compared(found: Sequence[dict[str, Any]]) -> PairedComparison:
     return compare_runs(*([_run("held out", each[end]) for each in found] for end in ("before", "after")))
 
 
-def _mean(values: dict[str, list[float]], measure: str) -> str:
-    column = [each[measure == "score"] for each in values.values()]
-    found: Interval = share(sum(column), len(column)) if measure == "success" else clustered_mean([[x] for x in column])
+def _mean(runs: Sequence[dict[str, list[float]]], measure: str) -> str:
+    """Return the mean over tasks and runs, with its interval over tasks."""
+    groups = [[run[task][measure == "score"] for run in runs] for task in runs[0]]
+    found: Interval = clustered_share(groups) if measure == "success" else clustered_mean(groups, 0.0, 1.0)
     return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _seeds(name: str, algo: str) -> list[dict[str, Any]]:
+    """Return the runs of an id and an algorithm that there are."""
+    return [found for seed in range(TRAINED[algo].get(name, 0)) if (found := _read(Cell(name, algo, seed)))]
 
 
 def _table() -> Iterator[str]:
@@ -221,11 +299,11 @@ def _table() -> Iterator[str]:
         row = [f"`{name}-v0`", measure]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
-            row.append(_mean(found["after"], measure) if found else "")
-        first = _read(Cell(name, "grpo", 0))
-        row.append(_mean(first["before"], measure) if first else "")
+            row.append(_mean([found["after"]], measure) if found else "not run")
+        first = _seeds(name, "grpo")
+        row.append(_mean([run["before"] for run in first], measure) if first else "not run")
         for algo in trained:
-            runs = [r for seed in range(TRAINED[algo].get(name, 0)) if (r := _read(Cell(name, algo, seed)))]
+            runs = _seeds(name, algo)
             row.append(_gain(runs, measure) if runs else "" if name not in TRAINED[algo] else "not run")
         yield f"| {' | '.join(row)} |"
 
@@ -244,7 +322,7 @@ def _runs_table() -> Iterator[str]:
         found = _read(cell)
         if found and "before" in found:
             measure = JUDGED.get(cell.name, ("success",))[0]
-            ends = " | ".join(_mean(found[end], measure) for end in ("before", "after"))
+            ends = " | ".join(_mean([found[end]], measure) for end in ("before", "after"))
             yield f"| `{found['command']}` | {found['steps']} | {found['minutes']} | {ends} |"
 
 
@@ -283,13 +361,25 @@ def _pictures_table() -> Iterator[str]:
         yield f"| {' | '.join(map(str, row))} |"
 
 
-def _sentence(form: str) -> str:
-    """Return what the README says of `make train`."""
-    cells = [found for seed in range(TRAINED["grpo"]["GSM8KTool"]) if (found := _read(Cell("GSM8KTool", "grpo", seed)))]
-    row = _compared(cells).measures["success"]
-    minutes = sum(cell["minutes"] for cell in cells) / len(cells)
-    values = {"first": f"{row.first:.3f}", "second": f"{row.second:.3f}", "minutes": f"{minutes:.1f}", "n": len(cells)}
-    return form.format(**values, tasks=len(cells[0]["after"]), s="" if len(cells) == 1 else "s")
+def _versions() -> str:
+    """Return with what the trained cells were made."""
+    found = [cell for algo, ids in TRAINED.items() for name in ids for cell in _seeds(name, algo)]
+    packages = sorted({package for cell in found for package in cell["versions"]})
+    said = [f"{p} {' and '.join(sorted({cell['versions'][p] for cell in found}))}" for p in packages]
+    return f"Trained with {', '.join(said)}."
+
+
+def _readme(file: str) -> Iterator[str]:
+    """Yield the table's top for a README, one line an id: means over the seeds."""
+    yield " | ".join(HEADS[file])
+    yield " | ".join(["---"] * len(HEADS[file]))
+    for name in MAIN:
+        runs, measure = _seeds(name, "grpo"), JUDGED.get(name, ("success",))[0]
+        row = _compared(runs).measures[measure]
+        minutes = sum(run["minutes"] for run in runs) / len(runs)
+        judged = name if measure == "success" else f"{name} ({measure})"
+        gain = f"{row.difference.value:+.3f}"
+        yield f"{judged} | {row.first:.3f} → {row.second:.3f} | **{gain}** | {minutes:.1f}"
 
 
 def _between(text: str, mark: str, lines: Iterable[str]) -> str:
@@ -300,14 +390,18 @@ def _between(text: str, mark: str, lines: Iterable[str]) -> str:
 
 
 def page() -> None:
-    """Write the page's tables and the READMEs' sentences between their marks, and draw the curve."""
+    """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
     text = PAGE.read_text(encoding="utf-8")
-    tables = {"table": _table(), "runs": _runs_table(), "pictures": _pictures_table(), "gpu": _gpu_table()}
-    for mark, lines in tables.items():
+    parts = {"table": _table(), "versions": [_versions()], "runs": _runs_table(), "pictures": _pictures_table(),
+             "gpu": _gpu_table()}  # fmt: skip
+    for mark, lines in parts.items():
         text = _between(text, mark, lines)
     write_text(PAGE, text)
-    for name, form in SENTENCES.items():
-        write_text(ROOT / name, _between((ROOT / name).read_text(encoding="utf-8"), "results", [_sentence(form)]))
+    missing = [str(cell) for cell in cells() if cell.row == "grpo" and cell.name in MAIN and _read(cell) is None]
+    if missing:
+        sys.exit(f"the READMEs and the figures stay as they are until there are {', '.join(missing)}")
+    for name in HEADS:
+        write_text(ROOT / name, _between((ROOT / name).read_text(encoding="utf-8"), "results", _readme(name)))
     subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
 
 

@@ -210,6 +210,24 @@ def training_curve() -> str:
     return str(pictures.curve(title, caption, seeds, sum(success for success, _ in values) / len(values)))
 
 
+def training_charts() -> str:
+    """Return success or score, calls and length over training of three ids, from the cells of their seeds."""
+    rows = []
+    for name, judged in (("HotpotQA", "success"), ("PaperSearch", "success"), ("WebShop", "score")):
+        cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results(f"{name}.grpo.*.json"))]
+        measures = {judged: judged, "calls": "calls", "length": "response tokens"}
+        rows.append(
+            [
+                pictures.Chart(f"{name}: {said}", [[(p["step"], p[key]) for p in cell["curve"]] for cell in cells])
+                for key, said in measures.items()
+            ]
+        )
+    caption = (
+        "Over training steps by grpo, a line for each seed, on held-out tasks. WebShop's calls are clicks and searches."
+    )
+    return str(pictures.charts("What changes in training", caption, rows))
+
+
 def _results(pattern: str) -> list[Path]:
     return list((ROOT / "benchmarks" / "results").glob(pattern))
 
@@ -225,6 +243,7 @@ def everything() -> Iterator[tuple[Path, str]]:
         yield DOCS / "environments" / f"{short(env_id)}.md", "\n".join(manual(env_id)).rstrip("\n") + "\n"
     yield DOCS / "images" / "badges.svg", pictures.badges(facts())
     yield DOCS / "images" / "curve.svg", training_curve()
+    yield DOCS / "images" / "learning.svg", training_charts()
 
 
 def run_notebook(path: Path) -> dict[str, Any]:

@@ -5,12 +5,13 @@ They are SVG by hand: no font, script or picture is loaded, and they have colour
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Bubble", "Point", "badges", "curve", "episode"]
+__all__ = ["Bubble", "Chart", "Point", "badges", "charts", "curve", "episode"]
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -44,6 +45,14 @@ class Point(NamedTuple):
     value: float
     low: float
     high: float
+
+
+class Chart(NamedTuple):
+    """A small chart: a line over training steps for each seed."""
+
+    title: str
+    seeds: Sequence[Sequence[tuple[int, float]]]
+    """The (step, value) pairs of each."""
 
 
 def episode(title: str, said: Sequence[Bubble], end: str) -> str:
@@ -128,6 +137,43 @@ def curve(title: str, caption: str, seeds: Sequence[Sequence[Point]], reference:
         )
     parts.append(f'<text x="20" y="{top + height + 60}" class="small">{_safe(caption)}</text>')
     return _picture(820, top + height + 76, title, caption, parts)
+
+
+def charts(title: str, caption: str, rows: Sequence[Sequence[Chart]]) -> str:
+    """Draw rows of small charts, each from 0 up to a round number above its values."""
+    parts = [f'<text x="20" y="30" class="title">{_safe(title)}</text>']
+    for row, column, chart in ((i, k, chart) for i, line in enumerate(rows) for k, chart in enumerate(line)):
+        left, top, width, height = 64 + 262 * column, 76 + 158 * row, 196, 92
+        steps = [step for points in chart.seeds for step, _ in points]
+        most = _round_above(max(value for points in chart.seeds for _, value in points))
+        last = max(max(steps), 1)
+        parts.append(f'<text x="{left}" y="{top - 12}" class="who">{_safe(chart.title)}</text>')
+        for tick in (0, most / 2, most):
+            y = top + height * (1 - tick / most)
+            parts.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" class="small">{tick:g}</text>')
+        for step in sorted(set(steps)):
+            x = left + width * step / last
+            parts.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle" class="small">{step}</text>')
+        for points in chart.seeds:
+            places = [(left + width * step / last, top + height * (1 - value / most)) for step, value in points]
+            parts.append(f'<path d="M{" L".join(f"{x:.1f} {y:.1f}" for x, y in places)}" class="line"/>')
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" class="dot"/>' for x, y in places]
+    bottom = 76 + 158 * len(rows)
+    parts.append(f'<text x="20" y="{bottom - 8}" class="small">{_safe(caption)}</text>')
+    return _picture(820, bottom + 10, title, caption, parts)
+
+
+def _round_above(value: float) -> float:
+    """Return 1, 2, 4, 5 or 10 times a power of ten: the least that is not below a value, 1 for none above 0.
+
+    >>> [_round_above(value) for value in (0.43, 8.9, 234, 0)]
+    [0.5, 10.0, 400.0, 1.0]
+    """
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 4, 5, 10) if factor * power >= value * (1 - 1e-9))
 
 
 def badges(facts: Sequence[tuple[str, str]]) -> str:

@@ -1,0 +1,102 @@
+"""The results page: cells are paired by task, go stale with what they depend on, and survive kills and failures.
+
+Behaviours pinned here:
+1. Every committed cell is of today's tasks, settings and tiny-base.
+2. A cell of other tasks or settings is no result; runs that share no tasks are not compared.
+3. Minutes are those of all calls; a failed cell does not keep the others from running; a wrong name is refused.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.errors import ConfigError
+
+pytest.importorskip("verl")
+
+
+@pytest.fixture(scope="module")
+def results(root: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("benchmarks_results", root / "benchmarks" / "results.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture
+def cells(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module with an empty folder of cells, three cells and training that takes no time."""
+    monkeypatch.setattr(results, "CELLS", tmp_path / "cells")
+    three = [results.Cell("GSM8K", "expert"), results.Cell("GSM8K", "grpo", 0), results.Cell("GSM8K", "grpo", 1)]
+    monkeypatch.setattr(results, "cells", lambda: three)
+    monkeypatch.setattr(results, "play", lambda cell: {"after": {"0": [1, 1.0]}})
+    monkeypatch.setattr(results, "train", lambda cell, folder: {"before": {"0": [0, 0.0]}, "after": {"0": [1, 1.0]}})
+    return results
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
+def test_committed_cells_are_current(results: Any) -> None:
+    stale = [str(cell) for cell in results.cells() if cell.path.exists() and results._read(cell) is None]
+    assert not stale, "run: python benchmarks/results.py run; python benchmarks/results.py page"
+
+
+@pytest.mark.parametrize("part", ["panel", "base", "settings"])
+def test_a_cell_of_other_tasks_or_settings_is_missing(part: str, cells: Any, tmp_path: Path) -> None:
+    cells.run(["GSM8K/grpo/0"], False, tmp_path)
+    cell = cells.Cell("GSM8K", "grpo", 0)
+    found = cells._read(cell)
+    assert found["settings"]["env_kwargs"] == {"level": 1} and found["settings"]["learning_rate"] == 3e-4
+    cell.path.write_text(json.dumps(found | {part: "other"}))
+    assert cells._read(cell) is None
+    cells.run([], False, tmp_path)
+    assert cells._read(cell) == found
+
+
+def test_runs_of_other_tasks_are_not_compared(results: Any) -> None:
+    values = {str(index): [1, 1.0] for index in range(5)}
+    other = {str(index + 100): [1, 1.0] for index in range(5)}
+    assert results._compared([{"before": values, "after": values}]).measures["success"].first == 1.0
+    with pytest.raises(ConfigError, match="played different panels"):
+        results._compared([{"before": values, "after": other}])
+
+
+def test_minutes_are_those_of_all_calls(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_TICK", 0.05)
+    clock = tmp_path / "run.seconds"
+    waiting = [sys.executable, "-c", "import time; time.sleep(0.3)"]
+    with pytest.raises(subprocess.CalledProcessError):
+        results.timed([sys.executable, "-c", "import sys, time; time.sleep(0.3); sys.exit(3)"], clock)
+    assert results.timed(waiting, clock) >= 0.6 / 60
+
+
+def test_a_failed_cell_does_not_keep_the_others_from_running(
+    cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = cells.train
+
+    def fails(cell: Any, folder: Path) -> Any:
+        assert folder.is_absolute()
+        if cell.seed == 0:
+            raise subprocess.CalledProcessError(1, ["agentr1"])
+        return train(cell, folder)
+
+    monkeypatch.setattr(cells, "train", fails)
+    with pytest.raises(SystemExit, match="failed: GSM8K/grpo/0; run it again"):
+        cells.run([], False, Path("runs"))
+    assert sorted(path.name for path in cells.CELLS.iterdir()) == ["GSM8K.expert.json", "GSM8K.grpo.1.json"]
+    assert "GSM8K/grpo/0: " in capsys.readouterr().err
+
+
+def test_a_wrong_name_is_refused(cells: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="there is no cell Nope; there are GSM8K/expert, GSM8K/grpo/0"):
+        cells.run(["GSM8K/expert", "Nope"], False, tmp_path)
+    assert not cells.CELLS.exists()
