@@ -17,10 +17,8 @@ import argparse
 import json
 import shlex
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.pretrain import OutOfTime, mixture, pretrain
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.episodes.run_folder import keep_settings
+from agent_envs.episodes.run_folder import counted_seconds, keep_settings
 from agent_envs.errors import run_command
 from agent_envs.files import write_text
 
@@ -95,13 +93,14 @@ def learn(options: argparse.Namespace, command: str) -> str:
     began, folder, size = time.monotonic(), Path(options.out, options.env), TOY if options.toy else FULL
     settings = {"env": options.env, "seed": options.seed, "toy": options.toy}
     folder.mkdir(parents=True, exist_ok=True)
-    keep_settings(folder / "settings.json", settings, writes=("pretraining", "run", "seconds.json", "start"))
+    clock = folder / "seconds"
+    keep_settings(folder / "settings.json", settings, writes=("pretraining", "run", clock.name, "start"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe = next(recipe for recipe in mixture() if recipe.name == RECIPES[options.env])
     start, deadline = folder / "start", began + 60 * options.minutes
     records = read_records(folder / "run" / "metrics.jsonl")
     if not records or records[-1]["step"] < size.loop["steps"]:
-        with _timed(folder / "seconds.json") as seconds:
+        with counted_seconds(clock) as seconds:
             if not start.exists():
                 how: dict[str, Any] = {"seed": options.seed, "device": device, "deadline": deadline}
                 try:
@@ -127,7 +126,7 @@ def learn(options: argparse.Namespace, command: str) -> str:
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
         "parameters": _parameters(start),
         "held_out": curve[0]["val/episodes"],
-        "minutes": round(_seconds(folder / "seconds.json") / 60, 1),
+        "minutes": round(float(clock.read_text()) / 60, 1),
         "curve": [{"step": r["step"], **{name: round(r[f"val/{name}"], 4) for name in names}} for r in curve],
     }
     write_text(Path(options.out, f"{options.env}.json"), json.dumps(found) + "\n")
@@ -143,33 +142,6 @@ def _command(words: Sequence[str], out: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         words = [word.removesuffix(out) + f"runs/{path.name}" if word.endswith(out) else word for word in words]
     return shlex.join(["python", "benchmarks/gpu_learning.py", *words])
-
-
-@contextmanager
-def _timed(path: Path) -> Iterator[Callable[[], float]]:
-    """Add the wall time of the block to the seconds in a file, and yield a function that returns them.
-
-    The file is written every few seconds, so that the time of a call that is killed counts too.
-    """
-    before, began, over = _seconds(path), time.monotonic(), threading.Event()
-
-    def keep() -> None:
-        done = False
-        while not done:
-            done = over.wait(5)
-            write_text(path, f"{before + time.monotonic() - began}\n")
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield lambda: before + time.monotonic() - began
-    finally:
-        over.set()
-        thread.join()
-
-
-def _seconds(path: Path) -> float:
-    return float(path.read_text()) if path.exists() else 0.0
 
 
 def _parameters(folder: Path) -> int:

@@ -7,7 +7,7 @@ picture alone (`ImageGame`, `RebuildPrompt`): tiny-base with a new vision tower 
 a share is wrong on purpose. PictureSearch is level 1, family "find", and starts from tiny-vision. Both are trained
 with grpo by the PyTorch loop, or by verl's trainer (`agentr1 train`; PictureSearch by the preset cpu-tiny). A call goes
 on where the last one was stopped. benchmarks/results/pictures.ENV.TRAINER.SEED.json has the success on the way and the
-minutes (of a run that was stopped, those of its last call); `results.py page` shows them.
+minutes of all calls; `results.py page` shows them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import json
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.metrics_log import read_records
+from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.episodes.statistics import difference
 from agent_envs.files import write_text
 
@@ -64,9 +64,13 @@ def learn(env: str, trainer: str, out: Path, seed: int) -> dict[str, Any]:
     """Train with one seed, and return what was measured."""
     options = [*command(env, trainer), "--seed", str(seed)]
     folder = out / f"{env}-{trainer}-{seed}"
-    began = time.monotonic()
-    subprocess.run([sys.executable, *options, "--out", str(folder)], check=True)
-    minutes = (time.monotonic() - began) / 60
+    out.mkdir(parents=True, exist_ok=True)
+    clock = folder.with_name(f"{folder.name}.seconds")
+    if not folder.exists():
+        clock.unlink(missing_ok=True)
+    with counted_seconds(clock) as seconds:
+        subprocess.run([sys.executable, *options, "--out", str(folder)], check=True)
+    minutes = seconds() / 60
     curve = [
         {"step": record["step"], "success": record["val/success"], "episodes": round(record["val/episodes"])}
         for record in read_records(folder / "metrics.jsonl")

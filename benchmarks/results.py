@@ -13,14 +13,12 @@ now. One that fails does not keep the others from running. `--force` runs a cell
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +35,7 @@ from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
+from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, difference, share
 from agent_envs.errors import AgentEnvsError, first_line
 from agent_envs.files import write_text
@@ -49,7 +48,6 @@ from agent_envs.wrapping.specs import make_text_env
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
-_TICK = 5.0  # seconds of a run that a kill can leave uncounted
 
 NAMES = (
     "GSM8KTool",
@@ -182,32 +180,14 @@ def play(cell: Cell) -> dict[str, Any]:
     return {"after": _values(episodes)}
 
 
-def timed(command: Sequence[str], clock: Path) -> float:
-    """Run a command, and return its minutes with those of earlier calls that were stopped, which `clock` keeps.
-
-    Raises:
-        subprocess.CalledProcessError: It failed.
-    """
-    earlier = float(clock.read_text()) if clock.exists() else 0.0
-    clock.parent.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    with subprocess.Popen(command, cwd=ROOT) as process:
-        status = None
-        while status is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = process.wait(timeout=_TICK)
-            seconds = earlier + time.monotonic() - began
-            write_text(clock, str(seconds))
-    if status:
-        raise subprocess.CalledProcessError(status, command)
-    return seconds / 60
-
-
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
     """Train, and return both ends, the curve and what it cost."""
     options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
     command = [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)]
-    minutes = timed(command, _clock(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with counted_seconds(_clock(folder)) as seconds:
+        subprocess.run(command, cwd=ROOT, check=True)
+    minutes = seconds() / 60
     curve = [r for r in read_metrics(folder / "metrics.jsonl") if r.get("val/success") is not None]
     ends = []
     for record in (curve[0], curve[-1]):

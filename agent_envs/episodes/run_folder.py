@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,9 +21,10 @@ from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import FileLock, JSONLines, write_text
 from agent_envs.pictures.folder import PictureFolder
 
-__all__ = ["EpisodeLog", "keep_settings", "locked_folder", "read_settings"]
+__all__ = ["EpisodeLog", "counted_seconds", "keep_settings", "locked_folder", "read_settings"]
 
 _log = logging.getLogger(__name__)
+_COUNTED_EVERY = 5.0  # seconds between two writes of a time
 
 
 @contextmanager
@@ -40,6 +43,33 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise ConfigError(f"cannot write to the folder {path}: {e.strerror}") from e
     with lock:
         yield path
+
+
+@contextmanager
+def counted_seconds(path: Path) -> Iterator[Callable[[], float]]:
+    """Add the wall time of the block to the seconds in a file, and yield a function that returns their sum.
+
+    The file is written every few seconds, so that the time of a call that is killed counts too. Without a file, the sum
+    begins at 0.
+    """
+    earlier, began, over = float(path.read_text()) if path.exists() else 0.0, time.monotonic(), threading.Event()
+
+    def seconds() -> float:
+        return earlier + time.monotonic() - began
+
+    def keep() -> None:
+        done = False
+        while not done:
+            done = over.wait(_COUNTED_EVERY)
+            write_text(path, f"{seconds()}\n")
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        over.set()
+        thread.join()
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:

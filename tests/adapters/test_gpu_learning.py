@@ -23,6 +23,7 @@ pytest.importorskip("transformers")
 
 from agent_envs.adapters.metrics_log import write_records
 from agent_envs.adapters.tiny.pretrain import OutOfTime
+from agent_envs.episodes import run_folder
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_learning.py"
 
@@ -42,7 +43,8 @@ class Work:
 
     def __init__(self, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.left, self.step, self.deadlines = 1000.0, [90.0, 60.0], 0, list[float]()
-        monkeypatch.setattr(script, "time", SimpleNamespace(monotonic=lambda: self.now))
+        for module in (script, run_folder):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(script, "pretrain", self.pretrain)
         monkeypatch.setattr(script, "save_model", lambda model, tokenizer, folder: folder.mkdir())
         monkeypatch.setattr(script, "train", self.train)
