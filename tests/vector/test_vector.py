@@ -383,9 +383,13 @@ def test_one_that_hangs_is_given_up_by_its_reset(slow):
 
 
 def test_an_interrupt_gives_up_the_step(slow):
-    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    def interrupt():
+        assert _soon(lambda: len(slow._fleet._busy) == 4)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        slow.step(["0.6"] * 4 + [None] * 4)
+        slow.step(["gate"] * 4 + [None] * 4)
     with pytest.raises(ResetNeeded, match="environment 0 was interrupted"):
         slow.step(["0"] * 8)
     slow.reset(seed=0)
