@@ -50,16 +50,8 @@ CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
 
 NAMES = (
-    "GSM8KTool",
-    "GSM8K",
-    "GSM8KCode",
-    "HotpotQA",
-    "TwoWikiMultihopQA",
-    "MuSiQue",
-    "ALFWorld",
-    "WebShop",
-    "PaperSearch",
-)
+    "GSM8KTool", "GSM8K", "GSM8KCode", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch",
+)  # fmt: skip
 POLICIES = {"random": RandomPolicy(seed=0), "noisy expert": ExpertPolicy(noise=0.5, seed=0), "expert": ExpertPolicy()}
 TRAINED = {
     "grpo": dict.fromkeys(NAMES, 3)
@@ -329,15 +321,8 @@ def _pictures_table() -> Iterator[str]:
         ends = [(end["success"], end["episodes"]) for end in (found["curve"][0], found["curve"][-1])]
         shown = [share(value * count, count).shown() for value, count in ends]
         gain = difference(*ends[0], *ends[1]).shown("+")
-        row = [
-            found["env"],
-            found["trainer"],
-            found["seed"],
-            found["minutes"],
-            found["curve"][-1]["step"],
-            *shown,
-            gain,
-        ]
+        about = [found[name] for name in ("env", "trainer", "seed", "minutes")]
+        row = [*about, found["curve"][-1]["step"], *shown, gain]
         yield f"| {' | '.join(map(str, row))} |"
 
 

@@ -223,7 +223,7 @@ def training_charts() -> str:
             ]
         )
     caption = (
-        "Over training steps by grpo, a line for each seed, on held-out tasks. WebShop's calls are clicks and searches."
+        "By grpo on held-out tasks, a line for each seed; calls (WebShop: clicks and searches) and tokens of an episode"
     )
     return str(pictures.charts("What changes in training", caption, rows))
 

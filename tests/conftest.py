@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -126,7 +127,7 @@ def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeServi
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless Chromium (tests/browser.py), which all tests of a process share."""
-    module = _module("browser")
+    module = _loaded("tests/browser.py")
     if module.browsers() is None:
         pytest.skip("no Chromium is installed; on Debian and Ubuntu: apt-get install chromium chromium-driver")
     with module.Browser(tmp_path_factory.mktemp("browser")) as browser:
@@ -136,7 +137,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core, which checks a page's accessibility."""
-    source = _module("browser").axe_script()
+    source = _loaded("tests/browser.py").axe_script()
     if source is None:
         pytest.skip("axe-core is not installed; npm install axe-core, or name its axe.min.js in AXE_CORE")
     return str(source)
@@ -145,13 +146,19 @@ def axe() -> str:
 @pytest.fixture(scope="session")
 def fake_chat() -> Any:
     """The module tests/fake_chat_server.py."""
-    return _module("fake_chat_server")
+    return _loaded("tests/fake_chat_server.py")
 
 
-def _module(name: str) -> Any:
-    """A module of this folder; other packages too install one that is called `tests`."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / f"{name}.py")
+@pytest.fixture(scope="session")
+def load_file() -> Callable[[str], Any]:
+    """A function that loads a file that is in no package, named from the repository's root."""
+    return _loaded
+
+
+def _loaded(path: str) -> Any:
+    name = path.removesuffix(".py").replace("/", "_")  # other packages too install one that is called `tests`
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 
 from agent_envs.errors import ConfigError
@@ -82,4 +81,4 @@ def _table(first: str, second: str, comparison: PairedComparison) -> str:
 
 
 def _digits(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.3f}" if abs(value) < 1e6 or math.isinf(value) else f"{value:{sign}.3g}"
+    return f"{value:{sign}.3f}" if abs(value) < 1e6 else f"{value:{sign}.3g}"

@@ -12,7 +12,7 @@ import json
 import shlex
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -29,13 +29,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_learning.py"
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = spec_from_file_location("gpu_learning", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "gpu_learning", module)
-    spec.loader.exec_module(module)
-    return module
+def script(load_file: Callable[[str], ModuleType]) -> ModuleType:
+    return load_file("benchmarks/gpu_learning.py")
 
 
 class Work:

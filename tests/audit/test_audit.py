@@ -10,7 +10,6 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
 import gymnasium as gym
@@ -114,11 +113,9 @@ def test_what_guessing_earns_by_nature_may_be_declared():
     assert audit(Coin, tasks=40, chance=0.5).passed
 
 
-def test_the_page_of_certificates_is_current_and_only_released_variants_have_exploits(root, monkeypatch):
+def test_the_page_of_certificates_is_current_and_only_released_variants_have_exploits(root, load_file, monkeypatch):
     monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("certificates", root / "benchmarks" / "certificates.py")
-    certificates = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(certificates)
+    certificates = load_file("benchmarks/certificates.py")
     assert certificates.PAGE.read_text(encoding="utf-8") == certificates.page(), (
         "python benchmarks/certificates.py page"
     )

@@ -8,7 +8,7 @@ import configparser
 import dataclasses
 import doctest
 import fnmatch
-import importlib.util
+import importlib
 import re
 import shlex
 import sys
@@ -29,16 +29,8 @@ DRAWN_ANEW = {"curve.svg", "learning.svg"}  # when results are added: `python be
 
 
 @pytest.fixture(scope="module")
-def generate(root):
-    return docs_module(root, "generate")
-
-
-def docs_module(root, name):
-    """A module of docs/, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", root / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generate(load_file):
+    return load_file("docs/generate.py")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="three environments need the sandbox")

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 
 import gymnasium as gym
@@ -57,12 +56,8 @@ def folder(made, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def counting(request):
-    path = request.config.rootpath / "benchmarks" / "picture_tokens.py"
-    spec = importlib.util.spec_from_file_location("picture_tokens", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def counting(load_file):
+    return load_file("benchmarks/picture_tokens.py")
 
 
 def toy(kind: str, made: VisionModel) -> VisionModel:

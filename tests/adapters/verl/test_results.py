@@ -8,10 +8,10 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,8 @@ pytest.importorskip("verl")
 
 
 @pytest.fixture(scope="module")
-def results(root: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("benchmarks_results", root / "benchmarks" / "results.py")
-    assert spec is not None and spec.loader is not None
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def results(load_file: Callable[[str], Any]) -> Any:
+    return load_file("benchmarks/results.py")
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def cells(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
 def test_committed_cells_are_current(results: Any) -> None:
     stale = [str(cell) for cell in results.cells() if cell.path.exists() and results._read(cell) is None]
-    assert not stale, "run: python benchmarks/results.py run; python benchmarks/results.py page"
+    assert not stale, "python benchmarks/results.py run, or remove them; then python benchmarks/results.py page"
 
 
 @pytest.mark.parametrize("part", ["panel", "base", "settings"])
