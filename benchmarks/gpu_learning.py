@@ -1,10 +1,10 @@
 """A learning curve on one GPU: a model of 114 million parameters, made here, learns HotpotQA or ALFWorld.
 
-    python benchmarks/gpu_learning.py --env HotpotQA --out runs/gpu --minutes 8     # again until it is done
-    python benchmarks/gpu_learning.py --env HotpotQA --out runs/gpu-toy --toy       # a minute or two, on a CPU
+    python -m benchmarks.gpu_learning --env HotpotQA --out runs/gpu --minutes 8     # again until it is done
+    python -m benchmarks.gpu_learning --env HotpotQA --out runs/gpu-toy --toy       # a minute or two, on a CPU
 
 It needs PyTorch and transformers with this package, no trainer, no engine, no network. The model is made from tasks of
-the split "train" as tiny-base is (`adapters/tiny/pretrain.py`), only larger and on one environment, then trained by the
+the split "train" as tiny-base is (benchmarks/pretraining), only larger and on one environment, then trained by the
 PyTorch loop (`adapters/torch`) with grpo, and evaluated on held-out tasks on the way. Each call goes on where the last
 one was stopped or killed; after `--minutes` it stops by itself, with what it is at: a step, an evaluation, the
 tokenizer, demonstrations of a kind. OUT/ENV.json holds the curve; its minutes are the wall time of all calls, from the
@@ -27,12 +27,12 @@ import torch
 
 from agent_envs.adapters.metrics_log import read_records
 from agent_envs.adapters.tiny.model import save_model
-from agent_envs.adapters.tiny.pretrain import OutOfTime, mixture, pretrain
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.run_folder import counted_seconds, keep_settings
 from agent_envs.errors import run_command
 from agent_envs.files import write_text
+from benchmarks.pretraining.language import OutOfTime, mixture, pretrain
 
 RECIPES = {"HotpotQA": "hotpotqa", "ALFWorld": "alfworld"}
 """The part of tiny-base's mixture that demonstrates each environment: its arguments and wrappers are trained with."""
@@ -141,7 +141,7 @@ def _command(words: Sequence[str], out: str) -> str:
     path = Path(out)
     if path.is_absolute() or ".." in path.parts:
         words = [word.removesuffix(out) + f"runs/{path.name}" if word.endswith(out) else word for word in words]
-    return shlex.join(["python", "benchmarks/gpu_learning.py", *words])
+    return shlex.join(["python", "-m", "benchmarks.gpu_learning", *words])
 
 
 def _parameters(folder: Path) -> int:

@@ -1,8 +1,8 @@
-"""tiny-base and tiny-vision, the pretrained models that a CPU trains if no model is given, and what made them.
+"""tiny-base and tiny-vision, the pretrained models that a CPU trains if no model is given.
 
-`base` loads tiny-base, `warm_start` teaches it the form of a task of one's own, `pretrain` makes it anew: `tokenizer`,
-`model` and `demonstrations` are its parts, `supervised` is the loop. `vision` gives it eyes; `seeing` taught
-tiny-vision to use them. No trainer is imported here.
+`base` loads tiny-base, `vision` gives it eyes and loads tiny-vision, `warm_start` teaches either the form of a task of
+one's own: `tokenizer`, `model` and `demonstrations` are its parts, `supervised` is the loop. benchmarks/pretraining
+made both models. No trainer is imported here.
 """
 
 from importlib.util import find_spec

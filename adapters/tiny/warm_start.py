@@ -19,6 +19,7 @@ from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
+from agent_envs.policies import ExpertPolicy
 
 __all__ = ["make_warm_model"]
 
@@ -61,8 +62,8 @@ def make_warm_model(
         made = build_vision_model(seed=seed) if steps else load_vision_base()
     if steps:
         demonstrations = play(
-            env_id, noise=noise, seed=seed, env_kwargs=env_kwargs, wrappers=wrappers, pool=pool,
-            reader="" if pictures else "a tiny model",
+            env_id, policy=ExpertPolicy(noise=noise, seed=seed), seed=seed, env_kwargs=env_kwargs,
+            wrappers=wrappers, pool=pool, reader="" if pictures else "a tiny model",
         )  # fmt: skip
         wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
         sequences = encode(

@@ -22,8 +22,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from agent_envs.adapters.metrics_log import write_records
-from agent_envs.adapters.tiny.pretrain import OutOfTime
 from agent_envs.episodes import run_folder
+from benchmarks.pretraining.language import OutOfTime
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_learning.py"
 
@@ -87,7 +87,7 @@ def test_calls_add_up_and_say_how_they_were_made(
     assert found["minutes"] == (60 + 90 + 60 + 4 * 30) / 60
     assert [point["step"] for point in found["curve"]] == [0, 2, 4]
     command = f"--env HotpotQA --out=runs/{tmp_path.name} --toy --minutes 0.5"
-    assert found["command"] == f"python benchmarks/gpu_learning.py {command}"
+    assert found["command"] == f"python -m benchmarks.gpu_learning {command}"
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_calls_add_up_and_say_how_they_were_made(
 )
 def test_the_kept_command_names_no_folder_of_this_machine(script: ModuleType, out: str, shown: str) -> None:
     words = ["--env", "ALFWorld", "--out", out, "--seed", "1"]
-    assert script._command(words, out) == f"python benchmarks/gpu_learning.py --env ALFWorld --out {shown} --seed 1"
-    assert len(shlex.split(script._command(words, out))) == 2 + len(words)
+    assert script._command(words, out) == f"python -m benchmarks.gpu_learning --env ALFWorld --out {shown} --seed 1"
+    assert len(shlex.split(script._command(words, out))) == 3 + len(words)
 
 
 def test_a_folder_of_another_size_or_seed_is_refused(

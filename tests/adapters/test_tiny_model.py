@@ -30,12 +30,10 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
 
-from agent_envs.adapters.tiny import base, pretrain  # noqa: E402
-from agent_envs.adapters.tiny.arithmetic import practice_arithmetic  # noqa: E402
-from agent_envs.adapters.tiny.copying import practice, teach_to_copy  # noqa: E402
-from agent_envs.adapters.tiny.demonstrations import encode, encode_moments, encoded, ending, opening, play, transcript  # noqa: E402
+from agent_envs.adapters.tiny import base  # noqa: E402
+from agent_envs.adapters.tiny import demonstrations as played_by  # noqa: E402
+from agent_envs.adapters.tiny.demonstrations import encode, encoded  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.renaming import renamed  # noqa: E402
 from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     IGNORED,
     RESPONSE,
@@ -48,11 +46,24 @@ from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
+from agent_envs.policies import ExpertPolicy  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.registration import ENV_IDS  # noqa: E402
 from agent_envs.rollout.demonstrations import Demonstration  # noqa: E402
+from benchmarks.pretraining import language as pretrain  # noqa: E402
+from benchmarks.pretraining.arithmetic import practice_arithmetic  # noqa: E402
+from benchmarks.pretraining.copying import practice, teach_to_copy  # noqa: E402
+from benchmarks.pretraining.moments import Stumbling, encode_moments, ending, opening, transcript  # noqa: E402
+from benchmarks.pretraining.renaming import renamed  # noqa: E402
 
 ENV = "AgentR1/GSM8KTool-v0"
+
+
+def play(env_id: str, *, noise: float, seed: int, stumbles: float = 0.0, **how: Any) -> Iterator[Demonstration]:
+    """Demonstrations by an expert that errs and stumbles."""
+    policy = Stumbling(ExpertPolicy(noise=noise, seed=seed), stumbles, seed)
+    return played_by.play(env_id, policy=policy if stumbles else ExpertPolicy(noise=noise, seed=seed), seed=seed, **how)
+
 
 TEXTS = [
     "Anna has 12 apples and 3.50 dollars; 7*(8+9)-10/2 = 114.",

@@ -26,22 +26,22 @@ pytest.importorskip("PIL")
 from transformers import AutoTokenizer  # noqa: E402
 
 from agent_envs.adapters.tiny import base, vision  # noqa: E402
-from agent_envs.adapters.tiny.seeing import pretrain  # noqa: E402
-from agent_envs.adapters.tiny.seeing.tower import TowerTrainer, settle_features  # noqa: E402
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.datasets.picturesearch.generated import drawing  # noqa: E402
 from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages  # noqa: E402
-from agent_envs.envs.picturesearch import practice  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.messages import content_text, pictures_of  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.pictures.png import shrunk  # noqa: E402
-from agent_envs.pictures.seen import Thing  # noqa: E402
 from agent_envs.policies import ExpertPolicy, TransformersPolicy  # noqa: E402
 from agent_envs.policies.local.loading import load_model  # noqa: E402
 from agent_envs.prompts.pictures import load_picture_tokens  # noqa: E402
 from agent_envs.rollout.many import run_episodes  # noqa: E402
+from benchmarks.pretraining import practice  # noqa: E402
+from benchmarks.pretraining import vision as pretrain  # noqa: E402
+from benchmarks.pretraining.seen import Thing  # noqa: E402
+from benchmarks.pretraining.tower import TowerTrainer, settle_features  # noqa: E402
 
 LAKE = {"render_mode": "rgb_array", "is_slippery": False, "max_episode_steps": 30}
 

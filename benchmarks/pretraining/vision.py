@@ -1,6 +1,6 @@
 """Makes a tiny model that reads pages, unattended, from tiny-base and what this package draws.
 
-    python -m agent_envs.adapters.tiny.seeing.pretrain --out runs/tiny-vision
+    python -m benchmarks.pretraining.vision --out runs/tiny-vision
 
 A tower learns by itself to tell what it sees (`tower`) and stays as it is from then on. The language model learns to
 say it: what a thing is that is shown from near; where on a page everything lies, and where to zoom to for what is asked
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,23 +25,22 @@ from torch import nn
 from torch.nn.functional import cross_entropy, rms_norm
 from transformers.models.qwen2_vl.modeling_qwen2_vl import apply_multimodal_rotary_pos_emb
 
-from agent_envs.adapters.tiny.base import write_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
-from agent_envs.adapters.tiny.pretrain import add_numbers, train
-from agent_envs.adapters.tiny.seeing.tower import TowerTrainer, settle_features
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
-from agent_envs.checks import load_function
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.messages import pictures_of
-from agent_envs.pictures.seen import Located
+from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import encode_conversation
+from benchmarks.pretraining import practice
+from benchmarks.pretraining.language import add_numbers, train, write_base
+from benchmarks.pretraining.seen import Located
+from benchmarks.pretraining.tower import TowerTrainer, settle_features
 
 __all__ = ["PlaceTrainer", "main", "pretrain"]
 
 SHAPE: dict[str, int] = {"patch": 16, "width": 48}
-PRACTICE = "agent_envs.envs.picturesearch.practice"
 TASK: dict[str, Any] = {"level": 1, "families": "find"}
 _MOST = (1, 2, 3, 6, 6)  # most things on a page on which something is looked for
 _LENGTH = 2048  # tokens of the longest episode
@@ -167,9 +166,9 @@ def pretrain(
     folder.mkdir(parents=True, exist_ok=True)
     keep_settings(folder / "settings.json", settings, may_change={"save_seconds"})
     made = build_vision_model(**SHAPE, seed=seed)
-    tower = TowerTrainer(made, _drawn("pages"), _drawn("vocabulary")(), steps=tower_steps, seed=seed)
+    tower = TowerTrainer(made, practice.pages, practice.vocabulary(), steps=tower_steps, seed=seed)
     train(tower, folder, "tower", save_seconds, ("word_loss", "letters_right"))
-    shown = itertools.islice(_drawn("pages")(seed + 1, 4), _SETTLED)
+    shown = itertools.islice(practice.pages(seed + 1, 4), _SETTLED)
     settle_features(made, itertools.chain.from_iterable(page.pictures for page in shown))
     made.model.model.visual.requires_grad_(False)
 
@@ -181,34 +180,32 @@ def pretrain(
 
     near = _captions(made, captions, seed + 2)
     taught("captions", near, steps=caption_steps, learning_rate=1.5e-3, decay=0.2)
-    far = _located(made, itertools.islice(_drawn("placed")(seed + 8, _MOST), places), digits=True)
-    asked = _located(made, itertools.islice(_drawn("looked_for")(seed + 3, _MOST), openings), digits=True)
+    far = _located(made, itertools.islice(practice.placed(seed + 8, _MOST), places), digits=True)
+    asked = _located(made, itertools.islice(practice.looked_for(seed + 3, _MOST), openings), digits=True)
     taught("places", far, asked, near, steps=place_steps, learning_rate=2e-3, decay=0.3, context_weight=0.2)
     del far, asked  # gigabytes of pictures
-    asked = _located(made, itertools.islice(_drawn("looked_for")(seed + 6, _MOST), openings // 2))
+    asked = _located(made, itertools.islice(practice.looked_for(seed + 6, _MOST), openings // 2))
     played = _episodes(made, demonstrations, 0.0, seed + 4)
     taught("mixture", asked, near, played, steps=steps, learning_rate=1e-3, decay=0.5)
     del asked, near, played
     # half of the tokens are of episodes
-    asked = _located(made, itertools.islice(_drawn("looked_for")(seed + 9, _MOST), openings // 5))
+    asked = _located(made, itertools.islice(practice.looked_for(seed + 9, _MOST), openings // 5))
     near, played = _captions(made, captions // 4, seed + 5), _episodes(made, -(-demonstrations // 2), noise, seed + 7)
     taught("mistakes", asked, near, played, steps=mistake_steps, learning_rate=7e-4, decay=0.5)
     made.model.model.visual.requires_grad_(True)
     return made
 
 
-def _drawn(name: str) -> Callable[..., Any]:
-    return load_function(f"{PRACTICE}:{name}", what="practice")
-
-
 def _captions(made: VisionModel, count: int, seed: int) -> _Practice:
-    parts = (part for page in _drawn("pages")(seed, 1) for part in page.close)
-    described = map(_drawn("described"), itertools.islice(parts, count))
+    parts = (part for page in practice.pages(seed, 1) for part in page.close)
+    described = map(practice.described, itertools.islice(parts, count))
     return _located(made, (Located(messages, ()) for messages in described))
 
 
 def _episodes(made: VisionModel, count: int, noise: float, seed: int) -> _Practice:
-    played = play("AgentR1/PictureSearch-v0", noise=noise, seed=seed, env_kwargs=TASK, reader="")
+    played = play(
+        "AgentR1/PictureSearch-v0", policy=ExpertPolicy(noise=noise, seed=seed), seed=seed, env_kwargs=TASK, reader=""
+    )
     sequences = encode(
         itertools.islice(played, count), made.tokenizer, max_tokens=count * _LENGTH, max_length=_LENGTH,
         image_tokens=made.pictures,

@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from agent_envs.adapters.tiny.vision import VisionModel
 from agent_envs.pictures.picture import Picture
-from agent_envs.pictures.seen import SeenPage, Thing
+from benchmarks.pretraining.seen import SeenPage, Thing
 
 __all__ = ["TowerTrainer", "settle_features"]
 

@@ -1,8 +1,8 @@
 """Makes tiny-base, unattended and from nothing but this package.
 
-    python -m agent_envs.adapters.tiny.pretrain --out runs/tiny-base
+    python -m benchmarks.pretraining.language --out runs/tiny-base
 
-It plays demonstrations of nine environments by noisy teachers (`mixture.json`: environments, arguments, wrappers, the
+It plays demonstrations of nine environments by noisy teachers (mixture.json: environments, arguments, wrappers, the
 share of wrong actions), trains a tokenizer and a model on them, and writes the model to OUT/base. The model practises
 copying first, then choosing what a first or a last action copies, then whole episodes: from whole episodes alone,
 where few tokens depend on such a choice, it would learn neither for a long time. Drawn equations are practised too. The
@@ -13,6 +13,7 @@ run was stopped.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import math
@@ -26,21 +27,29 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen2ForCausalLM,
+)
 
-from agent_envs.adapters.tiny.arithmetic import practice_arithmetic
-from agent_envs.adapters.tiny.base import write_base
-from agent_envs.adapters.tiny.copying import practice, teach_to_copy
-from agent_envs.adapters.tiny.demonstrations import encode, encode_moments, ending, opening, play, transcript
-from agent_envs.adapters.tiny.model import build_model
-from agent_envs.adapters.tiny.renaming import renamed
+from agent_envs.adapters.tiny.demonstrations import encode, play
+from agent_envs.adapters.tiny.model import build_model, save_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.checks import load_function
 from agent_envs.errors import AgentEnvsError
-from agent_envs.files import replacing, table
+from agent_envs.files import replacing
 from agent_envs.messages import Message
+from agent_envs.policies import ExpertPolicy, Policy
+from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.rollout.demonstrations import Demonstration
+from benchmarks.pretraining.arithmetic import practice_arithmetic
+from benchmarks.pretraining.copying import practice, teach_to_copy
+from benchmarks.pretraining.moments import Stumbling, encode_moments, ending, opening, transcript
+from benchmarks.pretraining.renaming import renamed
 
 __all__ = [
     "OutOfTime",
@@ -53,6 +62,7 @@ __all__ = [
     "mixture",
     "pretrain",
     "train",
+    "write_base",
 ]
 
 SHAPE: dict[str, Any] = {
@@ -107,8 +117,11 @@ class Recipe:
             yield from renamed(self._played(seed), load_function(self.names, what="names"), seed)
 
     def _played(self, seed: int) -> Iterator[Demonstration]:
-        how: dict[str, Any] = {"noise": self.noise, "seed": seed, "wrappers": self.wrappers}
-        how |= {"mark_mistakes": not self.mistakes, "stumbles": self.stumbles}
+        policy: Policy = ExpertPolicy(noise=self.noise, seed=seed)
+        if self.stumbles:
+            policy = Stumbling(policy, self.stumbles, seed)
+        how: dict[str, Any] = {"policy": policy, "seed": seed, "wrappers": self.wrappers}
+        how["mark_mistakes"] = not self.mistakes
         if self.worlds is None:
             yield from play(self.env, **how, env_kwargs=self.env_kwargs)
             return
@@ -128,7 +141,7 @@ _PARTS = {"share": _Part(1.0, 0), "openings": _Part(0.2, 2, opening), "endings":
 
 def mixture() -> list[Recipe]:
     """Return the mixture that tiny-base is trained on."""
-    return [Recipe(**recipe) for recipe in table(__package__, "mixture.json")]
+    return [Recipe(**recipe) for recipe in json.loads(Path(__file__).with_name("mixture.json").read_bytes())]
 
 
 def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> PreTrainedTokenizerBase:
@@ -284,6 +297,17 @@ def pretrain(
     trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
     train(trainer, folder, "mixture", **saved)
     return model, tokenizer
+
+
+def write_base(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pictures: PictureTokens | None, folder: Path
+) -> None:
+    """Write a model as tiny-base is kept: in float16, with the SHA-256 of each file."""
+    save_model(model.half(), tokenizer, folder, pictures)
+    whole = folder / "tokenizer.json"  # written with a line for every token and merge
+    whole.write_text(json.dumps(json.loads(whole.read_text(encoding="utf-8")), ensure_ascii=False), encoding="utf-8")
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    (folder / "digest.json").write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_time(deadline: float, made: str) -> None:

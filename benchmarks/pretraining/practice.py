@@ -23,7 +23,7 @@ from agent_envs.envs.picturesearch.words import contains
 from agent_envs.files import table
 from agent_envs.messages import Content, Message, content_of
 from agent_envs.pictures.picture import Picture
-from agent_envs.pictures.seen import Located, Picked, SeenPage, Thing
+from benchmarks.pretraining.seen import Located, Picked, SeenPage, Thing
 
 __all__ = ["CLOSE", "SIZE", "described", "fewer_things", "looked_for", "pages", "placed", "vocabulary"]
 
