@@ -1,4 +1,4 @@
-"""Reads JSON files of any size, one entry of their array or object at a time.
+"""Reads JSON files of any size, one row, or one entry of their array or object, at a time.
 
 The buffer holds little more than one entry, which the standard library's C scanner decodes: a file of several GB takes
 as much memory as its longest entry, which is limited.
@@ -47,11 +47,32 @@ class JSONStream:
         self._buffer, self._at = "", 0
         self._bytes = 0
         self._ended = False
+        self._rows = False  # whether errors name lines
+        self._line, self._counted = 1, 0  # the line of the buffer's position `_counted`
 
     @property
     def where(self) -> str:
         """The entry that was yielded last, for error messages."""
-        return f"{self.path}, entry {self.number}"
+        return f"{self.path}, line {self._line}" if self._rows else f"{self.path}, entry {self.number}"
+
+    def rows(self) -> Iterator[Any]:
+        """Yield the elements of an array, or values that follow one another, on a line each or on several.
+
+        Raises:
+            DataError: The file cannot be read, is not JSON or is cut off; the message says where.
+        """
+        with self._opened("") as file:
+            if self._next(file) == "[":
+                self._at += 1
+                yield from self._elements(file)
+                return
+            self._rows = True
+            while self._next(file):
+                self._line += self._buffer.count("\n", self._counted, self._at)
+                self._counted = self._at
+                value = self._value(file)
+                self.number += 1
+                yield value
 
     def items(self) -> Iterator[Any]:
         """Yield the elements of an array.
@@ -60,11 +81,14 @@ class JSONStream:
             DataError: The file cannot be read, is not an array or is cut off; the message says where.
         """
         with self._opened("[") as file:
-            while self._another(file, "]"):
-                value = self._value(file)
-                self.number += 1
-                yield value
-            self._finish(file)
+            yield from self._elements(file)
+
+    def _elements(self, file: BinaryIO) -> Iterator[Any]:
+        while self._another(file, "]"):
+            value = self._value(file)
+            self.number += 1
+            yield value
+        self._finish(file)
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
         """Yield the members of an object; a name that occurs twice is yielded twice.
@@ -92,10 +116,10 @@ class JSONStream:
         try:
             self._more(file)
             found = self._next(file)
-            if found != first:
+            if first and found != first:
                 kind = "array [...]" if first == "[" else "object {...}"
                 raise DataError(f"{self.path}: expected a JSON {kind}, found {self._buffer[:40]!r}")
-            self._at += 1
+            self._at += len(first)
         except BaseException:
             file.close()
             raise
@@ -105,20 +129,21 @@ class JSONStream:
         """Read more. What is read doubles each time, so that a long entry is not scanned again and again."""
         size = max(_CHUNK, len(self._buffer) - self._at)
         if size > MAX_ROW_BYTES:
-            raise self._error(f"an entry is longer than {MAX_ROW_BYTES >> 20} MiB")
+            raise DataError(f"{self._place}: longer than {MAX_ROW_BYTES >> 20} MiB; expected a row or an entry")
         try:
             data = file.read(size)
             text = self._decode(data, not data)
         except UnicodeDecodeError as e:
-            position = f"{self.path}, after entry {self.number}, near byte {self._bytes + e.start}"
-            raise DataError(f"{position}: not UTF-8 ({e.reason})") from e
+            line = self._line + self._buffer.count("\n", self._counted) + e.object.count(b"\n", 0, e.start)
+            raise DataError(f"{self.path}, line {line}: not UTF-8 ({e.reason})") from e
         except OSError as e:
             raise DataError(f"{self.path}, after entry {self.number}: cannot be read: {e.strerror}") from e
         self._ended = not data
         self._bytes += len(data)
         if self._report and data:
             self._report(len(data))
-        self._buffer, self._at = self._buffer[self._at :] + text, 0
+        self._line += self._buffer.count("\n", self._counted, self._at)
+        self._buffer, self._at, self._counted = self._buffer[self._at :] + text, 0, 0
 
     def _next(self, file: BinaryIO) -> str:
         """Skip whitespace and return the next character without consuming it, or "" at the end of the file."""
@@ -171,7 +196,13 @@ class JSONStream:
         if self._next(file):
             raise self._error(f"expected the end of the file, found {self._buffer[self._at : self._at + 20]!r}")
 
+    @property
+    def _place(self) -> str:
+        return self.where if self._rows else f"{self.path}, after entry {self.number}, before byte {self._bytes}"
+
     def _error(self, problem: str) -> DataError:
         """Return the error for this position; without a `problem` the file ends too early."""
         problem = problem or "the file ends in the middle of an entry; was a download interrupted?"
-        return DataError(f"{self.path}, after entry {self.number}, before byte {self._bytes}: {problem}")
+        if self._rows:
+            problem = f"not valid JSON ({problem}): {self._buffer[self._at : self._at + 80]!r}"
+        return DataError(f"{self._place}: {problem}")

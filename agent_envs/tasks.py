@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from agent_envs.errors import DataError, MissingExtraError, TaskIndexError
-from agent_envs.files import numbered_lines
 from agent_envs.json_stream import JSONStream
 
 __all__ = ["FileStamp", "FileTasks", "IndexedTasks", "ListedTasks", "Task", "TaskSource", "file_stamps", "read_rows"]
@@ -174,7 +172,7 @@ def file_stamps(files: Sequence[Path]) -> tuple[FileStamp, ...]:
 def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
     """Yield the raw rows of a .jsonl, .json or .parquet file, each with where it is, for error messages.
 
-    A .json file holds an array, or one object per line like a .jsonl file.
+    A .jsonl or .json file holds one row after another, on a line each or on several, or an array of them.
 
     Raises:
         DataError: The file has another suffix or is corrupt; the message names the file and the line or row.
@@ -183,33 +181,14 @@ def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
     try:
         if path.suffix == ".parquet":
             yield from _read_parquet(path)
-        elif path.suffix == ".json" and not _starts_with_object(path):
-            stream = JSONStream(path)
-            for row in stream.items():
-                yield row, stream.where
         elif path.suffix in (".json", ".jsonl"):
-            yield from _read_lines(path)
+            stream = JSONStream(path)
+            for row in stream.rows():
+                yield row, stream.where
         else:
             raise DataError(f"{path}: expected a .jsonl, .json or .parquet file")
     except OSError as e:
         raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
-
-
-def _starts_with_object(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(1 << 12).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start.startswith(b"{")
-
-
-def _read_lines(path: Path) -> Iterator[tuple[Any, str]]:
-    for number, line in numbered_lines(path):
-        where = f"{path}, line {number}"
-        try:
-            yield json.loads(line.decode("utf-8-sig")), where
-        except UnicodeDecodeError as e:
-            raise DataError(f"{where}: not UTF-8 ({e.reason} at byte {e.start})") from e
-        except (ValueError, RecursionError) as e:  # an integer of over 4,300 digits is a plain ValueError
-            raise DataError(f"{where}: not valid JSON ({e}): {line[:80]!r}") from e
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[Any, str]]:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from agent_envs.errors import DataError
 
-__all__ = ["as_list", "as_object", "as_texts", "keys_of", "text_field"]
+__all__ = ["answer_field", "as_list", "as_object", "as_texts", "keys_of", "text_field"]
 
 
 def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
@@ -32,6 +35,18 @@ def text_field(row: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"{where}: expected text under {key!r}, got {value!r:.60} (keys: {keys_of(row)})")
     return value
+
+
+def answer_field(row: Mapping[str, Any], key: str, where: str) -> str:
+    """Return the answer under a key: a non-empty string, or a finite number as text, a whole one without a point.
+
+    >>> [answer_field({"answer": answer}, "answer", "") for answer in ("27.0", 27.0, 1e3, 0.5)]
+    ['27.0', '27', '1000', '0.5']
+    """
+    value = row.get(key)
+    if isinstance(value, (Real, Decimal)) and not isinstance(value, bool) and math.isfinite(value):
+        return str(math.trunc(value) if value == math.trunc(value) else value)
+    return text_field(row, key, where)
 
 
 def as_list(value: Any, key: str, where: str) -> list[Any]:

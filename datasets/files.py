@@ -1,8 +1,9 @@
 """Files of task rows: finding those of a split, and putting prepared data in place.
 
 A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
-`train-00000-of-00001.parquet`) and every sub-folder with such files is a split. A file whose name merely contains a
-split's name (`hotpot_dev_distractor_v1.json`) serves as that split too, if it is the only one.
+`train-00000-of-00001.parquet`) and every sub-folder with such files, or with folders of them (MATH's
+`train/algebra/1.json`), is a split. A file whose name merely contains a split's name
+(`hotpot_dev_distractor_v1.json`) serves as that split too, if it is the only one.
 """
 
 from __future__ import annotations
@@ -92,8 +93,13 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
         if entry.name.startswith(".") or entry.name in _NOT_SPLITS:
             continue
         if entry.is_dir():
-            inside = sorted(f for f in _list_folder(entry) if f.suffix in suffixes and not f.name.startswith("."))
-            if inside and entry.name not in (*_HUB_CONFIGS, "socratic"):
+            if entry.name in (*_HUB_CONFIGS, "socratic"):
+                continue
+            inside = _row_files(entry, suffixes)
+            if not inside:
+                deeper = (_row_files(folder, suffixes) for folder in _list_folder(entry) if folder.is_dir())
+                inside = [file for files in deeper for file in files]
+            if inside:
                 splits.setdefault(entry.name, []).extend(inside)
         elif entry.suffix in suffixes and entry.stem not in _NOT_SPLIT_STEMS:
             shard = _SHARD.fullmatch(entry.stem)
@@ -108,6 +114,10 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     raise DataError(f"the folder {folder} has no split file such as train{suffixes[0]} or test{suffixes[-1]}")
 
 
+def _row_files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    return [file for file in _list_folder(folder) if file.suffix in suffixes and not file.name.startswith(".")]
+
+
 def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
@@ -117,11 +127,12 @@ def _list_folder(folder: Path) -> list[Path]:
 
 def _check_one_source(folder: Path, split: str, files: Sequence[Path]) -> None:
     """Reject a split stored twice, as in two formats: its rows would be doubled."""
-    sources: dict[tuple[Path, str, str], Path] = {}
+    sources: dict[tuple[bool, str, str], Path] = {}
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
-        part = shard["total"] if shard else file.stem if file.parent == folder else ""
-        sources.setdefault((file.parent, part, file.suffix), file)
+        inside = file.parent != folder
+        part = shard["total"] if shard else "" if inside else file.stem
+        sources.setdefault((inside, part, file.suffix), file)
     if len(sources) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])
         raise DataError(f"the folder {folder} has the split {split!r} twice, as {names}: remove one of them")

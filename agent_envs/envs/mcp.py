@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent_envs.checks import boolean, load_function, number, shown, string
-from agent_envs.datasets.fields import as_list, as_object, as_texts, text_field
+from agent_envs.datasets.fields import answer_field, as_list, as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, ToolError
@@ -269,8 +269,9 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 
 def _parse_row(row: Any, where: str, task_id: str) -> MCPTask:
     fields = as_object(row, "an object with 'question' and 'answer'", where)
-    answer = fields.get("answer", [])
-    answers = [str(answer)] if isinstance(answer, (str, int, float)) else as_texts(answer, "answer", where)
+    answer = [] if fields.get("answer") is None else fields["answer"]
+    given = [answer] if isinstance(answer, (str, int, float)) else as_list(answer, "answer", where)
+    answers = [answer_field({"answer": one}, "answer", where) for one in given]
     setup, solution = (_calls(fields.get(key, []), key, where) for key in ("setup", "solution"))
     return MCPTask(task_id, text_field(fields, "question", where), tuple(answers), setup, solution, fields)
 

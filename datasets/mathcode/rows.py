@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_name
-from agent_envs.datasets.fields import as_list, as_object, keys_of, text_field
+from agent_envs.datasets.fields import answer_field, as_list, as_object, keys_of, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.tasks import FileTasks
@@ -64,17 +64,15 @@ def parse_row(row: Any, where: str, task_id: str) -> MathRow:
         if not messages:
             raise DataError(f"{where}: there is no message under 'prompt'")
         question = text_field(as_object(messages[-1], "a message under 'prompt'", where), "content", where)
-        answer = text_field(model, "ground_truth", where)
+        answer = answer_field(model, "ground_truth", where)
         if question.startswith(_BEFORE[:40]):
             question = question.partition("\n\n")[2].removesuffix(_AFTER)
         return MathRow(task_id, question.strip(), answer.strip())
     asked = next((key for key in _QUESTIONS if key in fields), _QUESTIONS[0])
     question = text_field(fields, asked, where)
     for key in _ANSWERS:
-        if isinstance(fields.get(key), int) and not isinstance(fields[key], bool):
-            return MathRow(task_id, question, str(fields[key]))
         if key in fields:
-            return MathRow(task_id, question, text_field(fields, key, where).strip())
+            return MathRow(task_id, question, answer_field(fields, key, where).strip())
     answer = boxed(text_field(fields, "solution", where)) or ""
     if not answer:
         raise DataError(f"{where}: there is no answer, and no \\boxed{{}} in the solution (keys: {keys_of(fields)})")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of, text_field
+from agent_envs.datasets.fields import answer_field, as_list, as_object, as_texts, keys_of, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
@@ -158,7 +158,7 @@ def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) 
         supporting = as_texts(row["supporting"], "supporting", where)
         paragraphs: tuple[tuple[str, str], ...] = ()
     else:
-        answers = [text_field(row, "answer", where)]
+        answers = [answer_field(row, "answer", where)]
         more = row.get("answer_aliases")
         answers += as_texts([] if more is None else more, "answer_aliases", where)
         answers += (aliases or {}).get(str(row.get("answer_id")), [])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_name, user_path
-from agent_envs.datasets.fields import as_object, text_field
+from agent_envs.datasets.fields import answer_field, as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.tableqa.generated.tables import TableTask
 from agent_envs.errors import ConfigError, DataError, did_you_mean
@@ -147,4 +147,4 @@ def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
     if isinstance(unit := fields.get("unit"), str) and unit:
         question = f"{question} (unit: {unit})"
     rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip())
-    return TableTask(task_id, question, (text_field(fields, "answer", where).strip(),), ((_FILE, _plain_csv(rows)),))
+    return TableTask(task_id, question, (answer_field(fields, "answer", where).strip(),), ((_FILE, _plain_csv(rows)),))

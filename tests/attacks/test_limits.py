@@ -251,7 +251,7 @@ def test_a_row_without_end_is_refused(name, tmp_path):
         opened.write(b"x")  # after a hole of 1 GiB
     begun = time.monotonic()
     tracemalloc.start()
-    with pytest.raises(DataError, match="line 1: longer than 64 MiB"):
+    with pytest.raises(DataError, match="line 1: not valid JSON"):
         next(read_rows(file))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -262,7 +262,7 @@ def test_an_entry_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("agent_envs.json_stream.MAX_ROW_BYTES", 1 << 21)
     file = tmp_path / "a.json"
     file.write_text('[{"a": "' + "x" * (8 << 20))
-    with pytest.raises(DataError, match="after entry 0.*an entry is longer than 2 MiB"):
+    with pytest.raises(DataError, match="after entry 0.*longer than 2 MiB"):
         list(JSONStream(file).items())
 
 

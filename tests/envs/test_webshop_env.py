@@ -354,7 +354,7 @@ def test_a_file_of_goals_is_played_in_its_order(folder, tmp_path):
         ("", "has no goals"),
         ('{"asin": "B1"}', "line 1: a goal needs 'name'"),
         ('{"asin": "B1", "name"', "line 1: not (valid JSON|a JSON object)"),
-        ("[1]", "line 1: a goal is an object"),
+        ("[1]", "entry 1: a goal is an object"),
     ],
 )
 def test_broken_files_of_goals_are_named(folder, tmp_path, content, said):
