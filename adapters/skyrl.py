@@ -33,7 +33,7 @@ except ImportError as e:
 
 __all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
 
-check_release("skyrl-gym", "0.4.0", "0.5", "skyrl")
+check_release("skyrl-gym", "skyrl")
 
 ENV_CLASS = "agentr1"
 """The name under which ``register`` registers ``SkyRLTextEnv``; the rows' ``env_class``."""

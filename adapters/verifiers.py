@@ -36,7 +36,7 @@ except ImportError as e:
 
 __all__ = ["VerifiersTextEnv", "load_environment"]
 
-check_release("verifiers", "0.3.1", "0.4", "verifiers")
+check_release("verifiers", "verifiers")
 
 
 def load_environment(

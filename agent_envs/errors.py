@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
@@ -42,10 +41,7 @@ __all__ = [
     "did_you_mean",
     "first_line",
     "run_command",
-    "version_numbers",
 ]
-
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 class AgentEnvsError(Exception):
@@ -183,47 +179,35 @@ def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def check_release(package: str, first: str, below: str | None, extra: str) -> None:
-    """Check that a supported release of a package is installed.
+def check_release(package: str, extra: str) -> None:
+    """Check that a package is installed in a release that this project's extra asks for.
 
     Args:
         package: The distribution's name.
-        first: The oldest supported release.
-        below: The first release after it that is not supported, or None if only `first` is.
         extra: The extra of this project that installs it.
 
     Raises:
         MissingExtraError: It is not installed.
         ConfigError: Another release is installed.
     """
+    from packaging.requirements import Requirement
+
     try:
-        found = metadata.version(package)
+        installed = metadata.version(package)
     except metadata.PackageNotFoundError as e:
         raise MissingExtraError(package, extra=extra) from e
-    if found == first or (
-        below is not None and version_numbers(first) <= version_numbers(found) < version_numbers(below)
-    ):
+    try:
+        requirements = map(Requirement, metadata.requires("agent-envs") or ())
+    except metadata.PackageNotFoundError:  # imported from a folder
         return
-    good = first if below is None else f"{first} and later releases before {below}"
-    wanted = f"{package}=={first}" if below is None else f"{package}>={first},<{below}"
-    age = "old" if version_numbers(found) < version_numbers(first) else "new"
-    raise ConfigError(
-        f"agent_envs works with {package} {good}, found {package} {found}, which is too {age}; install it with: "
-        f"pip install '{wanted}' (or 'agent-envs[{extra}]' with the project's constraints file)"
-    )
-
-
-def version_numbers(version: str) -> list[int]:
-    """Return a version's numbers without trailing zeros; a pre-release counts as its release.
-
-    >>> version_numbers("1.20.0rc1")
-    [1, 20]
-    """
-    match = _NUMBERS.match(version)
-    numbers = [int(number) for number in match[0].split(".")] if match else []
-    while numbers and not numbers[-1]:
-        numbers.pop()
-    return numbers
+    for needed in requirements:
+        chosen = needed.name == package and needed.marker and needed.marker.evaluate({"extra": extra})
+        if chosen and not needed.specifier.contains(installed, prereleases=True):
+            raise ConfigError(
+                f"agent_envs works with {package}{needed.specifier}, found {package} {installed}; install it with: "
+                f"pip install '{package}{needed.specifier}' (or 'agent-envs[{extra}]' with the project's constraints "
+                f"file)"
+            )
 
 
 def run_command(action: Callable[[], str | tuple[str, int]]) -> int:

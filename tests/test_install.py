@@ -29,7 +29,7 @@ HEAVY = {"torch", "verl", "transformers", "tokenizers", "datasets", "pandas", "p
 # come first; msvcrt, which locks files there, is replaced by an empty lock.
 WINDOWS = """
 import asyncio, importlib.abc, logging, multiprocessing, os, random, shutil, signal, subprocess, sys, tempfile, types
-import threading, uuid, zipfile, gymnasium, numpy, jsonschema, tqdm
+import threading, uuid, zipfile, gymnasium, numpy, jsonschema, packaging.requirements, tqdm
 
 MISSING = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "readline", "curses"}
 
@@ -178,9 +178,9 @@ def test_a_checkout_without_links_is_whole(root, tmp_path, links):
 
 
 def test_a_base_install_imports_every_module_or_names_the_extra(root):
-    """Every module imports with gymnasium, numpy, jsonschema and tqdm alone, or raises MissingExtraError."""
+    """Every module imports with gymnasium, numpy, jsonschema, packaging and tqdm alone, or raises MissingExtraError."""
     allowed: set[str] = set()
-    waiting = ["gymnasium", "numpy", "jsonschema", "tqdm"]
+    waiting = ["gymnasium", "numpy", "jsonschema", "packaging", "tqdm"]
     while waiting:
         name = canonicalize_name(waiting.pop())
         if name not in allowed:

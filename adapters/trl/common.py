@@ -18,7 +18,7 @@ def check_version() -> None:
         MissingExtraError: TRL is not installed.
         ConfigError: It is too old or too new.
     """
-    check_release("trl", "1.16", "1.17", "trl")
+    check_release("trl", "trl")
 
 
 def as_json(kwargs: Mapping[str, Any]) -> str:

@@ -16,9 +16,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from agent_envs._version import __version__
 from agent_envs.datasets.data_dir import data_dir
-from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line, version_numbers
+from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line
 from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import make_env
 from agent_envs.rollout.one import run_episode
@@ -69,16 +72,6 @@ class Finding(NamedTuple):
     """What was found."""
     remedy: str = ""
     """What to do about it; empty where nothing has to be done."""
-
-
-class _Need(NamedTuple):
-    """A requirement of a package, as its metadata has it."""
-
-    name: str
-    extras: tuple[str, ...]
-    limits: tuple[tuple[str, str], ...]
-    """Pairs such as (">=", "1.4")."""
-    marker: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,53 +126,23 @@ def examine(*, quick: bool = False, constraints: Path | None = None) -> list[Fin
 # ------------------------------------------------------------------------------------------------- what is installed
 
 
-def _parsed(text: str) -> _Need:
-    """Take a requirement apart.
-
-    >>> _parsed("gymnasium<1.5,>=1.4")
-    _Need(name='gymnasium', extras=(), limits=(('<', '1.5'), ('>=', '1.4')), marker='')
-    >>> _parsed("agent-envs[data,hf]; extra == 'trl'")[1:]
-    (('data', 'hf'), (), "extra == 'trl'")
-    """
-    wanted, _, marker = text.partition(";")
-    name, extras, limits = re.match(r"\s*([\w.-]+)\s*(?:\[([^\]]*)\])?(.*)", wanted).groups()  # type: ignore[union-attr]
-    pairs = re.findall(r"(==|!=|<=|>=|<|>|~=)\s*([\w.+*]+)", limits)
-    return _Need(name, tuple(e.strip() for e in (extras or "").split(",") if e.strip()), tuple(pairs), marker.strip())
-
-
-def _within(found: str, limits: Iterable[tuple[str, str]]) -> bool:
-    """Tell whether a version keeps limits, counting numbers alone.
-
-    >>> _within("5.9.0+cpu", [(">=", "5.9"), ("<", "5.10")]), _within("5.10", [(">=", "5.9"), ("<", "5.10")])
-    (True, False)
-    """
-    here = version_numbers(found)
-    for sign, version in limits:
-        there = version_numbers(version)
-        kept = {"==": here == there, "!=": here != there, "<": here < there, ">": here > there, "<=": here <= there}
-        if not kept.get(sign, here >= there):
-            return False
-    return True
-
-
-def _needs() -> dict[str, list[_Need]]:
+def _needs() -> dict[str, list[Requirement]]:
     """Return what each extra of this package needs on this system; "" stands for what is always needed."""
-    needs: dict[str, list[_Need]] = {"": []}
-    for text in metadata.requires(_PROJECT) or []:
-        need = _parsed(text)
-        only = re.search(r"sys_platform == ['\"](\w+)['\"]", need.marker)
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", need.marker)
-        needs.setdefault(extra[1] if extra else "", [])
-        if only is None or only[1] == sys.platform:
-            needs[extra[1] if extra else ""].append(need)
+    needs: dict[str, list[Requirement]] = {"": []}
+    for need in map(Requirement, metadata.requires(_PROJECT) or []):
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(need.marker))
+        name = extra[1] if extra else ""
+        needs.setdefault(name, [])
+        if need.marker is None or need.marker.evaluate({"extra": name}):
+            needs[name].append(need)
     return needs
 
 
-def _whole(extra: str, needs: Mapping[str, list[_Need]]) -> Iterator[_Need]:
+def _whole(extra: str, needs: Mapping[str, list[Requirement]]) -> Iterator[Requirement]:
     """Yield what an extra needs, with what the extras that it names need."""
     for need in needs.get(extra, ()):
         if need.name == _PROJECT:
-            for other in need.extras:
+            for other in sorted(need.extras):
                 yield from _whole(other, needs)
         else:
             yield need
@@ -205,11 +168,13 @@ def _extras() -> Iterator[Finding]:
         wanted = list(_whole(extra, needs))
         versions = {need.name: _installed(need.name) for need in wanted}
         missing = [name for name, version in versions.items() if version is None]
-        wrong = [n for n in wanted if (v := versions[n.name]) is not None and not _within(v, n.limits)]
+        wrong = [
+            n for n in wanted if (v := versions[n.name]) is not None and not n.specifier.contains(v, prereleases=True)
+        ]
         install = f"pip install '{_PROJECT}[{extra}]'" if extra else f"pip install {_PROJECT}"
         name = extra or "base"
         if wrong:
-            said = [f"{n.name} {versions[n.name]} (wanted {','.join(a + b for a, b in n.limits)})" for n in wrong]
+            said = [f"{n.name} {versions[n.name]} (wanted {n.specifier})" for n in wrong]
             yield Finding("installed", name, "broken", ", ".join(said), install)
         elif missing:
             state = "absent" if extra else "broken"
@@ -237,7 +202,7 @@ def _pins(file: Path) -> Finding:
     if not pins:
         raise DataError(f"{file}: expected lines such as gymnasium==1.4.0, found none")
     here = {name: version for name in pins if name not in _TOOLS and (version := _installed(name)) is not None}
-    others = [f"{n} {v} (pinned {pins[n]})" for n, v in here.items() if version_numbers(v) != version_numbers(pins[n])]
+    others = [f"{n} {v} (pinned {pins[n]})" for n, v in here.items() if Version(v).public != Version(pins[n]).public]
     if not others:
         return Finding("installed", "pins", "ok", f"{len(here)} packages are those of {file.name}")
     more = f" and {len(others) - 5} more" if len(others) > 5 else ""

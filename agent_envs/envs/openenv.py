@@ -190,7 +190,7 @@ class OpenEnvEnv(ToolEnv):
         connect_timeout: float = 10.0,
         **kwargs: Any,
     ) -> None:
-        check_release("openenv-core", "0.3", "0.4", "openenv")
+        check_release("openenv-core", "openenv")
         self.url = _address(url)
         self._field, self._show = string("field", field), string("show", show)
         self._pictures, self._most = string("pictures", pictures), integer("max_pictures", max_pictures, minimum=1)

@@ -155,7 +155,7 @@ class SkyRLGymEnv(TextEnv):
         trust: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_release("skyrl-gym", "0.4", "0.5", "skyrl")
+        check_release("skyrl-gym", "skyrl")
         super().__init__(**kwargs)
         import skyrl_gym
 

@@ -204,7 +204,7 @@ class TextArenaEnv(SeededGame):
     def __init__(
         self, *, env: str = "Mastermind-v0", opponent: str | _Opponent = "random", player: int = 0, **kwargs: Any
     ) -> None:
-        check_release("textarena", "0.7", "0.8", "textarena")
+        check_release("textarena", "textarena")
         super().__init__(env=env, **kwargs)
         self.player = integer("player", player, minimum=0, maximum=1)
         self._against = random_move if opponent == "random" else load_function(opponent, "opponent")

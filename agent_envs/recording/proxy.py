@@ -76,7 +76,7 @@ class RecordingServer(BackgroundServer):
         max_request: int = 64 << 20,
         keep_open: bool = False,
     ) -> None:
-        check_release("aiohttp", "3.11", "4", self.extra)
+        check_release("aiohttp", self.extra)
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds not in (None, math.inf):
                 number(name, seconds, above=0)

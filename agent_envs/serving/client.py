@@ -216,7 +216,7 @@ class Connection:
 
 @functools.cache
 def _check_websockets() -> None:
-    check_release("websockets", "15", "18", "remote")
+    check_release("websockets", "remote")
 
 
 def _refused(where: str, status: int, body: bytes) -> Exception:

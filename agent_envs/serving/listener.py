@@ -352,7 +352,7 @@ class BackgroundServer:
         """Serve in a thread; a ConfigError as in `open`, or if the server is already running."""
         if self._thread is not None:
             raise ConfigError(f"the server is already running, at {self.url}")
-        check_release("aiohttp", "3.11", "4", self.extra)
+        check_release("aiohttp", self.extra)
         thread = LoopThread("agent_envs-server")
         try:
             thread.submit(self.open()).result()

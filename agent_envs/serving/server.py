@@ -121,7 +121,7 @@ class EnvServer(BackgroundServer):
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if an environment or the address does not work."""
-        check_release("aiohttp", "3.11", "4", "serve")
+        check_release("aiohttp", "serve")
         from agent_envs.serving.routes import application
 
         await self.pool.start()

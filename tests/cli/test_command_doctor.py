@@ -71,7 +71,7 @@ def test_missing_and_unsuitable_packages_come_with_what_to_do(examined, monkeypa
         "base": "ok", "data": "absent", "more": "absent", "openai": "broken"
     }  # fmt: skip
     assert found["more"]["remedy"] == "pip install 'agent-envs[more]'"
-    assert found["openai"]["detail"] == "openai 1.9.0 (wanted >=2,<3)"
+    assert found["openai"]["detail"] == "openai 1.9.0 (wanted <3,>=2)"
     del versions["tqdm"]
     assert examined(status=1)["base"]["state"] == "broken"
 

@@ -198,8 +198,8 @@ def _check_type(name: str, value: Any) -> None:
     elif name in ("env_workers", "max_episodes") and value is not None:
         integer(full, value, minimum=1)
         if name == "env_workers":
-            check_release("aiohttp", "3.11", "4", "serve")
-            check_release("websockets", "15", "18", "remote")
+            check_release("aiohttp", "serve")
+            check_release("websockets", "remote")
     elif name == "process_rewards" and value is not None:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")

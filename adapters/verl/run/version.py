@@ -5,9 +5,7 @@ from __future__ import annotations
 from agent_envs.adapters.verl.run.symbols import moved
 from agent_envs.errors import ConfigError, check_release
 
-__all__ = ["EXPECTED_VERL", "check_version"]
-
-EXPECTED_VERL = "0.9.1"
+__all__ = ["check_version"]
 
 
 def check_version() -> None:
@@ -18,7 +16,7 @@ def check_version() -> None:
         ConfigError: Another version is; the message says what of it is not where this adapter looks for it.
     """
     try:
-        check_release("verl", EXPECTED_VERL, None, "verl")
+        check_release("verl", "verl")
     except ConfigError as e:
         gone = moved()
         what = "; ".join(f"{symbol.file}: {symbol.name} ({symbol.purpose})" for symbol in gone)

@@ -13,7 +13,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, version_numbers
+from packaging.version import Version
+
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
@@ -22,7 +24,7 @@ from agent_envs.threads import LoopThread
 __all__ = ["VLLMPolicy"]
 
 _CLOSE_SECONDS = 10.0
-_NO_SEEDS_ON_A_CPU = [0, 28]  # from this release on
+_NO_SEEDS_ON_A_CPU = (0, 28)  # from this release on
 
 
 class VLLMPolicy(TokenPolicy):
@@ -85,7 +87,7 @@ class VLLMPolicy(TokenPolicy):
             raise ConfigError(f"vLLM rejects these settings: {e}") from e
         output = {"logprobs": 0, "detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
         self._settings = {**settings, **output}  # log-probabilities only of the sampled token
-        self._seeds = not current_platform.is_cpu() or version_numbers(vllm.__version__) < _NO_SEEDS_ON_A_CPU
+        self._seeds = not current_platform.is_cpu() or Version(vllm.__version__).release < _NO_SEEDS_ON_A_CPU
         self._ids = itertools.count()
         self._thread = LoopThread("agent_envs-vllm")
         try:

@@ -71,7 +71,7 @@ class Server:
     """
 
     def __init__(self, address: Address, *, timeout: float, start_timeout: float) -> None:
-        check_release("mcp", "1.26", "2", "mcp")
+        check_release("mcp", "mcp")
         self.address, self._timeout = address, timeout
         self._pid, self._loop = os.getpid(), background_loop()
         self._heard = _Heard()
