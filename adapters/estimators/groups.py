@@ -101,9 +101,10 @@ def opo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def gpg(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """GPG (arXiv 2504.02546, eq. 6): (S_i - mean_g) N / M, with M of the batch's N scores other than 0.
+    """GPG (arXiv 2504.02546) with verl's factor: (S_i - mean_g) N / M, with M of the batch's N scores other than 0.
 
-    Goes with the loss ``gpg``.
+    N / M is that of verl's ``compute_gpg_outcome_advantage``; the paper divides by the number of episodes whose group
+    has different scores. Goes with the loss ``gpg``.
 
     Scores 1 and 0: N / M = 2, A = 1 and -1.
     """

@@ -13,6 +13,7 @@ from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.token_baselines import optimal_token_baseline, tir_optimal_token_baseline
 from agent_envs.checks import choice, load_function
+from agent_envs.errors import ConfigError
 
 __all__ = ["ESTIMATORS", "VERL_NAMES", "Estimator", "get_estimator"]
 
@@ -51,6 +52,18 @@ class Estimator:
         result = self.function(rows, options)
         counts |= result.metrics | note_zero_advantages(result.advantages, rows.valid, self.name)
         return replace(result, metrics=counts)
+
+    def check_group(self, size: int, setting: str) -> None:
+        """Check that there is something to compare in groups of ``size`` episodes, which ``setting`` asks for.
+
+        Raises:
+            ConfigError: The estimator compares the episodes of a group, and there is one.
+        """
+        if self.compares_groups and size < 2:
+            raise ConfigError(
+                f"the estimator {self.name!r} compares the episodes of a group, and the only one of a group teaches "
+                f"nothing: {setting} must be at least 2, got {size}"
+            )
 
 
 ESTIMATORS: dict[str, Estimator] = {

@@ -13,9 +13,9 @@ What is the same place in two trajectories is where the two estimators differ:
 ==============================  ======================================================================================
 
 Both are undiscounted and not whitened. A token without a counterpart in the group has baseline 0, as in verl, where
-those are the end of the group's longest trajectory. Where a row is a step both are verl's; on whole episodes in one
-masked row, ``tir_optimal_token_baseline`` is. verl's ``optimal_token_baseline`` compares columns there, which what the
-environment said between two steps has moved.
+those are the end of the group's longest trajectory; the metric ``tokens_without_counterpart`` is their share. Where a
+row is a step both are verl's; on whole episodes in one masked row, ``tir_optimal_token_baseline`` is. verl's
+``optimal_token_baseline`` compares columns there, which what the environment said between two steps has moved.
 
 Deviation from verl: the only trajectory of a group has advantage 0 and is counted.
 """
@@ -100,5 +100,6 @@ def _compare(
     weighted, total = zeros.index_add(0, place, g * w), zeros.index_add(0, place, w)
     alone = torch.bincount(place)[place] == 1
     baseline = torch.where(alone, 0.0, (weighted / (total + 1e-8))[place])
+    metrics["tokens_without_counterpart"] = float(alone.double().mean()) if len(alone) else 0.0
     a = torch.where(size > 1, g - baseline, 0.0)
     return from_tokens(steps, EstimatorOptions(whiten=False), tokens, a, g, metrics)

@@ -99,7 +99,7 @@ class LoopConfig:
             number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:
             raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
-        get_estimator(self.estimator)
+        get_estimator(self.estimator).check_group(self.group, "group")
         policy_loss(self.loss)
         EstimatorOptions(gamma=self.gamma, lam=self.lam)
 

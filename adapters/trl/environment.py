@@ -22,6 +22,7 @@ from agent_envs.pictures.picture import ImageObservation
 from agent_envs.pictures.png import needs_pillow
 from agent_envs.prompts.pictures import fitted
 from agent_envs.rewards import total
+from agent_envs.rollout.episode_run import close_env
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
@@ -47,7 +48,10 @@ class EnvironmentRecord:
 
 
 class _Environment:
-    """One episode after another, for TRL; subclasses have a method per tool and no other public one."""
+    """One episode after another, for TRL; subclasses have a method per tool and no other public one.
+
+    TRL has no word for the end of its use, so an environment is made for an episode and closed with it.
+    """
 
     _choice: tuple[str, str, tuple[str, ...]]  # id, keyword arguments as JSON, wrappers
     _trust: bool
@@ -55,7 +59,6 @@ class _Environment:
 
     def __init__(self) -> None:
         self.record = EnvironmentRecord()
-        self._envs: dict[str, gym.Env[Any, str]] = {}
         self._env: gym.Env[Any, str] | None = None
         for spec in self._specs:
             name = spec["function"]["name"]
@@ -73,23 +76,21 @@ class _Environment:
                 "a row needs the column 'index', since the compared episodes of a group must play the same task; "
                 "make the dataset with environment_dataset()"
             )
+        self._close()
         self.record = EnvironmentRecord()
-        key = env_kwargs or "{}"
-        if key not in self._envs:
-            record = {"env_kwargs": json.loads(key)}
-            row_kwargs = recorded_env(
-                record, "a row of the dataset", env_id=self._choice[0], trust=self._trust
-            ).env_kwargs
-            self._envs[key] = self._make(row_kwargs)
-        self._env = self._envs[key]
+        given = {"env_kwargs": json.loads(env_kwargs or "{}")}
+        known = recorded_env(given, "a row of the dataset", env_id=self._choice[0], trust=self._trust)
         try:  # with a seed, so that an environment draws the same for a whole group
+            self._env = self._make(known.env_kwargs)
             observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
         except (IndexError, ConfigError):
+            self._close()
             raise
         except Exception:  # noqa: BLE001  a broken environment costs an episode, not the run
             self._break()
             return ""
         if isinstance(observation, list):
+            self._close()
             raise ConfigError(
                 "these wrappers return whole prompts as messages, but with environment_factory TRL keeps the "
                 "conversation; use rollout_func=EpisodeRollout()"
@@ -100,11 +101,12 @@ class _Environment:
         env_id, common, wrappers = self._choice
         env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
         if tuple(env.get_wrapper_attr("tools")) != self._specs:
+            close_env(env)
             raise ConfigError(f"with {dict(kwargs)!r}, {env_id} has other tools than those of the environment class")
         return env
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str | list[Any]:
-        if self._env is None or self.record.done:
+        if self._env is None:
             return "The episode has ended."
         return self._step(self._env.get_wrapper_attr("format_call")(name, arguments))
 
@@ -116,11 +118,20 @@ class _Environment:
             self._break()
             return "error: the environment is not available"
         self.record.rewards.append(float(reward))
-        self.record.done = bool(terminated or truncated)
+        if terminated or truncated:
+            self._close()
         return _shown(observation)
 
     def _break(self) -> None:
-        self.record.error, self.record.done = traceback.format_exc(), True
+        self.record.error = traceback.format_exc()
+        self._close()
+
+    def _close(self) -> None:
+        """End the episode."""
+        self.record.done = True
+        if self._env is not None:
+            close_env(self._env)
+            self._env = None
 
 
 def _shown(observation: str | ImageObservation) -> str | list[Any]:
@@ -148,11 +159,11 @@ def environment_class(
     """Return a class for ``GRPOTrainer(environment_factory=...)``, with ``reset`` and one public method per tool.
 
     Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
-    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``. An environment
-    with commands works in the wrapper ``"AsTool"``; one with pictures needs a vision-language model, with its processor
-    as the trainer's ``processing_class``. With ``trust``, the rows' arguments may name code and servers
-    (docs/security.md). If more than ``max_broken`` of the episodes of three batches break, ``episode_reward`` stops the
-    run.
+    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``, which closes
+    their environments. One with commands works in the wrapper ``"AsTool"``; one with pictures needs a vision-language
+    model, with its processor as the trainer's ``processing_class``. With ``trust``, the rows' arguments may name code
+    and servers (docs/security.md). If more than ``max_broken`` of the episodes of three batches break,
+    ``episode_reward`` stops the run.
 
     Raises:
         ConfigError: The environment does not exist or has no tools, a tool's name is reserved by TRL or this class, or
@@ -227,6 +238,7 @@ def episode_reward(
     if environments is not None:
         for environment, completion in zip(environments, completions, strict=True):
             _finish(environment, completion)
+            environment._close()
         records = [environment.record for environment in environments]
         if records:
             ended = [(StopReason.ERROR if r.error else StopReason.TERMINATED, r.error or None) for r in records]
@@ -252,4 +264,3 @@ def _finish(environment: _Environment, completion: Any) -> None:
     if environment.record.done or last["role"] != "assistant" or last.get("tool_calls"):
         return  # it has ended, or TRL truncated it before an answer
     environment._step(str(last.get("content") or ""))
-    environment.record.done = True

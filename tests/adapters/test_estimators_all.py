@@ -553,11 +553,13 @@ def test_token_baselines_by_hand():
     rows = build([2, 2], [0.0, 1.0, 1.0, 0.0], tokens=[2, 1, 1, 2])
     rows = replace(rows, tokens=replace(rows.tokens, score_norms=torch.ones(6)))
     # G = 1, 1, 1 and 1, 0, 0; places (0, 0), (0, 1) alone, (1, 0) with W = 3 and 2, (1, 1) alone
-    out = get_estimator("optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5)).token_advantages
-    assert out.tolist() == pytest.approx([0.0, 1.0, 1 - 3 / 5, 0.0, -3 / 5, 0.0], abs=1e-6)
+    out = get_estimator("optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5))
+    assert out.token_advantages.tolist() == pytest.approx([0.0, 1.0, 1 - 3 / 5, 0.0, -3 / 5, 0.0], abs=1e-6)
+    assert out.metrics["tokens_without_counterpart"] == pytest.approx(2 / 6)
     # by the number of the token: G = 1 and 1, 1 and 0, 1 and 0
-    out = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5)).token_advantages
-    assert out.tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, -0.5, -0.5], abs=1e-6)
+    out = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5))
+    assert out.token_advantages.tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, -0.5, -0.5], abs=1e-6)
+    assert out.metrics["tokens_without_counterpart"] == 0
     with pytest.raises(ConfigError, match="sums of squared probabilities"):
         get_estimator("optimal_token_baseline")(replace(rows, tokens=TokenRows(rows.tokens.step_row)), OPTIONS)
 

@@ -245,6 +245,34 @@ def test_an_answer_ends_the_episode_once():
     assert solved.reset(index=1) not in questions and solved.record.rewards == [] and not solved.record.done
 
 
+def test_environments_are_closed_with_their_episodes(monkeypatch):
+    states: dict[int, str] = {}
+    make, close = JourneyEnv.__init__, JourneyEnv.close
+    monkeypatch.setattr(JourneyEnv, "__init__", lambda s, **how: (states.update({id(s): "open"}), make(s, **how))[1])
+    monkeypatch.setattr(JourneyEnv, "close", lambda s: (states.update({id(s): "closed"}), close(s))[1])
+
+    def opened():
+        return list(states.values()).count("open")
+
+    cls = envs.environment_class("Test/Journey-v0")
+    assert opened() == 0
+    group = [cls() for _ in range(4)]
+    for _ in range(2):
+        for each in group:
+            each.reset(index=0)
+        assert opened() == 4
+        getattr(group[1], "look-up")(word="broken")
+        group[2].reset(index=1)  # TRL gives an episode up
+        assert opened() == 3
+        call = {"type": "function", "function": {"name": "plan", "arguments": {}}}
+        completions = [answer("done"), answer(""), answer("", tool_calls=[call]), answer("no")]
+        envs.episode_reward(completions=completions, environments=group)
+        assert opened() == 0
+    with pytest.raises(IndexError):
+        group[0].reset(index=99)
+    assert opened() == 0
+
+
 def test_a_broken_environment_is_not_scored():
     environment = envs.environment_class("Test/Journey-v0")()
     environment.reset(index=0)

@@ -10,7 +10,7 @@ updates of time; what must not take longer gets a time limit, and is trained as 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
 from agent_envs.adapters.verl.batch.trainer import QueueTraining
 from agent_envs.adapters.verl.rollout.resuming import ResumingClient
-from agent_envs.errors import ConfigError
 
 __all__ = ["EnvColocateTrainer", "EnvSeparateTrainer", "FirstInFirstOut"]
 
@@ -31,11 +30,12 @@ __all__ = ["EnvColocateTrainer", "EnvSeparateTrainer", "FirstInFirstOut"]
 class FirstInFirstOut(ReplayBufferAsync):
     """Gives the prompts to training in the order in which they were submitted, and waits for those that are due."""
 
-    def __init__(self, submitted: Callable[[], Mapping[str, int]], *, poll_interval: float, **options: Any) -> None:
+    def __init__(self, submitted: Callable[[], dict[str, int]], *, poll_interval: float, **options: Any) -> None:
         """Take the place of verl's buffer.
 
         Args:
-            submitted: Returns the number of each prompt, by uid, that has not been trained.
+            submitted: Returns the number of each prompt, by uid, that has not been trained. Those whose episodes left
+                no row are taken out of it: no batch will have them.
             poll_interval: Seconds between two looks at the queue.
             options: As verl's buffer takes them.
         """
@@ -58,6 +58,8 @@ class FirstInFirstOut(ReplayBufferAsync):
             asked = self._wait_for_next_poll(partition_id, asked)
         rows = dict(self.partitions[partition_id])
         batch = self._materialize_batch(partition_id, due, rows)
+        for uid in {*due} - {key.rsplit("_", 2)[0] for key in batch.keys}:
+            del numbers[uid]
         if not batch.keys:
             raise RuntimeError(f"none of the {batch_size} prompts of step {global_steps} has a row; see the log")
         return batch, {"env/async/wait_seconds": time.time() - began, "env/async/ready_groups": float(len(ended))}
@@ -66,17 +68,8 @@ class FirstInFirstOut(ReplayBufferAsync):
 class AsyncStepTraining(QueueTraining):
     """What both asynchronous trainers add to training over steps."""
 
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        if self.config.algorithm.get("filter_groups", None) and self.config.algorithm.filter_groups.get(
-            "enable", False
-        ):
-            raise ConfigError("algorithm.filter_groups replaces groups, which needs agentr1.mode=sync")
-
     def _build_replay_buffer(self) -> FirstInFirstOut:
         sampler = self.config.trainer.v1.sampler
-        if (sampler.get("custom_sampler") or {}).get("path"):
-            raise ConfigError("trainer.v1.sampler.custom_sampler is verl's own trainers'; batches here are in order")
         return FirstInFirstOut(
             lambda: self.prompts,
             poll_interval=self.poll_interval,
@@ -133,19 +126,8 @@ class EnvSeparateTrainer(AsyncStepTraining, PPOTrainerSeparateAsync):
     verl_mode = "separate_async"
 
     def __init__(self, config: Any) -> None:
-        """Check what these devices need.
-
-        Raises:
-            ConfigError: A setting that does not fit.
-        """
-        model, separate = config.actor_rollout_ref.model, config.trainer.v1.separate_async
-        if model.get("lora_rank", 0) and not model.lora.get("merge", False):
-            # workers/engine_workers.py:764 would send the base model's weights alone
-            raise ConfigError("agentr1.mode=separate sends whole weights: a LoRA needs model.lora.merge=True")
-        if separate.hybrid_rollout.enable_switch:
-            raise ConfigError("hybrid_rollout.enable_switch waits for whatever ends first; batches here are in order")
         super().__init__(config)
-        triggers = int(separate.parameter_sync_step)
+        triggers = int(self.config.trainer.v1.separate_async.parameter_sync_step)
         for name in ("actor_mini_batches", "critic_mini_batches"):
             setattr(self, name, max(1, getattr(self, name) // triggers))
 

@@ -29,7 +29,6 @@ from verl.workers.utils.padding import response_from_nested
 from agent_envs.adapters.verl.batch import rows
 from agent_envs.adapters.verl.batch.steps import StepTraining
 from agent_envs.adapters.verl.batch.table import row_offsets
-from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.adapters.verl.rollout.row_manager import ROW_MANAGER
 from agent_envs.adapters.verl.run.phase import PhaseFile
 
@@ -84,7 +83,6 @@ class EnvRayTrainer(StepTraining, RayPPOTrainer):
             ConfigError: A setting does not exist, or this trainer does not support it.
         """
         self.read_config(config)
-        check_trainer(config, self.objective.estimator)
         self.phase = PhaseFile(self.settings.get("phase_file"))
         self.global_steps = 0
         with open_dict(config):

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from verl.trainer.distillation.losses import is_distillation_enabled
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
@@ -42,8 +41,8 @@ from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
+from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
@@ -95,12 +94,7 @@ class StepTraining(ABC):
         self.objective = read_objective(config)
         self.settings = dict(config.get("agentr1") or {})
         actor = config.actor_rollout_ref.actor
-        if actor.shuffle or (self.objective.estimator.needs_critic and config.critic.shuffle):
-            raise ConfigError("actor.shuffle and critic.shuffle must be False: mini-batches hold whole groups")
-        if is_distillation_enabled(config.get("distillation")):
-            raise ConfigError("training over steps does not support distillation; use trainer.v1.trainer_mode=sync")
-        if self.objective.estimator.needs_critic and config.critic.enable is False:
-            raise ConfigError(f"the estimator {self.objective.estimator.name!r} needs a critic: set critic.enable=True")
+        check_trainer(config, self.objective.estimator)
         self.loss = str(actor.policy_loss.loss_mode)
         if self.objective.row_loss is not None:
             logger.warning(row_loss_notice(self.loss))

@@ -107,10 +107,12 @@ class QueueTraining(StepTraining, PhasedTrainer):
         self, batch: KVBatchMeta, metrics: dict, logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
     ) -> KVBatchMeta:
         """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
-        if self.objective.estimator.needs_baseline:
-            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
         uids = {key.rsplit("_", 2)[0] for key in batch.keys}
         self.order = {uid: i for i, uid in enumerate(sorted(uids, key=lambda uid: self.prompts.pop(uid)))}
+        if self.objective.estimator.needs_baseline:
+            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
+        if not batch.keys:
+            raise RuntimeError(f"none of the prompts of step {self.global_steps} has a row to train; see the log")
         batch.reorder(rows.by_submission(batch.keys, self.order))
         layout = self.plan(QueueBatch(batch))
         missing = sum(row is None for row in layout.order)

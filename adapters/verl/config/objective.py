@@ -225,10 +225,6 @@ def check_config(config: Any) -> None:
     estimator = objective.estimator
     check_trainer(config, estimator)
     if estimator.needs_critic:
-        if critic.enable is not True:
-            raise ConfigError(
-                f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}"
-            )
         _check_mini_batch("critic", critic, config)
         number("critic.optim.lr", critic.optim.lr, minimum=0)
     check_engines(config, needs_critic=estimator.needs_critic)

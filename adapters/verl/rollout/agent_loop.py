@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 import traceback
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -90,22 +91,33 @@ class EnvAgentLoop(AgentLoopBase):
         """Play and return one output per row: merged steps, or one step each with ``agentr1.layout=steps``.
 
         If the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
-        ``kwargs`` are the row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``.
+        ``kwargs`` are the row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``. Whatever goes wrong,
+        the result is a row: verl would wait for one.
         """
+        try:
+            return await self._run(sampling_params, kwargs)
+        except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
+            return await self._run(sampling_params, kwargs, error=traceback.format_exc())
+
+    async def _run(
+        self, sampling_params: dict[str, Any], kwargs: Mapping[str, Any], error: str | None = None
+    ) -> list[AgentLoopOutput]:
+        """Play, or return the row of an episode that failed before its first step."""
         extra = kwargs.get("extra_info") or {}
         rollout = self.rollout_config
         settings = self.config.get("agentr1") or {}
         phase = extra.get("phase", "train")
-        session, step = kwargs.get("session_id", 0), int(kwargs.get("global_steps", 0))
-        if (number := kwargs.get("prompt_number")) is not None:
-            step = int(number) // self.config.data.train_batch_size + 1  # it is trained then, whenever it is played
+        session, number = kwargs.get("session_id", 0), kwargs.get("prompt_number")
+        # a prompt that is trained has a number, the same whenever it is played, and a validation happens at a step
+        place = f"step {int(kwargs.get('global_steps', 0))}" if number is None else f"prompt {int(number)}"
+        task = f"{settings.get('seed', 0)}/{phase}/{kwargs['env_id']}/{extra.get('index')}"
         uid = str(kwargs.get("uid", uuid4()))
         estimator = get_estimator(str(self.config.algorithm.adv_estimator))
         greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
         if greedy:
             sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
         admission = _admitted_by(settings)
-        name = f"{settings.get('seed', 0)}/{phase}/{step}/{kwargs['env_id']}/{extra.get('index')}/{session}"
+        seeded = rollout.name in SEEDED and settings.get("request_seeds", True)
         policy = ServerPolicy(
             self.server_manager,
             self.tokenizer,
@@ -113,7 +125,7 @@ class EnvAgentLoop(AgentLoopBase):
             prompt_length=rollout.prompt_length,
             response_length=rollout.response_length,
             max_model_len=rollout.get("max_model_len") or rollout.prompt_length + rollout.response_length,
-            seed=name if rollout.name in SEEDED and settings.get("request_seeds", True) else None,
+            seed=f"{task}/{place}/{session}" if seeded else None,
             template_kwargs=dict(self.apply_chat_template_kwargs or {}),
             untimed=settings.get("mode", "sync") != "sync",
             on_env_step=admission.note,
@@ -121,13 +133,16 @@ class EnvAgentLoop(AgentLoopBase):
             engine=rollout.name,
         )
         index, seed = extra.get("index"), extra.get("seed")
+        if seed is None:  # what the environment draws is the same for the episodes that are compared
+            seed = zlib.crc32((task if number is None else f"{task}/{place}").encode())
         queued, at_once = await admission.enter(), admission.limit
         started = time.monotonic()
         try:
             episode = await self._play(
                 kwargs,
                 policy,
-                seed=None if seed is None else int(seed),
+                error,
+                seed=int(seed),
                 options=None if index is None else {"index": int(index)},
                 step_timeout=settings.get("step_timeout"),
                 episode_timeout=settings.get("episode_timeout"),
@@ -171,16 +186,10 @@ class EnvAgentLoop(AgentLoopBase):
                 await asyncio.to_thread(keep_pictures, folder, episode)
         return [*outputs]
 
-    async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, **how: Any) -> Episode:
-        """Play the episode; if the environment cannot be made, return one that failed before its first step."""
+    async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, error: str | None, **how: Any) -> Episode:
+        """Play the episode, or return one that failed before its first step with ``error``."""
         env_id, settings = row["env_id"], self.config.get("agentr1") or {}
-        trust, workers = bool(settings.get("trust", False)), settings.get("env_workers")
-        servers = EnvServers(workers, settings.get("step_timeout")) if workers else None
-        try:
-            parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
-            known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust)
-            key, env = await _pool.acquire(*known, servers)
-        except Exception:  # noqa: BLE001  whatever a constructor raises; the traceback is kept
+        if error is not None:
             return Episode(
                 env_id=env_id,
                 episode_id=how["episode_id"],
@@ -193,8 +202,13 @@ class EnvAgentLoop(AgentLoopBase):
                 steps=(),
                 final_observation="",
                 stop_reason=StopReason.ERROR,
-                error=traceback.format_exc(),
+                error=error,
             )
+        trust, workers = bool(settings.get("trust", False)), settings.get("env_workers")
+        servers = EnvServers(workers, settings.get("step_timeout")) if workers else None
+        parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
+        known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust)
+        key, env = await _pool.acquire(*known, servers)
         episode = await arun_episode(env, policy, **how)
         if servers:  # the environment played is not its client
             episode = replace(episode, env_id=env_id.rpartition(":")[2])

@@ -9,6 +9,7 @@ saves every process seconds of imports.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -149,6 +150,23 @@ def _patch_value_model(module: Any) -> None:
     module.load_valuehead_model = load_valuehead_model
 
 
+def _seed_engines(module: Any) -> None:
+    """workers/engine_workers.py:173 draws what a model's folder lacks, a critic's layer or a LoRA, from any numbers.
+
+    Only Megatron's engine uses the seed that all of them have.
+    """
+    original = module.TrainingWorker.reset
+
+    @functools.wraps(original)  # with how verl dispatches it
+    def reset(self: Any) -> Any:
+        import torch
+
+        torch.manual_seed(self.engine_config.seed)
+        return original(self)
+
+    module.TrainingWorker.reset = reset
+
+
 def _patch_trl(module: Any) -> None:
     """models/transformers/monkey_patch.py:352 imports a class of TRL's PPO that TRL has removed, if TRL is installed.
 
@@ -257,6 +275,7 @@ def _patch_verl() -> None:
     after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)
     after.add("verl.trainer.main_ppo_v0", _register_ray_trainer)
     after.add("verl.workers.engine_workers", _register_trees)
+    after.add("verl.workers.engine_workers", _seed_engines)
 
 
 _patch_verl()

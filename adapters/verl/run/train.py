@@ -78,13 +78,14 @@ def run(arguments: argparse.Namespace) -> str:
     if os.getcwd() not in sys.path:  # module:name may be beside the user, as with `python -m`
         sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
-    from agent_envs.adapters.verl.run.training import check_model, describe, train
+    from agent_envs.adapters.verl.run.training import check_model, check_verl, describe, train
 
     names = (
         "env", "algo", "preset", "steps", "data", "split", "env_kwargs", "out", "model", "seed", "warm_start",
         "demo_noise", "val_fraction", "overrides",
     )  # fmt: skip
     composed = compose_run(**{name: getattr(arguments, name) for name in names}, wrappers=arguments.wrapper)
+    check_verl(composed.verl())
     if composed.run.model is not None:
         check_model(composed.run.model, composed.verl(), fetch=not arguments.dry_run)
     return describe(composed) if arguments.dry_run else train(composed, trust=arguments.trust)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -30,7 +32,7 @@ from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
 
-__all__ = ["check_model", "describe", "train"]
+__all__ = ["check_model", "check_verl", "describe", "train"]
 
 
 def describe(composed: Composed) -> str:
@@ -69,13 +71,34 @@ def describe(composed: Composed) -> str:
     return "\n".join([*lines, OmegaConf.to_yaml(verl)])
 
 
+def check_verl(config: Any) -> None:
+    """Check settings as verl itself does when it starts, if the engines that it asks about are installed.
+
+    Raises:
+        ConfigError: verl refuses them.
+    """
+    if missing_engine(config) is not None:
+        return
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            validate_config(config, need_reference_policy(config), need_critic(config))
+    except (AssertionError, HydraException, OmegaConfBaseException, TypeError, ValueError) as e:
+        raise ConfigError(f"verl does not accept these settings: {first_line(e.__cause__ or e)}") from e
+
+
 def check_model(model: str, config: Any, *, fetch: bool) -> None:
     """Check that a model, a Hugging Face folder or (with ``fetch``) a name on the hub, has what training needs.
 
     ``config`` is verl's.
 
     Raises:
-        ConfigError: There is no such model, its context is too short, or it has no chat template.
+        ConfigError: There is no such model, its context is too short, it has no chat template, or it is of a kind that
+            trees do not take.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -88,7 +111,12 @@ def check_model(model: str, config: Any, *, fetch: bool) -> None:
     elif not fetch:
         return
     check_context(model, config)
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
+
+    if (config.get("agentr1") or {}).get("layout") == "tree":
+        from agent_envs.adapters.trees.attention import check_model as check_tree_model
+
+        check_tree_model(AutoConfig.from_pretrained(model, trust_remote_code=False))
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)

@@ -45,6 +45,8 @@ def build_worker(
     trees: bool = False,
     learning_rate: float = 1e-2,
     total_steps: int = 10,
+    seed: int = 0,
+    lora_rank: int = 0,
 ) -> TrainingWorker:
     """verl's training worker in float32 on this machine's CPU; torch's process group must be described by variables.
 
@@ -57,20 +59,20 @@ def build_worker(
         trees: Train the rows of a micro-batch as prefix trees.
         learning_rate: Of the optimiser.
         total_steps: Steps of its schedule.
-
-    A value model's head is drawn, the same one each time: with some heads a gradient all but vanishes, and what is
-    left of it differs by rounding.
+        seed: Draws a value model's head: with some a gradient all but vanishes, and what is left differs by rounding.
+        lora_rank: Of an adapter that is trained in place of the model; 0 for none.
     """
-    torch.manual_seed(0)
     model = HFModelConfig(
         path=model_path,
         use_remove_padding=packing,
         enable_gradient_checkpointing=False,
         override_config={"attn_implementation": "sdpa"},
+        lora_rank=lora_rank,
     )
     engine = FSDPEngineConfig(
         strategy="fsdp2",
         use_torch_compile=False,
+        seed=seed,
         mixed_precision={"param_dtype": "fp32"},
         use_dynamic_bsz=micro_rows is None,
         micro_batch_size_per_gpu=micro_rows,

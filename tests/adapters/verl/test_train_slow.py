@@ -4,7 +4,7 @@ Behaviours pinned here:
 1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; HotpotQA rows and WebShop too.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
-   trains over merged rows.
+   trains over merged rows. Two runs of a critic with one seed agree.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
 5. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
 """
@@ -243,6 +243,19 @@ def test_a_critic_and_a_greedy_baseline_through_ray(
         else:
             assert record["env/baselines_missing"] == 0
     assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
+
+
+@pytest.mark.parametrize("algo", ["ppo", "steppo"])
+def test_two_runs_of_a_critic_agree(tiny_model: Path, tmp_path: Path, no_ray_left: None, algo: str) -> None:
+    runs = []
+    for name in ("first", "second"):
+        assert _train(tmp_path / name, "--algo", algo, "--steps", "2", "--model", str(tiny_model), "--seed", "3") == 0
+        runs.append(_records(tmp_path / name))
+    for first, second in zip(*runs, strict=True):
+        names = [
+            n for n in first if n.startswith(("critic/", "actor/pg_loss", "env/return", "val/")) and "perf" not in n
+        ]
+        assert names and [second[n] for n in names] == pytest.approx([first[n] for n in names], rel=1e-3, abs=1e-5)
 
 
 def test_a_killed_run_continues(

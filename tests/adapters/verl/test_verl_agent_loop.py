@@ -10,11 +10,13 @@
 7. a rebuilt observation begins a new prompt
 8. under wrappers that choose what is shown, prompts are what they show, and steps share a row where prompts grow
 9. control tokens of tool calls reach the environment
+10. a prompt's episodes play in one world with seeds of their own, another prompt of the same task in another
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import warnings
 
@@ -55,6 +57,7 @@ class EchoEnv(gym.Env):
     instructions = "Repeat  after me: 😀"
     tools: list = []
     made = 0
+    drawn: list = []
 
     def __init__(self, steps=4, fail_at=None):
         EchoEnv.made += 1
@@ -67,6 +70,7 @@ class EchoEnv(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        EchoEnv.drawn.append(int(self.np_random.integers(1 << 30)))
         self.t = 0
         return AWKWARD[options["index"] % len(AWKWARD)], self.info()
 
@@ -87,7 +91,7 @@ class EchoEnv(gym.Env):
 def echo_env():
     gym.register("Echo-v0", entry_point=EchoEnv)
     gym.register("EchoCut-v0", entry_point=EchoEnv, max_episode_steps=2)
-    EchoEnv.made = 0
+    EchoEnv.made, EchoEnv.drawn = 0, []
     yield
     agent_loop._pool.close()
     del gym.registry["Echo-v0"], gym.registry["EchoCut-v0"]
@@ -118,6 +122,9 @@ class StubServer:
         )
 
 
+_numbers = itertools.count()
+
+
 def play(
     tokenizer,
     server,
@@ -135,7 +142,10 @@ def play(
     response_length=32,
     engine="agentr1_cpu",
     logprobs=True,
+    number=None,
 ):
+    """Play an episode of a prompt: the next one, or in training that of a number."""
+    number = next(_numbers) if number is None else number
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -176,6 +186,7 @@ def play(
             uid="u",
             session_id=session,
             global_steps=4,
+            **({"prompt_number": number} if phase == "train" else {}),
         )
 
     return asyncio.run(main())
@@ -357,13 +368,19 @@ def test_every_step_has_its_own_fields(tokenizer):
 
 
 def test_sampling_is_limited_and_seeded(tokenizer):
-    first, second = StubServer(answers(tokenizer, ["ab"])), StubServer(answers(tokenizer, ["ab"]))
-    play(tokenizer, first)
-    play(tokenizer, second)
-    params = [p for _, p in first.prompts]
-    assert [p["max_tokens"] for p in params] == [32] * 4
-    assert len({p["seed"] for p in params}) == 4
-    assert params == [p for _, p in second.prompts]
+    def seeds(**how):
+        server = StubServer(answers(tokenizer, ["ab"]))
+        play(tokenizer, server, **how)
+        assert [p["max_tokens"] for _, p in server.prompts] == [32] * 4
+        return [p["seed"] for _, p in server.prompts]
+
+    first, again = seeds(number=7), seeds(number=7)
+    others = [seeds(number=7, session=1), seeds(number=8), seeds(phase="validation"), seeds(number=7, index=1)]
+    assert first == again and len({*first, *itertools.chain(*others)}) == 20
+    world, *worlds = EchoEnv.drawn
+    assert [drawn == world for drawn in worlds] == [True, True, False, False, False]
+    seeds(phase="validation")
+    assert EchoEnv.drawn[-1] == EchoEnv.drawn[4]  # tasks that are held out stay what they are
 
 
 def test_a_prompt_over_the_context_cuts_the_episode(tokenizer):
@@ -391,6 +408,17 @@ def test_an_episode_without_steps_is_one_masked_row(tokenizer, how, reason):
     assert output.extra_fields["reward_extra_info"]["stop_reason"] == reason
     assert ("Error" in output.extra_fields["error"]) == (reason == "error")
     assert output.extra_fields["min_global_steps"] == 3  # known even where nothing was sampled
+
+
+@pytest.mark.parametrize(("algo", "session", "kind"), [("grpo", 2, "masked"), ("remax", 3, "baseline")])
+def test_whatever_fails_leaves_a_row(tokenizer, monkeypatch, algo, session, kind):
+    def fail(*args, **kwargs):
+        raise ZeroDivisionError("of the loop itself")
+
+    monkeypatch.setattr(agent_loop, "arun_episode", fail)
+    (output,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), algo=algo, session=session)
+    assert (output.extra_fields["kind"], output.response_mask) == (kind, [0])
+    assert "ZeroDivisionError: of the loop itself" in output.extra_fields["error"]
 
 
 def test_an_empty_generation_ends_the_episode(tokenizer):

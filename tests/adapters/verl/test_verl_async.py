@@ -20,14 +20,16 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from verl.trainer.ppo.v1 import replay_buffer
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-    from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, EnvSeparateTrainer, FirstInFirstOut
+    from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, FirstInFirstOut
     from agent_envs.adapters.verl.rollout.resuming import ResumingClient, token_versions
 
 from omegaconf import OmegaConf  # noqa: E402
 
+from agent_envs.adapters.estimators import ESTIMATORS  # noqa: E402
 from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
 from agent_envs.adapters.verl.config.compose import Composed, compose_run  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer  # noqa: E402
+from agent_envs.adapters.verl.run.training import check_verl  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -69,6 +71,29 @@ def test_batches_are_what_was_submitted_whoever_is_fast(monkeypatch: pytest.Monk
             numbers.pop(key[0], None)
             queue.kv_clear("train", [key])
     assert not queue.rows and not numbers
+
+
+@pytest.mark.parametrize("lost", ["b", "ab", "bc", "ef"])
+def test_a_prompt_without_rows_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    queue = Queue(list("abcdef"), [])
+    monkeypatch.setattr(replay_buffer, "tq", queue)
+    for uid in "abcdef":
+        queue.rows[uid]["status"] = "failure" if uid in lost else "finished"
+        queue.rows |= {} if uid in lost else {f"{uid}_0_0": {"status": "success"}}
+    numbers = {uid: i for i, uid in enumerate("abcdef")}
+    options = {"trainer_mode": "colocate_async", "trainer_config": None, "sampler_kwargs": None}
+    buffer = FirstInFirstOut(lambda: numbers, poll_interval=0.0, **options)
+    monkeypatch.setattr(buffer, "_wait_for_next_poll", lambda *args: pytest.fail("it waits for what has ended"))
+    for step, batch in enumerate(("ab", "cd", "ef")):
+        if left := [uid for uid in batch if uid not in lost]:
+            taken, _ = buffer.sample(step, "train", 2)
+            assert sorted(taken.keys) == [f"{uid}_0_0" for uid in left]
+            for uid in left:
+                del numbers[uid]
+        else:
+            with pytest.raises(RuntimeError, match=f"none of the 2 prompts of step {step} has a row"):
+                buffer.sample(step, "train", 2)
+    assert not numbers
 
 
 def test_no_more_batches_are_submitted_than_there_are_updates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +183,10 @@ def test_a_server_that_leaves_rejects_what_comes(server: CPURolloutServer, runne
     assert output.stop_reason == "aborted" and not output.token_ids
 
 
-def composed(*overrides: str) -> Composed:
+def composed(*overrides: str, algo: str = "grpo") -> Composed:
     nothing = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
     return compose_run(
-        **nothing, env="AgentR1/GSM8KTool-v0", algo=None, preset="cpu-tiny", split="train", wrappers=[], seed=0,
+        **nothing, env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0,
         val_fraction=0.1, overrides=overrides,
     )  # fmt: skip
 
@@ -186,29 +211,52 @@ def test_generation_gets_devices_of_its_own() -> None:
     assert (config.actor_rollout_ref.rollout.nnodes, config.ray_kwargs.ray_init.num_gpus) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("actor_rollout_ref.model.lora_rank", 8, "model.lora.merge=True"),
-        ("trainer.v1.separate_async.hybrid_rollout.enable_switch", True, "batches here are in order"),
-    ],
-)
-def test_what_separate_devices_cannot_do_is_refused(path: str, value: Any, message: str) -> None:
-    config = OmegaConf.create({"actor_rollout_ref": {"model": {"lora_rank": 0, "lora": {"merge": False}}}})
-    OmegaConf.update(config, "trainer.v1.separate_async.hybrid_rollout.enable_switch", False, force_add=True)
-    OmegaConf.update(config, path, value)
-    with pytest.raises(ConfigError, match=message):
-        EnvSeparateTrainer(config)
+SEPARATE, AHEAD, FILTERED = "agentr1.mode=separate", "agentr1.mode=colocate", "algorithm.filter_groups.enable=True"
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["agentr1.mode=later"], "agentr1.mode"),
-        (["agentr1.lookahead=2"], "needs agentr1.mode=colocate"),
-        (["agentr1.mode=colocate", "agentr1.lookahead=-1"], "agentr1.lookahead"),
+        ("agentr1.mode=later", "agentr1.mode"),
+        ("agentr1.lookahead=2", "needs agentr1.mode=colocate"),
+        (f"{AHEAD} agentr1.lookahead=-1", "agentr1.lookahead"),
+        (f"{AHEAD} {FILTERED}", "filter_groups replaces groups"),
+        (f"{SEPARATE} {FILTERED}", "filter_groups replaces groups"),
+        (f"{FILTERED} algorithm.filter_groups.metric=null", "needs algorithm.filter_groups.metric"),
+        (f"{FILTERED} reward.reward_model.enable=True", "enable_resource_pool must be True"),
+        (f"{AHEAD} trainer.v1.sampler.custom_sampler.path=theirs.py", "batches here are in order"),
+        (f"{SEPARATE} actor_rollout_ref.model.lora_rank=8", "model.lora.merge=True"),
+        (f"{SEPARATE} trainer.v1.separate_async.hybrid_rollout.enable_switch=True", "batches here are in order"),
+        (f"{SEPARATE} trainer.v1.separate_async.parameter_sync_step=3", "must be data.train_batch_size=16"),
+        (f"{SEPARATE} actor_rollout_ref.rollout.nnodes=0", "needs devices to play on"),
+        (f"{SEPARATE} actor_rollout_ref.rollout.checkpoint_engine.backend=naive", "such as nccl"),
+        ("distillation.enabled=True", "does not support distillation"),
+        ("actor_rollout_ref.actor.shuffle=True", "mini-batches hold whole groups"),
+        ("data.gen_batch_size=3", "does not divide data.train_batch_size=16"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "is one process"),
+        *((f"actor_rollout_ref.rollout.n=1 algorithm.adv_estimator={name}", f"'{name}' compares the episodes")
+          for name, each in ESTIMATORS.items() if each.compares_groups),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_before_anything_starts(overrides: str, message: str) -> None:
+    given = dict(each.split("=") for each in overrides.split())
+    algo = given.pop("algorithm.adv_estimator", "grpo")
+    with pytest.raises(ConfigError, match=message):
+        composed(*(f"{name}={value}" for name, value in given.items()), algo=algo)
+
+
+def test_one_episode_of_a_task_is_enough_where_none_are_compared() -> None:
+    for name in ("gae", "remax", "reinforce"):
+        composed("actor_rollout_ref.rollout.n=1", algo=name)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", "verl does not accept these settings: .*micro_"),
+        ("actor_rollout_ref.rollout.temperature=0.0", "verl does not accept these settings: .*temperature"),
     ],
 )
-def test_modes_that_do_not_exist_are_refused(overrides: list[str], message: str) -> None:
+def test_what_verl_refuses_is_refused_by_a_dry_run(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        composed(*overrides)
+        check_verl(composed(override).verl())

@@ -10,6 +10,7 @@
 6. sampled and trained log-probabilities agree, also after an update sent to the generation engine
 7. what is refused names the episode
 8. on prefix trees gradients, losses and metrics are those of a row per step too, in any cut
+9. what a model's folder lacks (a critic's head, a LoRA) is drawn with the engine's seed
 """
 
 from __future__ import annotations
@@ -102,6 +103,17 @@ def tree_critic(model_path, process_group):
 @pytest.fixture(scope="module")
 def packed_critic(model_path, process_group):
     return build_worker(model_path, "value_model", packing=True)
+
+
+@pytest.mark.parametrize(("kind", "rank", "new"), [("value_model", 0, "score.weight"), ("language_model", 4, "lora_A")])
+def test_new_layers_are_drawn_with_the_seed(model_path, process_group, kind, rank, new):
+    def drawn(seed):
+        torch.rand(seed + 1)  # whatever was drawn before
+        module = build_worker(model_path, kind, seed=seed, lora_rank=rank).engine.module
+        return torch.cat([p.full_tensor().flatten() for name, p in module.named_parameters() if new in name]).detach()
+
+    first, second, other = drawn(3), drawn(3), drawn(4)
+    assert first.any() and torch.equal(first, second) and not torch.equal(first, other)
 
 
 # ---------------------------------------------------------------------------------------------------- batches
