@@ -29,8 +29,8 @@ from agent_envs.errors import ConfigError, did_you_mean
 
 __all__ = [
     "CheckedArguments", "argument_defaults", "argument_names", "boolean", "choice", "integer", "json_object",
-    "load_function", "naming_arguments", "number", "option_mapping", "path_suffix", "question_option", "shown",
-    "string",
+    "listed", "load_function", "naming_arguments", "number", "option_mapping", "path_suffix", "question_option",
+    "shown", "string",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def argument_defaults(taker: Callable[..., Any]) -> dict[str, Any]:
     constructors = [taker]
     if isinstance(taker, type):
         constructors = [vars(base)["__init__"] for base in taker.__mro__ if "__init__" in vars(base)]
-        settled.update(name for base in taker.__mro__ for name in vars(base).get("settled_arguments", ()))
+        settled |= listed(taker, "settled_arguments")
     defaults: dict[str, Any] = {}
     for function in constructors:
         parameters = inspect.signature(function).parameters.values()
@@ -183,6 +183,12 @@ def argument_defaults(taker: Callable[..., Any]) -> dict[str, Any]:
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
     return {name: default for name, default in defaults.items() if name not in settled}
+
+
+def listed(taker: object, attribute: str) -> set[str]:
+    """Return the names that a class and its base classes, or a function, list in an attribute."""
+    kinds = taker.__mro__ if isinstance(taker, type) else (taker,)
+    return {name for kind in kinds for name in getattr(kind, "__dict__", {}).get(attribute, ())}
 
 
 @contextmanager
@@ -214,6 +220,11 @@ class CheckedArguments:
 
     harmless_arguments: ClassVar[tuple[str, ...]] = ("render_mode",)
     """Arguments that change neither tasks nor scores, and so are no part of a panel; its base classes' are kept."""
+
+    recorded_arguments: ClassVar[tuple[str, ...]]
+    """Arguments that a run's record, a row of a dataset and a server's client may set; its base classes' are kept.
+    They name no code, service, tokenizer or file, and grant no rights and no resources. A record cannot name a wrapper
+    without this attribute."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -6,7 +6,9 @@ Entry points are strings that Gymnasium resolves, so that importing this module 
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -18,7 +20,7 @@ from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 
-__all__ = ["CODE_IDS", "ENV_IDS", "FOREIGN_IDS", "PICTURE_IDS", "env_name", "make_env", "register_envs", "versions"]
+__all__ = ["ENV_IDS", "FOREIGN_IDS", "PICTURE_IDS", "env_maker_of", "env_name", "make_env", "register_envs", "versions"]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -71,9 +73,6 @@ _FOREIGN: _Specs = {
 FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))
 """The ids of other packages' environments, each of which needs an extra."""
 
-CODE_IDS: frozenset[str] = frozenset({"AgentR1/MCP-v0", "AgentR1/Verifiers-v0"})
-"""The ids whose arguments name a program or a module that runs, and so need trust where a record names them."""
-
 # Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
 _REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}
 
@@ -109,16 +108,35 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     except ModuleNotFoundError as e:
         raise ConfigError(f"unknown environment {name!r}: {first_line(e)}") from e
     except TypeError as e:
-        entry_point = gym.spec(name.rpartition(":")[2]).entry_point if isinstance(env_id, str) else env_id.entry_point
-        if entry_point is not None:
-            creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-            with suppress(TypeError), naming_arguments(name, creator, kwargs):
-                raise
+        maker = env_maker_of(env_id)
+        with suppress(TypeError), naming_arguments(name, maker, kwargs):
+            raise
         raise ConfigError(f"{name} does not take these arguments: {first_line(e)}") from e
     except (gym.error.Error, ValueError) as e:
         if isinstance(e, ValueError) or name.rpartition(":")[2] in gym.registry:
             raise ConfigError(f"{name} cannot be made: {first_line(e)}") from e
         raise ConfigError(f"unknown environment {name!r}{_not_registered(name) or f'.{_similar_id(name)}'}") from e
+
+
+def env_maker_of(env_id: str | EnvSpec) -> Callable[..., Any]:
+    """Return the class or function that makes an environment; a module in its id is imported.
+
+    Raises:
+        gymnasium.error.Error: There is no such environment.
+        ImportError, AttributeError: Its module or class is not there.
+
+    >>> env_maker_of("AgentR1/GSM8K-v0").__name__
+    'GSM8KEnv'
+    """
+    if isinstance(env_id, str):
+        module, _, name = env_id.rpartition(":")
+        if module:
+            importlib.import_module(module)
+        env_id = gym.spec(name)
+    maker = env_id.entry_point
+    if maker is None:
+        raise gym.error.Error(f"{env_id.id} has no entry point")
+    return load_env_creator(maker) if isinstance(maker, str) else maker
 
 
 def _not_registered(env_id: str) -> str:

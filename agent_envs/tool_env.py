@@ -35,6 +35,7 @@ class ToolEnv(TextEnv):
         **kwargs: See ``TextEnv``.
     """
 
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("parser", "max_parallel_calls")
     call_reminder: ClassVar[str] = "The text is empty. Call a tool: {format}, or write the final answer."
 
     def __init__(

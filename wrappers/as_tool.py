@@ -53,6 +53,7 @@ class AsTool(PlacedWrapper):
 
     place = Place.COMMANDS
     carries_pictures = True
+    recorded_arguments = ("name", "parser", "max_calls")
 
     def __init__(
         self, env: gym.Env[Any, str], name: str = "env_step", parser: str = "hermes", max_calls: int = 4

@@ -30,6 +30,7 @@ class FormatReward(PlacedWrapper):
     """
 
     place = Place.REWARD
+    recorded_arguments = ("weight",)
 
     def __init__(self, env: gym.Env[str, str], weight: float = 0.1) -> None:
         self.weight = checks.number("weight", weight, minimum=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -50,6 +50,7 @@ class Game(PlacedWrapper):
     """
 
     place = Place.GAME
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("actions", "instructions")
 
     def __init__(
         self, env: gym.Env[Any, Any], actions: Sequence[str] | None, instructions: str | None, **arguments: Any

@@ -49,6 +49,8 @@ class ImageGame(Game):
     'Expected one of these actions: left, down, right, up.\\n<image>'
     """
 
+    recorded_arguments = ("max_side",)
+
     def __init__(
         self,
         env: gym.Env[Any, Any],

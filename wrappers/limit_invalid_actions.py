@@ -30,6 +30,7 @@ class LimitInvalidActions(PlacedWrapper):
     """
 
     place = Place.REWARD
+    recorded_arguments = ("limit",)
 
     def __init__(self, env: gym.Env[str, str], limit: int = 5) -> None:
         self.limit = checks.integer("limit", limit, minimum=1)

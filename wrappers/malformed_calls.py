@@ -45,6 +45,7 @@ class MalformedCalls(PlacedWrapper):
 
     place = Place.CALLS
     carries_pictures = True
+    recorded_arguments = ("policy", "max_retries")
 
     def __init__(self, env: gym.Env[Any, str], policy: str = "observe", max_retries: int = 2) -> None:
         self.policy = checks.choice("policy", policy, ("observe", "retry", "end"))

@@ -50,6 +50,7 @@ class NumberedActions(PlacedWrapper):
 
     place = Place.COMMANDS
     carries_pictures = True
+    recorded_arguments = ("leave_out",)
 
     def __init__(self, env: gym.Env[Any, str], leave_out: Sequence[str] = ()) -> None:
         if not isinstance(leave_out, (list, tuple)) or not all(isinstance(pattern, str) for pattern in leave_out):

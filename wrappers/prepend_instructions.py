@@ -31,6 +31,7 @@ class PrependInstructions(PlacedWrapper):
 
     place = Place.INSTRUCTIONS
     carries_pictures = True
+    recorded_arguments = ("separator",)
     instructions = ""
     """Empty: the observation has them."""
     tools: tuple[()] = ()

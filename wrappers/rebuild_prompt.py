@@ -35,14 +35,15 @@ class RebuildPrompt(PlacedWrapper):
     Args:
         template: The name of one of the environment's ``prompt_templates``, or ``"history"`` (the steps so far, for any
             environment); None for the environment's own, else the history; a text with ``$task``, ``$history``,
-            ``$observation``, ``$commands``, ``$problems``, ``$step`` and ``$instructions``; a function of a
-            `agent_envs.prompts.templates.PromptView`; or the name of such a function, ``"module:function"``.
+            ``$observation``, ``$commands``, ``$problems``, ``$step`` and ``$instructions``.
+        fn: Instead of a template: a function of a `agent_envs.prompts.templates.PromptView` that returns the prompt, or
+            its name, ``"module:function"``.
         history: Number of steps that the history shows; None for all.
         max_length: Maximum length of a prompt in characters. A longer one loses its oldest steps first, then its end.
         max_images: Maximum number of pictures in a prompt, where the environment shows pictures; likewise.
 
     Raises:
-        ConfigError: There is no such template or placeholder.
+        ConfigError: There is no such template or placeholder, or both are given.
 
     >>> import agent_envs
     >>> env = RebuildPrompt(gym.make("AgentR1/ALFWorld-v0", size=1), history=1)
@@ -55,22 +56,26 @@ class RebuildPrompt(PlacedWrapper):
     place = Place.STATE
     selects_history = True
     carries_pictures = True
+    recorded_arguments = ("template", "history", "max_length", "max_images")
     harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
 
     def __init__(
         self,
         env: gym.Env[Any, str],
-        template: str | Callable[[PromptView], str] | None = None,
+        template: str | None = None,
         history: int | None = None,
         max_length: int = 1 << 18,
         max_images: int = 16,
+        fn: str | Callable[[PromptView], str] | None = None,
     ) -> None:
+        if template is not None and fn is not None:
+            raise ConfigError("give either template or fn, which replaces it")
         self.history = None if history is None else checks.integer("history", history, minimum=0)
         self.max_length = checks.integer("max_length", max_length, minimum=1000)
         self.max_images = checks.integer("max_images", max_images, minimum=1)
-        super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images)
+        super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images, fn=fn)
         self._shows_instructions = False
-        self._shared = self._template(template)
+        self._shared = self._template(template) if fn is None else checks.load_function(fn, what="fn")
         space = env.observation_space
         self._side = space.max_side if isinstance(space, ImageText) else 0  # 0: no pictures
         self.observation_space = (
@@ -144,7 +149,7 @@ class RebuildPrompt(PlacedWrapper):
             self.last_observation = fitted.observation()
         return self.last_observation
 
-    def _template(self, template: str | Callable[[PromptView], str] | None) -> Callable[[PromptView], str]:
+    def _template(self, template: str | None) -> Callable[[PromptView], str]:
         templates: dict[str, Callable[[PromptView], str]] = {}
         if self.env.has_wrapper_attr("prompt_templates"):
             templates |= self.env.get_wrapper_attr("prompt_templates")
@@ -153,9 +158,7 @@ class RebuildPrompt(PlacedWrapper):
             return next(iter(templates.values()))
         if isinstance(template, str) and "$" in template:
             return self._text_template(template)
-        if isinstance(template, str) and ":" not in template:
-            return templates[checks.choice("template", template, templates)]
-        return checks.load_function(template, what="template")
+        return templates[checks.choice("template", template, templates)]
 
     def _text_template(self, template: str) -> Callable[[PromptView], str]:
         parsed = string.Template(template)

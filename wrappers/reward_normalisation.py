@@ -104,6 +104,7 @@ class RewardNormalisation(PlacedWrapper):
     """
 
     place = Place.REWARD
+    recorded_arguments = ("by", "name", "update", "clip")
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class SlidingWindow(ContextWrapper):
     """
 
     selects_history = True
+    recorded_arguments = ("k",)
 
     def __init__(self, env: gym.Env[list[Message], str], k: int = 4) -> None:
         self.k = checks.integer("k", k, minimum=0)

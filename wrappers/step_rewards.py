@@ -49,6 +49,8 @@ class InvalidActionPenalty(_StepReward):
 
     component = "invalid_action"
 
+    recorded_arguments = ("penalty",)
+
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.1) -> None:
         self.penalty = checks.number("penalty", penalty, minimum=0)
         super().__init__(env, penalty=penalty)
@@ -73,6 +75,8 @@ class StepPenalty(_StepReward):
     """
 
     component = "step"
+
+    recorded_arguments = ("penalty",)
 
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.01) -> None:
         self.penalty = checks.number("penalty", penalty, minimum=0)
@@ -103,6 +107,8 @@ class ToolCallReward(_StepReward):
     """
 
     component = "tool_call"
+
+    recorded_arguments = ("success", "error", "tool", "limit")
 
     def __init__(
         self,

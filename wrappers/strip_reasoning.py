@@ -29,6 +29,7 @@ class StripReasoning(PlacedWrapper):
 
     place = Place.REASONING
     carries_pictures = True
+    recorded_arguments = ()
 
     def __init__(self, env: gym.Env[Any, str]) -> None:
         super().__init__(env)

@@ -155,9 +155,16 @@ def _chosen_env(arguments: argparse.Namespace, panel: Panel | None) -> EnvChoice
         return chosen_env(arguments)
     if arguments.run is not None:
         raise ConfigError("give either --run or --panel: a panel has an environment of its own")
-    recorded = recorded_env(panel.to_dict(), arguments.panel, env_id=arguments.env or "", trust=bool(arguments.trust))
-    given = chosen_env(argparse.Namespace(**{**vars(arguments), "env": recorded.env_id, "bare": True}))
-    return EnvChoice(given.env_id, {**recorded.env_kwargs, **given.env_kwargs}, given.wrappers or recorded.wrappers)
+    given = chosen_env(argparse.Namespace(**{**vars(arguments), "env": arguments.env or panel.env, "bare": True}))
+    recorded = recorded_env(
+        panel.to_dict(),
+        arguments.panel,
+        env_id=arguments.env or "",
+        env_kwargs=given.env_kwargs,
+        wrappers=given.wrappers,
+        trust=bool(arguments.trust),
+    )
+    return EnvChoice(*recorded)
 
 
 def _indices(text: str) -> list[int]:

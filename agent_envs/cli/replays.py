@@ -33,13 +33,11 @@ def episode_choice(given: EnvChoice, settings: Mapping[str, Any], episode: Episo
         given: What `given_env` returned.
         settings: What `run_settings` returned for the episode's file.
         episode: The episode.
-        trust: Whether the record may name code (`recorded_env`).
+        trust: Whether the record may set anything (`recorded_env`).
     """
     of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
-    recorded = episode_env(of, settings, env_id=given.env_id, trust=trust)
-    return EnvChoice(
-        recorded.env_id, {**recorded.env_kwargs, **given.env_kwargs}, (*recorded.wrappers, *given.wrappers)
-    )
+    recorded = episode_env(of, settings, env_id=given.env_id, env_kwargs=given.env_kwargs, trust=trust)
+    return EnvChoice(recorded.env_id, recorded.env_kwargs, (*recorded.wrappers, *given.wrappers))
 
 
 def stored_episode(source: str, line: int | None) -> tuple[Episode, Path]:

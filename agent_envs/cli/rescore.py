@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reward", metavar="MODULE:FUNCTION", help="a function of the episode instead of a replay")
     add("--only-same", action="store_true", help="leave out episodes whose replay differs from the record")
     add("--bare", action="store_true", help="ignore the arguments and wrappers in run.json")
-    add("--trust", action="store_true", help="let run.json and the episodes name code and servers (docs/security.md)")
+    add("--trust", action="store_true", help="let run.json and the episodes set anything (docs/security.md)")
     add("--quiet", action="store_true", help="show no progress bar")
     add_engine_arguments(parser)
     recorded = "as recorded"

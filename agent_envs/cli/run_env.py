@@ -11,7 +11,7 @@ from typing import Any
 from agent_envs.datasets.data_dir import expanded
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError
-from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
+from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["with_run"]
 
@@ -29,32 +29,34 @@ def with_run(
     Args:
         run: A run's folder, or a checkpoint in it.
         env_id, kwargs, wrappers: What was given.
-        trust: Whether the run may name code.
+        trust: Whether the run may set anything.
         needed: Whether a folder without a run.json is an error.
 
     Raises:
-        ConfigError: There is no run.json, or it names what only a trusted one may.
+        ConfigError: There is no run.json, or it sets what only the user may.
     """
-    recorded, where = _recorded(Path(run), trust=trust)
-    if recorded is None:
+    record, where = _record(Path(run))
+    if "env" not in record:
         if needed:
             raise ConfigError(f"--run {run}: there is no run.json; give the --out of agentr1 train or agentr1 eval")
         return env_id, dict(kwargs), tuple(wrappers)
-    if env_id not in (None, recorded.env_id):
-        _say(f"--env is {env_id}, in {where} {recorded.env_id}: its arguments and wrappers are left out")
+    if env_id not in (None, record["env"]):
+        _say(f"--env is {env_id}, in {where} {record['env']}: its arguments and wrappers are left out")
         return env_id, dict(kwargs), tuple(wrappers)
+    recorded = recorded_env(record, where, env_kwargs=kwargs, wrappers=wrappers, trust=trust)
     parts = [json.dumps(recorded.env_kwargs)] if recorded.env_kwargs else []
     _say(f"from {where}: " + ", ".join([recorded.env_id, *parts, *recorded.wrappers]))
+    own = {**record, **(record.get("env_kwargs") or {})}
     for name, value in kwargs.items():
-        if name in recorded.env_kwargs and recorded.env_kwargs[name] != value:
-            _say(f"{name} is {value!r}, in the run {recorded.env_kwargs[name]!r}")
-    if wrappers and tuple(wrappers) != recorded.wrappers:
-        _say(f"wrappers are {', '.join(wrappers)}, in the run {', '.join(recorded.wrappers) or 'none'}")
-    return recorded.env_id, {**recorded.env_kwargs, **kwargs}, tuple(wrappers) or recorded.wrappers
+        if name in own and own[name] != value:
+            _say(f"{name} is {value!r}, in the run {own[name]!r}")
+    if wrappers and [*wrappers] != (own.get("wrappers") or []):
+        _say(f"wrappers are {', '.join(wrappers)}, in the run {', '.join(own.get('wrappers') or ()) or 'none'}")
+    return recorded
 
 
-def _recorded(path: Path, *, trust: bool) -> tuple[RecordedEnv | None, str]:
-    """Return the environment that a run names, None if it names none, and the file that says so."""
+def _record(path: Path) -> tuple[dict[str, Any], str]:
+    """Return what a run says of its environment, and the file that says so."""
     folder = expanded(path).absolute()
     while folder.name in _INSIDE or folder.name.startswith("global_step_"):
         folder = folder.parent
@@ -63,8 +65,7 @@ def _recorded(path: Path, *, trust: bool) -> tuple[RecordedEnv | None, str]:
     record = {name: value for name, value in settings.items() if name != "split"}
     if record.get("data") == "generated":
         del record["data"]  # as every environment has it
-    where = str(path if folder == path.absolute() else folder) + "/run.json"
-    return (recorded_env(record, where, trust=trust) if "env" in record else None), where
+    return record, str(path if folder == path.absolute() else folder) + "/run.json"
 
 
 def _say(text: str) -> None:

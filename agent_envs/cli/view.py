@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for which data right answers are looked up, in the tasks themselves; released data may take long to open "
         "(default: %(default)s)",
     )  # fmt: skip
+    add("--trust", action="store_true", help="let a run name code and paths of data for --answers (docs/security.md)")
     add("--serve", action="store_true", help="follow the episodes in a browser instead of writing a page")
     add_address(add, port=0)
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> str:
     title = arguments.title or ", ".join(map(str, arguments.episodes[:3]))
     decode = None if arguments.tokenizer is None else piece_decoder(arguments.tokenizer)
     with ExitStack() as stack:
-        answers = stack.enter_context(RightAnswers(released=arguments.answers == "all"))
+        answers = stack.enter_context(RightAnswers(released=arguments.answers == "all", trust=arguments.trust))
 
         def shaped(episode: Numbered) -> Mapping[str, Any]:
             shown = shown_episode(episode, decode)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError
@@ -76,6 +76,7 @@ class CodeEnv(ToolEnv):
     """
 
     settled_arguments = ("tools", "tool_timeout")
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("style", "max_output")
     answer_format = ""
     """How the final answer is written, for the instructions."""
 

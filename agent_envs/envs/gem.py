@@ -141,6 +141,7 @@ class GemEnv(SeededGame):
     - v0: first version
     """
 
+    recorded_arguments = ("env",)  # whatever is no game needs `trust`
     instructions = "Play the game that is described. Write each move inside \\boxed{}, as its rules say."
 
     def __init__(

@@ -115,8 +115,8 @@ class MCPEnv(ToolEnv):
     their own; one that answers otherwise then is a `BackendReplyError`.
 
     ## Data
-    Yours. The server's own instructions follow this environment's. A run's record may not name this id without trust,
-    since it would start a program.
+    Yours. The server's own instructions follow this environment's. A run's record may not set them without trust,
+    since they start a program.
 
     ## Version History
     - v0: first version

@@ -128,6 +128,7 @@ class ReasoningGymEnv(ProblemEnv):
     - v0: first version
     """
 
+    recorded_arguments = ("dataset",)  # what may run text needs `trust`
     instructions = "Solve the problem. Write the final answer alone between <answer> and </answer>."
 
     def __init__(

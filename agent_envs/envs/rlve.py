@@ -131,6 +131,7 @@ class RLVEEnv(ProblemEnv):
     - v0: first version
     """
 
+    recorded_arguments = ("problem", "level")  # what may run text needs `trust`
     instructions = "Solve the problem. Write the final answer alone between <answer> and </answer>."
 
     def __init__(self, *, problem: str = "AdditionTable", level: int = 0, trust: bool = False, **kwargs: Any) -> None:

@@ -146,6 +146,8 @@ class SkyRLGymEnv(TextEnv):
     - v0: first version
     """
 
+    recorded_arguments = ("env", "turns")  # what may run text needs `trust`
+
     def __init__(
         self,
         *,

@@ -199,6 +199,7 @@ class TextArenaEnv(SeededGame):
     - v0: first version
     """
 
+    recorded_arguments = ("player",)  # some games ask a judge on the network
     instructions = "Play the game that is described. Write each move as its rules say, in square brackets."
 
     def __init__(

@@ -163,6 +163,7 @@ class TextWorldEnv(TextEnv):
     - v0: first version
     """
 
+    recorded_arguments = ("challenge", "level", "banner")
     instructions = (
         "You play a text adventure. Write one command a turn and nothing else, such as: look; inventory; go north; "
         "take key; open chest; take key from chest; put key on table; unlock door with key; examine door; eat apple."

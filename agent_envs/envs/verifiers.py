@@ -248,7 +248,7 @@ class VerifiersEnv(ToolEnv):
     - `timeout`: seconds that the environment may take between two responses.
 
     ## Data
-    The environment's. A run's record may not name this id without trust, since it would import a module.
+    The environment's. A run's record may not set them without trust, since it would import a module.
 
     ## Version History
     - v0: first version

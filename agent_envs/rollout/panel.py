@@ -25,7 +25,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.checks import argument_defaults, shown
+from agent_envs.checks import argument_defaults, listed, shown
 from agent_envs.errors import ConfigError, DataError, first_line
 from agent_envs.layers import layers
 from agent_envs.parsers import PARSERS
@@ -263,7 +263,9 @@ def _arguments(env: gym.Env[Any, Any], given: Mapping[str, Any]) -> dict[str, An
     """
     defaults = argument_defaults(type(env))
     arguments: dict[str, Any] = {}
-    for name in sorted({*defaults, *given} - _harmless(type(env)) - {"disable_env_checker"}):
+    for name in sorted(
+        {*defaults, *given} - listed(type(env), "harmless_arguments") - {"render_mode", "disable_env_checker"}
+    ):
         value = given.get(name, defaults.get(name))
         if value is None:
             own: Any = vars(env).get(name)
@@ -273,17 +275,13 @@ def _arguments(env: gym.Env[Any, Any], given: Mapping[str, Any]) -> dict[str, An
     return arguments
 
 
-def _harmless(kind: type) -> set[str]:
-    return {"render_mode"}.union(*(vars(base).get("harmless_arguments", ()) for base in kind.__mro__))
-
-
 def _wrapper(spec: WrapperSpec) -> str:
     """Return a wrapper as a spec with all its arguments."""
     if not isinstance(spec, str):
         return named(spec)
     taker, given = parse_wrapper(spec)
     arguments = {**argument_defaults(taker), **given}
-    harmless = _harmless(taker) if isinstance(taker, type) else set()
+    harmless = listed(taker, "harmless_arguments") | {"render_mode"}
     written = [
         f"{name}={_argument(value)!r}"
         for name, value in sorted(arguments.items())

@@ -30,10 +30,11 @@ class RightAnswers:
     Args:
         released: Whether tasks of released data are looked up too, which may take long to open; generated ones always
             are.
+        trust: Whether the records may name anything, such as the path of released data.
     """
 
-    def __init__(self, *, released: bool = False) -> None:
-        self._released = released
+    def __init__(self, *, released: bool = False, trust: bool = False) -> None:
+        self._released, self._trust = released, trust
         self._envs: dict[str, gym.Env[Any, Any] | None] = {}
         self._settings: dict[Path, dict[str, Any]] = {}
         self._known: dict[tuple[Any, ...], str] = {}
@@ -73,7 +74,7 @@ class RightAnswers:
     def _of_task(self, record: Mapping[str, Any], settings: Mapping[str, Any], index: int) -> str:
         """Return what the task begins with, a NUL and its right answer; "" if it has none."""
         try:
-            named = episode_env(record, settings)
+            named = episode_env(record, settings, trust=self._trust)
             name = f"{named.env_id} {sorted(named.env_kwargs.items())!r}"
             if name not in self._envs:
                 self._envs[name] = None

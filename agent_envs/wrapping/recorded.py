@@ -1,28 +1,28 @@
-"""Environments as files and other machines name them: data, which runs no code until the user trusts it.
+"""Environments as files and other machines name them: data, which sets only what an environment lets a record set.
 
-A record is a run's `run.json`, a stored episode or a row of a dataset. Whatever makes an environment of one reads it
-with `recorded_env`. docs/security.md describes what is data and what is code.
+A record is a run's `run.json`, a stored episode, a row of a dataset or what a server's client asks for. Whatever makes
+an environment of one reads it with `recorded_env`. docs/security.md describes what is data and what is code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from agent_envs.checks import shown
+from agent_envs.checks import listed, shown
 from agent_envs.episodes.run_folder import read_settings
-from agent_envs.errors import ConfigError, DataError
-from agent_envs.registration import CODE_IDS
-from agent_envs.wrapping.specs import read_spec, wrapper_names
+from agent_envs.errors import ConfigError, DataError, first_line
+from agent_envs.registration import env_maker_of
+from agent_envs.wrapping.specs import parse_wrapper, read_spec
 
 __all__ = ["RecordedEnv", "episode_env", "recorded_env", "run_settings"]
 
-# What an argument names by a word, with options behind a colon or without: services, and recordings of them.
-_SERVICES = frozenset({"arxiv", "classify", "http", "https", "judge", "openai", "record", "replay", "semanticscholar"})
-_WRITERS = frozenset({"RecordEpisodes"})
+_DATA_NAMES = ("generated", "official")  # any other data is a path
+_EVERYWHERE = frozenset({"max_episode_steps"})  # what `gymnasium.make` takes for any environment
 _PARTS: dict[str, tuple[type, str]] = {
     "env": (str, "an id"),
     "env_kwargs": (dict, "an object"),
@@ -41,55 +41,63 @@ class RecordedEnv(NamedTuple):
     """Wrapper specs, innermost first."""
 
 
-def recorded_env(record: Mapping[str, Any], where: str, *, env_id: str = "", trust: bool = False) -> RecordedEnv:
-    """Return the environment that a record names, without importing or making anything.
+def recorded_env(
+    record: Mapping[str, Any],
+    where: str,
+    *,
+    env_id: str = "",
+    env_kwargs: Mapping[str, Any] = MappingProxyType({}),
+    wrappers: Sequence[str] = (),
+    trust: bool = False,
+) -> RecordedEnv:
+    """Return the environment that a record names, without making anything.
 
-    Unless `trust` is true, a record may name only environments that are registered in this process and wrappers of
-    this package that write no files, with arguments that are JSON data and refer to no code (``module:name``), address
-    or service. Paths of files to read are data. An environment whose arguments name a program is code too.
+    Unless `trust` is true, a record may name environments that are registered in this process, data by the names
+    "generated" and "official", and wrappers of this package. It sets the arguments that their classes list in
+    `recorded_arguments`, and the step limit; a wrapper without that attribute cannot be named. What the user gives
+    replaces the record's, and needs no trust.
 
     Args:
         record: Has ``env`` and possibly ``env_kwargs``, ``wrappers``, ``data`` where the arguments have none, and
             ``split`` in place of the arguments' own.
         where: What the record is, for error messages.
         env_id: The environment that the user names instead of the record's.
+        env_kwargs: Arguments that the user gives.
+        wrappers: Wrapper specs that the user gives instead of the record's.
         trust: Whether the user trusts the record as they trust code.
 
     Raises:
         DataError: A part has the wrong type.
-        ConfigError: The record names something that only a trusted one may, or a wrapper spec is malformed.
+        ConfigError: The record names something that only the user may, or a wrapper spec is malformed.
 
-    >>> recorded_env({"env": "AgentR1/GSM8K-v0", "wrappers": ["Augment(fn='os:system')"]}, "run.json")
+    >>> recorded_env({"env": "AgentR1/GSM8K-v0", "env_kwargs": {"data": "/etc/passwd"}}, "run.json")
     Traceback (most recent call last):
         ...
-    agent_envs.errors.ConfigError: run.json names 'os:system' in its wrapper Augment, ...
+    agent_envs.errors.ConfigError: run.json names '/etc/passwd' as the argument 'data' of AgentR1/GSM8K-v0, ...
     """
-    given: dict[str, Any] = {"env_kwargs": {}, "wrappers": []}
-    given |= {name: record[name] for name in _PARTS if record.get(name) is not None}
-    if env_id:
-        given["env"] = env_id
+    parts: dict[str, Any] = {"env_kwargs": {}, "wrappers": []}
+    parts |= {name: record[name] for name in _PARTS if record.get(name) is not None}
     for name, (kind, what) in _PARTS.items():
-        if name in given and not isinstance(given[name], kind):
-            raise DataError(f"{where}: {name} must be {what}, got {shown(given[name])}")
-    if "env" not in given:
+        if name in parts and not isinstance(parts[name], kind):
+            raise DataError(f"{where}: {name} must be {what}, got {shown(parts[name])}")
+    if not env_id and "env" not in parts:
         raise DataError(f"{where} names no environment")
-    named, wrappers = given["env"], given["wrappers"]
-    if any(not isinstance(spec, str) for spec in wrappers):
-        raise DataError(f"{where}: wrappers must be specs such as 'FormatReward(weight=0.1)', got {shown(wrappers)}")
-    data, split = ({name: given[name]} if name in given else {} for name in ("data", "split"))
-    kwargs = {**data, **given["env_kwargs"], **split}
+    specs = parts["wrappers"]
+    if any(not isinstance(spec, str) for spec in specs):
+        raise DataError(f"{where}: wrappers must be specs such as 'FormatReward(weight=0.1)', got {shown(specs)}")
+    data, split = ({name: parts[name]} if name in parts else {} for name in ("data", "split"))
+    recorded = {**data, **parts["env_kwargs"], **split}
+    named = env_id or parts["env"]
     if not trust:
-        if not env_id and (named not in gym.registry or named in CODE_IDS):
+        if not env_id and named not in gym.registry:
             raise _untrusted(where, named, "as its environment")
-        if env_id.rpartition(":")[2] in CODE_IDS and (more := sorted(set(kwargs) - {"data", "split"})):
-            raise _untrusted(where, ", ".join(more), f"as arguments of {env_id}, which runs what they name")
-        _check_values(kwargs, where, "in env_kwargs")
-        for spec in wrappers:
-            module, wrapper, arguments = read_spec(spec)
-            if module or wrapper not in wrapper_names() or wrapper in _WRITERS:
+        _check_arguments({name: recorded[name] for name in recorded.keys() - env_kwargs}, named, where)
+        for spec in () if wrappers else specs:
+            module, _, arguments = read_spec(spec)
+            wrapper = None if module else parse_wrapper(spec)[0]
+            if not hasattr(wrapper, "recorded_arguments") or arguments.keys() - listed(wrapper, "recorded_arguments"):
                 raise _untrusted(where, spec, "as a wrapper")
-            _check_values(arguments, where, f"in its wrapper {wrapper}")
-    return RecordedEnv(named, kwargs, tuple(wrappers))
+    return RecordedEnv(named, {**recorded, **env_kwargs}, tuple(wrappers or specs))
 
 
 def run_settings(path: Path) -> dict[str, Any]:
@@ -104,14 +112,19 @@ def run_settings(path: Path) -> dict[str, Any]:
 
 
 def episode_env(
-    episode: Mapping[str, Any], settings: Mapping[str, Any], *, env_id: str = "", trust: bool = False
+    episode: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    env_id: str = "",
+    env_kwargs: Mapping[str, Any] = MappingProxyType({}),
+    trust: bool = False,
 ) -> RecordedEnv:
     """Return the environment that an episode was played in, as its run's settings and the episode itself name it.
 
     Args:
         episode: The episode as ``Episode.to_dict`` returns it.
         settings: What `run_settings` returned for its file.
-        env_id, trust: As for `recorded_env`, which also says what is raised.
+        env_id, env_kwargs, trust: As for `recorded_env`, which also says what is raised.
     """
     info = episode["reset_info"]
     source = str(info.get("source", "generated"))
@@ -119,50 +132,23 @@ def episode_env(
     own = {"env": episode["env_id"], "data": source if found else None}
     record = {**own, **settings, "split": info.get("split")}  # a run may play several splits
     where = settings.get("file", f"episode {episode['episode_id']!r}")
-    return recorded_env(record, where, env_id=env_id, trust=trust)
+    return recorded_env(record, where, env_id=env_id, env_kwargs=env_kwargs, trust=trust)
 
 
-def _check_values(arguments: Mapping[str, Any], where: str, place: str) -> None:
-    for value in _leaves(arguments):
-        if isinstance(value, str):
-            if _refers(value) or value.rpartition(":")[2] in CODE_IDS:
-                raise _untrusted(where, value, place)
-        elif value is not None and not isinstance(value, (bool, int, float)):
-            raise DataError(f"{where} has {shown(value)} {place}, which is no JSON value")
+def _check_arguments(arguments: Mapping[str, Any], env_id: str, where: str) -> None:
+    if not arguments:
+        return
+    try:
+        declared = listed(env_maker_of(env_id), "recorded_arguments") | _EVERYWHERE
+    except (gym.error.Error, ImportError, AttributeError) as e:
+        raise ConfigError(f"{env_id} cannot be made: {first_line(e)}") from e
+    for name, value in sorted(arguments.items(), key=str):
+        if name not in declared or (name == "data" and value not in _DATA_NAMES):
+            raise _untrusted(where, value, f"as the argument {shown(name)} of {env_id}")
 
 
-def _refers(text: str) -> bool:
-    """Return whether a text may name a function, an address or a service.
-
-    >>> [_refers(text) for text in ("os:system", "http://host", "judge: model", "arxiv")]
-    [True, True, True, True]
-    >>> [_refers(text) for text in ("train", "Remember: you can look back.", "C:/data", "/runs/9:30/rows.jsonl")]
-    [False, False, False, False]
-    """
-    name, _, rest = text.strip().partition(":")
-    if name.strip() in _SERVICES:
-        return True
-    drive = len(name) == 1 and rest.startswith(("/", "\\"))
-    path = drive or "/" in name or "\\" in name
-    return bool(name and rest) and not path and not any(map(str.isspace, name + rest[0]))
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield what is in nested lists and mappings, keys included, however deep they are."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            waiting += [*value.keys(), *value.values()]
-        elif isinstance(value, (list, tuple)):
-            waiting += value
-        else:
-            yield value
-
-
-def _untrusted(where: str, named: str, place: str) -> ConfigError:
+def _untrusted(where: str, named: Any, place: str) -> ConfigError:
     return ConfigError(
-        f"{where} names {shown(named)} {place}, but without trust a record may name only known environments and "
-        "wrappers with plain data: no code (module:name), address, service or file to write; if you trust it as you "
-        "trust a program, give --trust (trust=True in Python)"
+        f"{where} names {shown(named)} {place}, which a record may not set: give it yourself, or give --trust "
+        f"(trust=True in Python) if you trust {where} as you trust a program"
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.checks import argument_names, load_function, naming_arguments, shown
 from agent_envs.errors import ConfigError, did_you_mean
-from agent_envs.registration import make_env
+from agent_envs.registration import env_maker_of, make_env
 from agent_envs.spaces import refuse_pictures
 from agent_envs.wrapping.order import check_stock
 
@@ -175,11 +175,7 @@ def takes_splits(env_id: str) -> bool:
     >>> takes_splits("AgentR1/GSM8K-v0"), takes_splits("FrozenLake-v1")
     (True, False)
     """
-    module, _, name = env_id.rpartition(":")
     try:
-        if module:
-            importlib.import_module(module)
-        maker = gym.spec(name).entry_point
-        return "split" in argument_names(load_env_creator(maker) if isinstance(maker, str) else maker)  # type: ignore[arg-type]
+        return "split" in argument_names(env_maker_of(env_id))
     except (gym.error.Error, ImportError, AttributeError, TypeError, ValueError):
         return True

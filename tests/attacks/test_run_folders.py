@@ -15,18 +15,23 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
+from agent_envs.checks import argument_names, listed
 from agent_envs.cli.main import main
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import AgentEnvsError, ConfigError, DataError
+from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS, env_maker_of, make_env
 from agent_envs.retrieval import open_retriever
-from agent_envs.retrieval.papers.opening import BACKENDS, SELECTORS
 from agent_envs.retrieval.storage import write_manifest
 from agent_envs.serving.served_env import ServedEnv
+from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.recorded import recorded_env
+from agent_envs.wrapping.specs import parse_wrapper, wrapper_names
 
 ENV = "AgentR1/GSM8KTool-v0"
 EVAL = ["eval", "--env", ENV, "--split", "test", "--policy", "expert", "--n", "2", "--quiet"]
@@ -65,7 +70,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a function in a wrapper": {"wrappers": ["Augment(fn='canary:call')"]},
     "a function of Python's own": {"wrappers": ["Augment(fn='builtins:exec')"]},
     "a program": {"wrappers": ["ChatMessages", "Summarize(fn='subprocess:Popen', arguments={'args': ['true']})"]},
-    "a template": {"wrappers": ["RebuildPrompt(template='canary:call')"]},
+    "a template": {"wrappers": ["RebuildPrompt(fn='canary:call')"]},
     "a name among others": {"wrappers": ["ToolCallReward", " Augment ( fn = ' canary:call' ) "]},
     "a file to write": {"wrappers": ["RecordEpisodes(path='MARK')"]},
     "a server for summaries": {
@@ -86,7 +91,22 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a service for summaries": {"wrappers": ["ChatMessages", "Summarize(fn='openai', arguments={'model': 'm'})"]},
     "a module of one letter": {"wrappers": ["Augment(fn='q:call')"]},
     "a module in another script": {"wrappers": ["Augment(fn='\u00e9:call')"]},
-    "deep in an argument": {"env_kwargs": {"level": [1, {"x": ["canary:call"]}]}},
+    "a tokenizer": {"wrappers": ["ChatMessages", "TokenBudget(n=5, tokenizer='Qwen/Qwen3-4B')"]},
+    "a switch": {"env": "AgentR1/ReasoningGym-v0", "env_kwargs": {"dataset": "countdown", "trust": True}},
+    "the same of another": {"env": "AgentR1/SkyRLGym-v0", "env_kwargs": {"env": "lcb", "trust": True}},
+    "a package's own settings": {"env": "AgentR1/ReasoningGym-v0", "env_kwargs": {"config": {"file": "/etc/passwd"}}},
+    "a program to start": {"env": "AgentR1/MCP-v0", "env_kwargs": {"command": ["touch", "MARK"]}},
+    "a module to import": {"env": "AgentR1/Verifiers-v0", "env_kwargs": {"env": "canary"}},
+    "an opponent": {"env": "AgentR1/TextArena-v0", "env_kwargs": {"env": "TicTacToe-v0", "opponent": "canary:call"}},
+    "a game file": {"env": "AgentR1/TextWorld-v0", "env_kwargs": {"game": "MARK"}},
+    "a sandbox": {"env": "AgentR1/MathCode-v0", "env_kwargs": {"sandbox": "canary:call"}},
+    "more memory": {"env": "AgentR1/MathCode-v0", "env_kwargs": {"memory_mb": 10**6}},
+    "a page to write": {"env": "AgentR1/WebShop-v0", "env_kwargs": {"page": "MARK"}},
+    "a window": {"env_kwargs": {"render_mode": "human"}},
+    "a file": {"data": "/etc/passwd"},
+    "a file among the arguments": {"env_kwargs": {"data": "/dev/zero"}},
+    "a corpus": {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"corpus": "/etc/passwd"}},
+    "an environment that declares nothing": {"env": "FrozenLake-v1", "env_kwargs": {"desc": ["SG"]}},
     "a key": {"env_kwargs": {"canary:call": 1}},
     "data elsewhere": {"data": "http://127.0.0.1:9/rows.jsonl"},
 }
@@ -138,31 +158,61 @@ def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: P
     assert main([*rescore[:-1], str(tmp_path / "again.jsonl"), "--env", ENV]) == 0  # instead of the recorded one
 
 
-@pytest.mark.parametrize("service", sorted({*BACKENDS, *SELECTORS} - {"lexical"}))
-def test_no_service_is_asked_however_it_is_written(service: str) -> None:
-    for text in (service, f"{service}:", f"{service}:x", f"{service}: x", f" {service} :x"):
-        record = {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": text}}
-        with pytest.raises(ConfigError, match="run.json names"):
-            recorded_env(record, "run.json")
+def test_what_is_declared_needs_no_trust() -> None:
+    kwargs = {"level": "1-8", "data": "official", "max_episode_steps": 3, "split": "test"}
+    specs = ("RebuildPrompt(template='Task: $task')", "FormatReward(weight=0.2)")
+    assert recorded_env({"env": ENV, "env_kwargs": kwargs, "wrappers": [*specs]}, "run.json") == (ENV, kwargs, specs)
 
 
-def test_plain_data_needs_no_trust(tmp_path: Path) -> None:
-    record = {
-        "env": ENV,
-        "env_kwargs": {
-            "level": "1-8",
-            "data": str(tmp_path),
-            "page": "C:\\pages\\a.html",
-            "at": "/9:30/a",
-            "n": [1, 2.5, None, True],
-        },
-        "wrappers": ["Augment(fn='x', heading='Note: this')", "TokenBudget(n=5, tokenizer='Qwen/Qwen3-4B')"],
-        "seed": 3,
+def test_what_the_user_gives_replaces_the_record(tmp_path: Path) -> None:
+    record = {"env": ENV, "data": "/etc/passwd", "env_kwargs": {"tools": []}, "wrappers": ["Augment(fn='canary:call')"]}
+    given = {"data": str(tmp_path), "tools": ()}
+    assert recorded_env(record, "run.json", env_kwargs=given, wrappers=["X"]) == (ENV, given, ("X",))
+    assert recorded_env(record, "run.json", trust=True).wrappers == tuple(record["wrappers"])
+
+
+def test_no_declared_argument_is_code_a_file_or_a_right(canary: Path) -> None:
+    never = {"backend", "check", "command", "config", "corpus", "fn", "game", "goals", "memory_mb", "opponent", "page"}
+    never |= {
+        "path",
+        "prices",
+        "retriever",
+        "sandbox",
+        "selector",
+        "tagger",
+        "token",
+        "tokenizer",
+        "tools",
+        "trust",
+        "url",
     }
-    assert recorded_env(record, "run.json") == (ENV, record["env_kwargs"], tuple(record["wrappers"]))
-    for changed in ({"wrappers": ["FormatReward(weight=b'1')"]}, {"wrappers": ["FormatReward(weight={1, 2})"]}):
-        with pytest.raises(DataError, match="no JSON value"):
-            recorded_env({**record, **changed}, "run.json")
+    for env_id in (*ENV_IDS, *PICTURE_IDS, *FOREIGN_IDS):
+        for name in listed(env_maker_of(env_id), "recorded_arguments"):
+            with suppress(AgentEnvsError):  # what it is if it is not taken for a name
+                make_env(env_id, **{name: "canary:call"}).close()
+            assert name not in never and not canary.exists(), (env_id, name)
+    for wrapper in (parse_wrapper(name)[0] for name in wrapper_names()):
+        declared = listed(wrapper, "recorded_arguments")
+        assert declared <= {*argument_names(wrapper)} - (never - {"tools"}), wrapper
+        for name in declared:
+            with suppress(AgentEnvsError, TypeError):
+                wrapper(gym.make("AgentR1/ALFWorld-v0"), **{name: "canary:call"})
+            assert not canary.exists(), (wrapper, name)
+
+
+def test_an_environment_of_ones_own_declares() -> None:
+    class Mine(TextEnv):
+        recorded_arguments = ("size",)
+
+    gym.register("Test/Mine-v0", Mine)
+    try:
+        assert recorded_env({"env": "Test/Mine-v0", "env_kwargs": {"size": 3, "split": "a"}}, "a row").env_kwargs[
+            "size"
+        ]
+        with pytest.raises(ConfigError, match="a row names 1 as the argument 'other' of Test/Mine-v0"):
+            recorded_env({"env": "Test/Mine-v0", "env_kwargs": {"other": 1}}, "a row")
+    finally:
+        del gym.registry["Test/Mine-v0"]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +262,7 @@ def _rows() -> list[Any]:
     "row",
     [
         ("canary:Env-v0", {}, []),
-        (ENV, {"tool": "canary:call"}, []),
+        (ENV, {"tools": ["canary:call"]}, []),
         (ENV, {}, ["Augment(fn='canary:call')"]),
     ],
 )
@@ -224,10 +274,10 @@ def test_what_a_row_names_does_not_run(
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("chosen", [{"tool": "canary:call"}, {"tool": [{"fn": "http://evil:1"}]}])
+@pytest.mark.parametrize("chosen", [{"tools": ["canary:call"]}, {"data": "/etc/passwd"}, {"render_mode": "human"}])
 def test_what_a_client_names_does_not_run(chosen: dict[str, Any], canary: Path) -> None:
     with pytest.raises(ConfigError, match="the client names"):
-        ServedEnv(ENV, allow=["tool"]).make(chosen)
+        ServedEnv(ENV, allow=[*chosen]).make(chosen)
     assert not canary.exists()
 
 

@@ -349,12 +349,10 @@ def test_a_server_that_refuses_the_token(make, http_server, monkeypatch):
 
 def test_a_record_may_not_start_a_program(tasks):
     record = {"env": ENV_ID, "env_kwargs": {"command": ["true"], "data": tasks}}
-    with pytest.raises(ConfigError, match="without trust"):
+    with pytest.raises(ConfigError, match="a record may not set"):
         recorded_env(record, "run.json")
-    with pytest.raises(ConfigError, match="which runs what they name"):
+    with pytest.raises(ConfigError, match="a record may not set"):
         recorded_env(record, "run.json", env_id=ENV_ID)
-    with pytest.raises(ConfigError, match="without trust"):
-        recorded_env({"env": "AgentR1/GSM8K-v0", "env_kwargs": {"inner": {"id": ENV_ID}}}, "run.json")
     assert recorded_env(record, "run.json", trust=True).env_id == ENV_ID
 
 

@@ -212,5 +212,5 @@ def test_wrong_arguments(liar):
         gym.make(ENV_ID, url="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="timeout"):
         gym.make(ENV_ID, url=liar, timeout=0)
-    with pytest.raises(ConfigError, match="without trust"):
+    with pytest.raises(ConfigError, match="a record may not set"):
         recorded_env({"env": ENV_ID, "env_kwargs": {"url": liar}}, "run.json")

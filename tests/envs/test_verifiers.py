@@ -175,5 +175,5 @@ def test_splits_and_wrong_arguments():
         gym.make(ENV_ID, env="no_such_module")
     with pytest.raises(ConfigError, match="env_args"):
         make("single", timeout=5) and gym.make(ENV_ID, env="sums-for-verifiers", env_args={"kind": object()})
-    with pytest.raises(ConfigError, match="without trust"):
+    with pytest.raises(ConfigError, match="a record may not set"):
         recorded_env({"env": ENV_ID, "env_kwargs": {"env": "antigravity"}}, "run.json")

@@ -151,7 +151,7 @@ def test_templates_of_ones_own():
     env.reset(seed=0)
     observation, *_, info = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))
     assert info["tool_results"] and observation_messages(observation, info) == [{"role": "user", "content": "42"}]
-    env = RebuildPrompt(gym.make(TOOL), template=lambda view: f"{view.steps} {view.info['task_id']}")
+    env = RebuildPrompt(gym.make(TOOL), fn=lambda view: f"{view.steps} {view.info['task_id']}")
     assert env.reset(options={"index": 3})[0].startswith("0 ")
     assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
     for template, message in (
@@ -159,15 +159,22 @@ def test_templates_of_ones_own():
         ("hotpotqa", "template must be 'history', got 'hotpotqa'"),  # another environment's
         ("$question", r"\$question; the placeholders are \$task"),
         ("$task costs 5$", r"a \$ without a name"),
-        ("nowhere:f", "nowhere:f cannot be loaded"),
-        (3, "template must be a function or its name, module:function, got 3"),
+        ("nowhere:f", "template must be 'history', got 'nowhere:f'"),
+        (3, "template must be 'history', got 3"),
     ):
         with pytest.raises(ConfigError, match=message):
             RebuildPrompt(gym.make(TOOL), template=template)
+    for fn, message in (
+        ("nowhere:f", "nowhere:f cannot be loaded"),
+        (3, "fn must be a function or its name"),
+        (len, "either"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            RebuildPrompt(gym.make(TOOL), template="history" if fn is len else None, fn=fn)
     with pytest.raises(ConfigError, match="template must be one of 'hotpotqa', 'history'"):
         RebuildPrompt(gym.make(QUIZ), template="alfworld")
     with pytest.raises(ConfigError, match="must return a string, got int"):
-        RebuildPrompt(gym.make(TOOL), template=lambda view: 3).reset(seed=0)
+        RebuildPrompt(gym.make(TOOL), fn=lambda view: 3).reset(seed=0)
 
 
 def test_a_long_prompt_loses_its_oldest_history_then_its_end():
@@ -177,7 +184,7 @@ def test_a_long_prompt_loses_its_oldest_history_then_its_end():
         observation = env.step("inventory")[0]
         assert env.observation_space.contains(observation) and "[cut" not in observation
     assert "100. inventory" in observation and "50. inventory" not in observation
-    env = RebuildPrompt(gym.make(HOUSE, size=1), template=lambda view: "a" * 5000, max_length=1000)
+    env = RebuildPrompt(gym.make(HOUSE, size=1), fn=lambda view: "a" * 5000, max_length=1000)
     observation = env.reset(seed=0)[0]
     assert len(observation) == 1000 and observation.endswith("[cut: 5000 characters, at most 1000 are shown]")
 

@@ -109,6 +109,7 @@ class ALFWorldEnv(TextEnv):
         "mug 1 with microwave 1; cool mug 1 with fridge 1; move mug 1 to cabinet 1; use desklamp 1; examine mug 1; "
         "inventory; look."
     )
+    recorded_arguments = ("families", "size", "engine", "strict", "put_alias", "unsolvable", "expert")
     reset_options: ClassVar[tuple[str, ...]] = ("index", "game")
     prompt_templates = {"alfworld": alfworld_prompt}  # noqa: RUF012
 

@@ -69,6 +69,8 @@ class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
 
     answer_format = "Write the final answer as a number after ####."
 
+    recorded_arguments = ("step_limit",)
+
     def __init__(self, *, step_limit: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)

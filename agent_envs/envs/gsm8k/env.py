@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -41,6 +41,7 @@ class GSM8KTasks(TextEnv):
     """What the environments of GSM8K share: their tasks, the arguments about them, and the expert's name."""
 
     reset_options = ("index", "question")
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("level", "expert")
 
     def __init__(self, *, level: Level = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -69,6 +70,8 @@ class GSM8KTasks(TextEnv):
 
 class _Rewarded(GSM8KTasks):
     """With the released reward too."""
+
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("reward",)
 
     def __init__(self, *, reward: str = "terminal", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -203,6 +206,7 @@ class GSM8KToolEnv(_Rewarded, ToolEnv):
 
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
     settled_arguments = ("tools",)
+    recorded_arguments = ("tool", "step_limit")
 
     def __init__(self, *, tool: str = "calculator", step_limit: int | None = None, **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)

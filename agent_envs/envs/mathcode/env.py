@@ -88,6 +88,7 @@ class MathCodeEnv(CodeEnv):
     """
 
     reset_options = ("index", "question")
+    recorded_arguments = ("level", "families", "reward", "expert")
     answer_format = "Write the final answer inside \\boxed{}."
 
     def __init__(

@@ -156,6 +156,7 @@ class PaperSearchEnv(ToolEnv):
     instructions = INSTRUCTIONS
     reset_options = ("index", "question")
     settled_arguments = ("tools", "max_parallel_calls")
+    recorded_arguments = ("reward", "papers", "hidden", "max_calls", "top_k", "shown", "abstract_words")
     prompt_templates = {"papersearch": papersearch_prompt}  # noqa: RUF012
 
     def __init__(

@@ -123,6 +123,7 @@ class PictureSearchEnv(ToolEnv):
         "answer between <answer> and </answer>, and nothing else there."
     )
     settled_arguments = ("tools",)
+    recorded_arguments = ("level", "families", "view", "size", "max_zooms", "expert")
 
     def __init__(
         self,

@@ -53,6 +53,9 @@ class QAEnv(ToolEnv):
     answer_f1 = staticmethod(f1)  # of the data set's official evaluation
     reset_options = ("index", "question")
     settled_arguments = ("tools", "max_parallel_calls")
+    recorded_arguments = (
+        *("style", "reward", "hops", "articles", "force_first_search", "max_calls", "passage_chars", "top_k"),
+    )
     prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
 
     def __init__(

@@ -87,6 +87,8 @@ class TableQAEnv(CodeEnv):
 
     answer_format = "Write the final answer between <answer> and </answer>, several values separated by ;."
 
+    recorded_arguments = ("level", "expert")
+
     def __init__(
         self, *, level: int | str | Sequence[int] = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any
     ) -> None:

@@ -124,6 +124,7 @@ class WebShopEnv(TextEnv):
     reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
     prompt_templates = {"webshop": webshop_prompt}  # noqa: RUF012
     harmless_arguments = ("page",)
+    recorded_arguments = ("mode", "reward", "human_goals", "products", "show_attributes", "expert")
 
     def __init__(
         self,
