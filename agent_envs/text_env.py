@@ -90,7 +90,6 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     """Keys that ``reset(options=...)`` takes; "question" requires ``own_task``."""
 
     recorded_arguments: ClassVar[tuple[str, ...]] = ("data", "split", "max_observation_length", "max_action_length")
-
     max_images: int = 0
     """The most pictures in an observation, 0 for text alone; the constructor reads it."""
     max_image_side: int = 1024

@@ -447,7 +447,7 @@ def test_a_panel_runs_no_code(first: Path, tmp_path: Path, capsys: pytest.Captur
     for name, value in (("env", "antigravity:X-v0"), ("wrappers", ["antigravity:geohash()"])):
         (tmp_path / "panel.json").write_text(json.dumps({**data, name: value}))
         assert main(["eval", "--panel", str(tmp_path), "--policy", "expert", "--quiet"]) == 2
-        assert "may name only known environments" in capsys.readouterr().err
+        assert "which a record may not set" in capsys.readouterr().err
     assert "antigravity" not in sys.modules
 
 
@@ -503,7 +503,7 @@ def _own_scores() -> dict[str, Any]:
         (lambda e: e.pop("panel"), "panel must be an object, got None"),
         (lambda e: e["panel"].update(env="AgentR1/MCP-v0"), "the panel is of another environment, 'AgentR1/MCP-v0'"),
         (lambda e: e["panel"].update(env="os:system"), "the panel is of another environment, 'os:system'"),
-        (lambda e: e["panel"].update(wrappers=["antigravity:geohash()"]), "may name only known"),
+        (lambda e: e["panel"].update(wrappers=["antigravity:geohash()"]), "a record may not set"),
         (lambda e: e["policies"].pop("expert"), "expected the policies random, noisy expert, expert, got"),
         (lambda e: e["policies"].update({"\x1b[2J": []}), r"\x1b[2J"),
         (lambda e: e.update(policies=3), "not the scores"),

@@ -95,11 +95,9 @@ class QAEnv(ToolEnv):
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
         data = data_name(data)
-        self.passage_chars = passage_chars
-        self.top_k = _TOP_K[style] if top_k is None else top_k
+        self.passage_chars, self.top_k = passage_chars, _TOP_K[style] if top_k is None else top_k
         check_limits(self.top_k, passage_chars)
-        self.hops = self.default_hops if hops is None else hops
-        self.articles = articles
+        self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
             parse_hops(self.hops)
             encyclopaedia(split, articles)
@@ -107,8 +105,7 @@ class QAEnv(ToolEnv):
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
             find_qa_files(self.dataset, data, split)
-        self.corpus = corpus
-        self.retriever = retriever
+        self.corpus, self.retriever = corpus, retriever
         self.force_first_search = boolean("force_first_search", force_first_search)
         self.instructions = INSTRUCTIONS[style]
         # The first reset opens the index and makes the tools, so that making an environment is cheap.
