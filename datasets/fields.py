@@ -45,7 +45,7 @@ def answer_field(row: Mapping[str, Any], key: str, where: str) -> str:
     """
     value = row.get(key)
     if isinstance(value, (Real, Decimal)) and not isinstance(value, bool) and math.isfinite(value):
-        return str(math.trunc(value) if value == math.trunc(value) else value)
+        return str(int(value) if value == int(value) else value)  # type: ignore[arg-type]
     return text_field(row, key, where)
 
 

@@ -76,7 +76,8 @@ class MCPEnv(ToolEnv):
     so that none sees what another did.
 
     ## Action Space
-    Text: calls of the tools, or the final answer without a call.
+    Text: calls of the tools, or the final answer without a call. A tool whose schema is not valid is left out, as the
+    log says.
 
     ## Observation Space
     Text: the question at reset, the results of calls, and whether the answer is right. Pictures and sounds in results
@@ -90,7 +91,8 @@ class MCPEnv(ToolEnv):
 
     ## Episode End
     Terminates with the first action that calls no tool. A server that ends, does not answer in time or breaks the
-    protocol raises a `BackendError`: it is never the policy's failure.
+    protocol raises a `BackendError`: it is never the policy's failure. An error that it answers is the call's
+    result.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the question, calls and results), `invalid_action` (a malformed

@@ -278,19 +278,7 @@ class OpenEnvEnv(ToolEnv):
             return []
         finally:
             session.close()
-        tools = reply.observation.get("tools", [])
-        try:
-            found = [
-                ListedTool(
-                    str(tool["name"]),
-                    str(tool.get("description") or tool["name"]),
-                    dict(tool.get("input_schema") or tool.get("inputSchema") or {}),
-                )
-                for tool in tools
-            ]
-        except (AttributeError, LookupError, TypeError, ValueError) as e:
-            raise BackendReplyError(f"{self.url}: expected a list of tools, got {plain(shown(tools))}") from e
-        return checked_tools(found, self.url)
+        return checked_tools(reply.observation.get("tools") or [], self.url)
 
     def _sent(self, payload: dict[str, Any]) -> _Reply:
         reply: _Reply = self._replayed.act(self.state, payload)

@@ -34,7 +34,7 @@ from agent_envs.text import clean_text, plain
 from agent_envs.text_env import Outcome
 from agent_envs.threads import LoopThread
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools.listed import ListedTool, OfferedTool, checked_tools
+from agent_envs.tools.listed import OfferedTool, checked_tools
 
 __all__ = ["VerifiersEnv"]
 
@@ -268,7 +268,7 @@ class VerifiersEnv(ToolEnv):
         self._timeout = number("timeout", timeout, above=0, maximum=1e6)
         self._replayed: Replayed[_Rollout] = Replayed(f"the environment {env}", self._opened)
         listed = [
-            ListedTool(tool.name, tool.description or tool.name, dict(tool.parameters or {}))
+            {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters or {})}
             for tool in self._source().env.tool_defs or []
         ]
         super().__init__(tools=[OfferedTool(tool, _unasked) for tool in checked_tools(listed, env)], **kwargs)

@@ -69,8 +69,9 @@ def _read_call(part: str) -> tuple[ToolCall | ParseFailure, str]:
     fenced = name.strip() == "function" and _FENCE in arguments
     if fenced:
         name, _, arguments = arguments.partition(_FENCE)
+    empty = len(arguments) - len(arguments.lstrip()) if arguments.lstrip().startswith(_END) else None
     try:
-        value, end = read_json(arguments, 0)
+        value, end = read_json(arguments, 0) if empty is None else ({}, empty)
     except ValueError as e:
         return ParseFailure(f"the arguments are not valid JSON: {e}", part), after
     rest = arguments[end:].removeprefix("```").lstrip() if fenced else arguments[end:]

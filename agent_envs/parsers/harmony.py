@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.dialects import without_foreign_calls
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
 from agent_envs.parsers.parser import ParsedAction
 
@@ -20,7 +21,7 @@ _MESSAGE = "<|message|>"
 _CALL = "<|call|>"
 _START = "<|start|>"
 _ENDS = re.compile(r"<\|end\|>|<\|return\|>|(?<=<\|call\|>)|(?=<\|start\|>)")
-_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,200})")
+_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w./-]{1,200})")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
@@ -39,7 +40,7 @@ class HarmonyParser:
         if _MESSAGE not in text:
             if "<|channel|>" in text:
                 return ParsedAction("", (ParseFailure(f"a message has no {_MESSAGE}", text),))
-            return no_calls(text, (_CALL,), self.describe())
+            return without_foreign_calls(no_calls(text, (_CALL,), self.describe()), self)
         texts: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall | ParseFailure] = []
@@ -67,7 +68,7 @@ class HarmonyParser:
                 reasoning.append(content)
             else:
                 texts.append(content)
-        return ParsedAction("".join(texts).strip(), tuple(calls), "\n".join(reasoning))
+        return without_foreign_calls(ParsedAction("".join(texts).strip(), tuple(calls), "\n".join(reasoning)), self)
 
     def format(self, call: ToolCall) -> str:
         body = written_json(call.arguments)
@@ -79,7 +80,7 @@ class HarmonyParser:
 
 def _read(name: str, content: str) -> ToolCall | ParseFailure:
     try:
-        value, end = read_json(content, 0)
+        value, end = read_json(content, 0) if content.strip() else ({}, len(content))
     except ValueError as e:
         return ParseFailure(f"the arguments are not valid JSON: {e}", content)
     if end < len(content):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.parser import ParsedAction
+from agent_envs.text import clean_text
 
 __all__ = [
     "ANY",
@@ -16,10 +20,13 @@ __all__ = [
     "MAX_DEPTH",
     "argument_types",
     "check_call",
+    "json_types",
     "load_json",
     "no_calls",
     "read_json",
+    "resolved",
     "scan_calls",
+    "scan_objects",
     "too_many",
     "typed_argument",
     "written_argument",
@@ -32,6 +39,8 @@ MAX_CALLS = 100
 MAX_DEPTH = 100
 """Maximum depth of arrays and objects within each other. Python's own limit differs from release to release."""
 
+_MAX_REFERENCES = 10  # one behind the other
+
 _KINDS: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
     int: ("integer", "number"),
@@ -42,16 +51,29 @@ _KINDS: dict[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 ANY = frozenset(name for names in _KINDS.values() for name in names)
-_DECODER = json.JSONDecoder()
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)  # strings as a whole, and brackets outside of them
+_CALL_KEY = re.compile(r'[{,]\s*"(?:name|arguments|parameters)"')
 _SPACES = " \t\r\n"
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.20} is no finite number")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def read_json(text: str, start: int) -> tuple[Any, int]:
     """Return the JSON value at ``start``, and the position after it; white space around it is skipped.
 
+    Lone surrogates, which no encoding can carry, become U+FFFD.
+
     Raises:
-        ValueError: There is none, or it is nested too deeply.
+        ValueError: There is none, it is nested too deeply, or has a number that is not finite.
     """
     while start < len(text) and text[start] in _SPACES:
         start += 1
@@ -63,6 +85,8 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
         raise
     if _too_deep(text, start, end):
         raise ValueError("nested too deeply")
+    if _SURROGATE.search(text, start, end):
+        value = _cleaned(value)
     while end < len(text) and text[end] in _SPACES:
         end += 1
     return value, end
@@ -74,6 +98,14 @@ def load_json(text: str) -> Any:
     if end < len(text):
         raise json.JSONDecodeError("Extra data", text, end)
     return value
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_cleaned(entry) for entry in value]
+    return {clean_text(key): _cleaned(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 def _too_deep(text: str, start: int, end: int) -> bool:
@@ -112,6 +144,65 @@ def scan_calls(
     return "".join(outside), calls
 
 
+def scan_objects(
+    body: str, opening: re.Pattern[str], form: str, key: str = "arguments", between: re.Pattern[str] | None = None
+) -> tuple[str, list[ToolCall | ParseFailure]]:
+    """Return a text without its calls as JSON objects, alone or in arrays, and the calls.
+
+    An object is a call if it has a name and arguments, whatever else it has. Others are text, in which calls may be.
+
+    Args:
+        body: The text.
+        opening: Matches before an object or an array. If it matches a mark and not merely a place, a call must follow.
+        form: The form of a call, for the error text.
+        key: The format's key of the arguments.
+        between: What may stand before an object that must be a call, at the beginning and after each call.
+    """
+    outside: list[str] = []
+    calls: list[ToolCall | ParseFailure] = []
+    position, fresh = 0, True
+    while True:
+        if between is not None and fresh:
+            position = between.match(body, position).end()  # type: ignore[union-attr]
+        begin, certain = position, between is not None and fresh and body.startswith("{", position)
+        if not certain:
+            match = opening.search(body, position)
+            if match is None:
+                break
+            outside.append(body[position : match.start()])
+            begin, certain = match.end(), bool(match[0])
+        if len(calls) >= MAX_CALLS:
+            calls.append(too_many())
+            return "".join(outside), calls
+        try:
+            value, end = read_json(body, begin)
+        except ValueError as e:
+            end = e.pos if isinstance(e, json.JSONDecodeError) else len(body)
+            if certain or _CALL_KEY.search(body, begin, end):
+                begun = body[begin : begin + 1] in ("{", "[")
+                problem = f"the tool call is not valid JSON: {e}" if begun else f"expected {form}"
+                calls.append(ParseFailure(problem, body[begin:]))
+                return "".join(outside), calls
+            value, end = None, max(end, begin + 1)
+        entries = value if isinstance(value, list) else [value]
+        fresh = certain or any(map(_is_call, entries))
+        if fresh:
+            calls += [check_call(entry, body[begin:end], key) for entry in entries[: MAX_CALLS + 1 - len(calls)]]
+        elif value is not None:
+            end = begin + 1  # there may be calls inside
+        outside.append("" if fresh else body[begin:end])
+        position = end
+    outside.append(body[position:])
+    return "".join(outside), calls[:MAX_CALLS] + [too_many()] * (len(calls) > MAX_CALLS)
+
+
+def _is_call(value: object) -> bool:
+    """Return whether decoded JSON is meant as a call."""
+    if not isinstance(value, dict) or not {"arguments", "parameters"} & value.keys():
+        return False
+    return "name" in value or any(isinstance(value.get(key), dict) for key in ("arguments", "parameters"))
+
+
 def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | ParseFailure:
     """Return a decoded call as a `ToolCall`, or as a `ParseFailure` that says what is wrong.
 
@@ -130,7 +221,9 @@ def check_call(value: object, raw: str, key: str = "arguments") -> ToolCall | Pa
     name = value.get("name")
     if not isinstance(name, str) or not name:
         return ParseFailure(f'the tool call has no name: expected {{"name": ..., "{key}": {{...}}}}', raw)
-    arguments = value[key] if key in value else value.get("parameters" if key == "arguments" else "arguments", {})
+    arguments = value[key] if key in value else value.get("parameters" if key == "arguments" else "arguments")
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        arguments = {}  # as servers write a call without arguments
     if isinstance(arguments, str):
         try:
             arguments = load_json(arguments)
@@ -167,30 +260,44 @@ def too_many() -> ParseFailure:
 
 def argument_types(tools: Sequence[ToolSpec] | None) -> dict[str, dict[str, frozenset[str]]]:
     """Return the JSON types of each tool's arguments, for formats that write arguments without quotes."""
-    functions = [tool["function"] for tool in tools or ()]
-    return {
-        function["name"]: {key: _types(schema) for key, schema in function["parameters"].get("properties", {}).items()}
-        for function in functions
-    }
+    found = {}
+    for parameters, name in ((tool["function"]["parameters"], tool["function"]["name"]) for tool in tools or ()):
+        properties = parameters.get("properties", {})
+        found[name] = {key: json_types(schema, parameters) for key, schema in properties.items()}
+    return found
 
 
-def _types(schema: object) -> frozenset[str]:
-    """Return the JSON types that a schema allows, all of them if it does not say.
+def resolved(schema: Any, root: Any) -> Any:
+    """Return what a schema refers to within `root`, or itself; None if it refers to what is not there."""
+    for _ in range(_MAX_REFERENCES):
+        if not isinstance(schema, Mapping) or not isinstance(ref := schema.get("$ref"), str):
+            return schema
+        schema = root
+        for part in ref.removeprefix("#").split("/")[1:]:
+            part = unquote(part).replace("~1", "/").replace("~0", "~")
+            schema = schema.get(part) if isinstance(schema, Mapping) else None
+    return None
 
-    >>> sorted(_types({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}))
+
+def json_types(schema: object, root: object = None, depth: int = 0) -> frozenset[str]:
+    """Return the JSON types that a schema within `root` allows, all of them if it does not say.
+
+    >>> sorted(json_types({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}))
     ['null', 'string']
     """
-    if not isinstance(schema, Mapping):
+    schema = resolved(schema, root)
+    if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
         return ANY
     kinds = schema.get("type")
-    options = schema.get("anyOf", schema.get("oneOf"))
+    parts = [schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if kinds is not None:
         found = ANY & {kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)}
     elif values is not None:
         found = frozenset[str]().union(*map(_types_of, values))
-    elif options is not None:
-        found = frozenset[str]().union(*map(_types, options))
+    elif parts:
+        options = [json_types(part, root, depth + 1) for part in parts[0]]
+        found = ANY.intersection(*options) if "allOf" in schema else frozenset[str]().union(*options)
     else:
         return ANY
     return found | {"null"} if schema.get("nullable") is True else found or ANY
@@ -210,7 +317,8 @@ def typed_argument(text: str, types: frozenset[str] = ANY, words: Mapping[str, b
     Args:
         text: What was written. Strings are written as they are, so a text in quotes is a string with quotes.
         types: The types of the argument.
-        words: Other names of values: in any case if the schema allows the value's type, else exactly as they are here.
+        words: Other names of values: in any case if the schema allows the value's type, else exactly as they are here
+            (but for null, which Qwen3-Coder's own parser reads in any case).
 
     >>> string, count = frozenset({"string", "null"}), frozenset({"integer"})
     >>> typed_argument("5", string), typed_argument("5", count), typed_argument("null", string), typed_argument("a b")
@@ -219,12 +327,17 @@ def typed_argument(text: str, types: frozenset[str] = ANY, words: Mapping[str, b
     if types == {"string"}:
         return text
     if words is not None:
-        word = text.strip() if types == ANY else text.strip().capitalize()
+        word = text.strip()
+        word = word if types == ANY and word.lower() != "null" else word.capitalize()
         if word in words and _types_of(words[word]) & types:
             return words[word]
     try:
         value = load_json(text)
     except ValueError:
+        for kind, read in (("integer", int), ("number", _finite)):  # a number as Python reads it, such as 007 or .5
+            if kind in types and "string" not in types:
+                with contextlib.suppress(ValueError):
+                    return read(text)
         return text
     return text if isinstance(value, str) or ("string" in types and not _types_of(value) & types) else value
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import re
 
-from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers.json_calls import MAX_CALLS, check_call, read_json, too_many, written_json
+from agent_envs.messages import ToolCall
+from agent_envs.parsers.json_calls import scan_objects, written_json
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
 __all__ = ["LlamaParser"]
 
-_TAG = "<|python_tag|>"
-_CALL = re.compile(r'\{\s*"name"\s*:\s*"[^"]{1,200}"\s*,\s*"(?:parameters|arguments)"\s*:')
-_NEXT = re.compile(rf"<\|python_tag\|>|{_CALL.pattern}")
+_OPENING = re.compile(r'<\|python_tag\|>\s*|(?=(?:\[\s*)?\{\s*")')
 _BETWEEN = re.compile(r";?\s*")
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
@@ -38,36 +36,8 @@ class LlamaParser(ReasoningParser):
     def _read(self, body: str) -> ParsedAction:
         for token in _ENDS:
             body = body.removesuffix(token)
-        first = _NEXT.search(body)
-        tagged = first is not None and first[0] == _TAG
-        before = "" if first is None else body[: first.start()]
-        rest = body[len(before) + len(_TAG) * tagged :]
-        if not rest.lstrip().startswith("{"):
-            if tagged:
-                return ParsedAction(before.strip(), (ParseFailure(f"expected {self.describe()}", rest),))
-            return ParsedAction(body)
-        outside = [before]
-        calls: list[ToolCall | ParseFailure] = []
-        position = 0
-        while position < len(rest):
-            if len(calls) == MAX_CALLS:
-                calls.append(too_many())
-                break
-            try:
-                value, end = read_json(rest, position)
-            except ValueError as e:
-                calls.append(ParseFailure(f"the tool call is not valid JSON: {e}", rest[position:]))
-                break
-            calls.append(check_call(value, rest[position:end], "parameters"))
-            position = _BETWEEN.match(rest, end).end()  # type: ignore[union-attr]
-            if not rest.startswith("{", position):
-                following = _NEXT.search(rest, position)
-                if following is None:
-                    outside.append(rest[position:])
-                    break
-                outside.append(rest[position : following.start()])
-                position = following.end() if following[0] == _TAG else following.start()
-        return ParsedAction("".join(outside).strip(), tuple(calls))
+        rest, calls = scan_objects(body, _OPENING, self.describe(), "parameters", _BETWEEN)
+        return ParsedAction(rest.strip() if calls else body, tuple(calls))
 
     def format(self, call: ToolCall) -> str:
         return written_json({"name": call.name, "parameters": call.arguments})

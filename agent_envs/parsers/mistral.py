@@ -4,6 +4,7 @@
     [TOOL_CALLS]search[ARGS]{"query": "gymnasium"}
 
 Format: https://github.com/mistralai/mistral-common (tokenizers v3 and v11 up).
+The newest ones leave ``[ARGS]`` out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["MistralParser"]
 
 _TAG = "[TOOL_CALLS]"
 _MORE = re.compile(r'\[ARGS\]|\{\s*"(?:name|arguments)"\s*:')
-_NAMED = re.compile(r"\s*([\w.-]{1,200})(?:\[CALL_ID\]\w{1,64})?\[ARGS\]")
+_NAMED = re.compile(r"\s*([\w./-]{1,200})(?:\[CALL_ID\]\w{1,64})?(?:\[ARGS\]|(?=\s*\{))")
 
 
 class MistralParser(ReasoningParser):
@@ -61,7 +62,8 @@ def _read_calls(part: str) -> tuple[list[ToolCall | ParseFailure], str]:
     """Return the calls that a part begins with, and the text after them."""
     named = _NAMED.match(part)
     try:
-        value, end = read_json(part, named.end() if named else 0)
+        empty = named is not None and not part[named.end() :].strip()
+        value, end = ({}, len(part)) if empty else read_json(part, named.end() if named else 0)
     except ValueError as e:
         return [ParseFailure(f"the tool call is not valid JSON: {e}", part)], ""
     if named:
@@ -70,7 +72,7 @@ def _read_calls(part: str) -> tuple[list[ToolCall | ParseFailure], str]:
     calls = [check_call(entry, part[:end]) for entry in entries[: MAX_CALLS + 1]]
     if not calls:
         calls.append(ParseFailure("the array of tool calls is empty", part))
-    if _MORE.search(part, end):
+    if _MORE.search(part, end) or _NAMED.match(part, end):
         return [
             *calls,
             ParseFailure(f"something follows the tool calls: expected {_TAG} and another one", part[end:]),

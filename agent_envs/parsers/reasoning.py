@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers.dialects import without_foreign_calls
 from agent_envs.parsers.harmony import HarmonyParser
 from agent_envs.parsers.parser import ParsedAction, Parser
 
@@ -24,7 +25,7 @@ _TURN = "<|start|>assistant"
 _ReadCalls = Callable[[str], Iterable[ToolCall | ParseFailure]]
 
 
-class ReasoningParser:
+class ReasoningParser(Parser):
     """Base of the parsers that look for calls outside of the reasoning: a subclass reads the rest in `_read`."""
 
     tags: ClassVar[tuple[tuple[str, str], ...]] = (("<think>", "</think>"),)
@@ -42,11 +43,11 @@ class ReasoningParser:
             if tags[1] in text:
                 break
         else:
-            return self._read(text)
+            return without_foreign_calls(self._read(text), self)
         thoughts, rest = split_reasoning(
             text, lambda body: self._read(body).calls, opening=tags[0], closing=tags[1], in_calls=self.in_calls
         )
-        parsed = self._read(rest)
+        parsed = without_foreign_calls(self._read(rest), self)
         return replace(parsed, reasoning="\n".join(filter(None, [*thoughts, parsed.reasoning]))) if thoughts else parsed
 
     def _read(self, text: str) -> ParsedAction:

@@ -7,20 +7,26 @@ ever, are shown to the policy and left to the server to check.
 from __future__ import annotations
 
 import copy
+import json
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agent_envs.checks import shown
-from agent_envs.errors import BackendReplyError, first_line
+from agent_envs.errors import BackendReplyError, ConfigError, first_line
 from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import Pictured
 from agent_envs.text import clean_text, plain
 from agent_envs.tools.base import Tool, tool_spec
+from agent_envs.tools.schemas import compiled
 
 __all__ = ["ListedTool", "OfferedTool", "checked_tools"]
 
+_logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_PATTERNS = frozenset({"pattern", "patternProperties"})
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 class ListedTool(NamedTuple):
@@ -33,7 +39,8 @@ class ListedTool(NamedTuple):
 
     def checked(self) -> dict[str, Any]:
         """Return the schema without regular expressions."""
-        return _without_patterns(self.parameters)
+        checked: dict[str, Any] = _without(_PATTERNS, self.parameters)
+        return checked
 
 
 class OfferedTool(Tool):
@@ -49,67 +56,74 @@ class OfferedTool(Tool):
         spec["function"]["parameters"] = copy.deepcopy(self._tool.parameters)  # callers may change theirs
         return spec
 
-    def call(self, **arguments: Any) -> str | Pictured:
+    def call(self, /, **arguments: Any) -> str | Pictured:
         return self._ask(self.name, arguments)
 
 
-def checked_tools(tools: Sequence[ListedTool], where: str) -> list[ListedTool]:
-    """Return tools that can be offered to a policy; a BackendReplyError says which cannot."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
+def checked_tools(tools: Any, where: str) -> list[ListedTool]:
+    """Return those tools of a server that can be offered to a policy; the log says which cannot, and why.
 
-    checked = []
+    Args:
+        tools: What the server lists: objects with "name", "description" and "inputSchema" (or "input_schema").
+        where: The server, for the log.
+
+    Raises:
+        BackendReplyError: It is no list, has two tools of one name, or tools of which none can be offered.
+    """
+    if not isinstance(tools, list):
+        raise BackendReplyError(f"{where}: expected a list of tools, got {plain(shown(tools))}")
+    checked: dict[str, ListedTool] = {}
+    problems = []
     for tool in tools:
-        if not _NAME.fullmatch(tool.name):
-            raise BackendReplyError(
-                f"{where}: expected a tool's name of letters, digits and _./-, got {tool.name!r:.80}"
-            )
         try:
-            schema = {"type": "object", "properties": {}, **copy.deepcopy(tool.parameters)}
-            outside = next((ref for ref in _references(schema) if not ref.startswith("#")), None)
-            if outside is not None or schema["type"] != "object":
-                raise BackendReplyError(
-                    f"{where}: the schema of {tool.name!r} must be an object's and refer to nothing outside of it, got "
-                    f"{plain(shown(outside or schema['type']))}"
-                )
-            Draft202012Validator.check_schema(_without_patterns(schema))
-        except (SchemaError, RecursionError) as e:
-            raise BackendReplyError(f"{where}: the schema of {tool.name!r} is not valid: {plain(first_line(e))}") from e
-        checked.append(ListedTool(tool.name, clean_text(tool.description), schema))
-    names = [tool.name for tool in checked]
-    if len(set(names)) < len(names):
-        raise BackendReplyError(f"{where} lists two tools of one name: {plain(shown(sorted(names)))}")
-    return checked
+            found = _read(tool)
+            compiled(json.dumps(found.checked()))
+        except (ConfigError, RecursionError, TypeError) as e:
+            name = tool.get("name") if isinstance(tool, dict) else tool
+            problems.append(f"{where}: the tool {plain(shown(name))} is left out: {plain(first_line(e))}")
+            _logger.warning("%s", problems[-1])
+            continue
+        if found.name in checked:
+            raise BackendReplyError(f"{where} lists two tools of one name: {found.name!r}")
+        checked[found.name] = found
+    if problems and not checked:
+        raise BackendReplyError(problems[0])
+    return list(checked.values())
 
 
-def _references(value: Any) -> list[str]:
-    """Return what a schema refers to, at any depth."""
-    found, waiting = [], [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            found += [ref for key in ("$ref", "$dynamicRef") if isinstance(ref := value.get(key), str)]
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-    return found
+def _read(tool: Any) -> ListedTool:
+    if not isinstance(tool, dict):
+        raise ConfigError("expected an object with a name and a schema")
+    name, description = tool.get("name"), tool.get("description")
+    schema = tool.get("inputSchema", tool.get("input_schema"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError("expected a name of letters, digits and _./-")
+    if not isinstance(schema, dict | None):
+        raise ConfigError(f"the schema must be an object, got {shown(schema)}")
+    parameters = {"type": "object", "properties": {}, **_without(frozenset(), schema or {})}
+    return ListedTool(
+        name, clean_text(description if description and isinstance(description, str) else name), parameters
+    )
 
 
-def _without_patterns(schema: Any) -> Any:
-    """Return a schema without regular expressions, and without what they would allow being forbidden.
+def _without(keywords: frozenset[str], schema: Any) -> Any:
+    """Return a schema without some keywords and those that are null, as servers write what they leave out.
 
-    >>> _without_patterns({"properties": {"pattern": {"type": "string", "pattern": "(a+)+$"}}})
+    >>> _without(_PATTERNS, {"properties": {"pattern": {"type": "string", "pattern": "(a+)+$", "format": None}}})
     {'properties': {'pattern': {'type': 'string'}}}
     """
     if isinstance(schema, list):
-        return [_without_patterns(entry) for entry in schema]
+        return [_without(keywords, entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    left = {"pattern", "patternProperties"} | ({"additionalProperties"} if "patternProperties" in schema else set())
+    if "patternProperties" in schema.keys() & keywords:  # what they would allow is not forbidden
+        schema = {**schema, "additionalProperties": True}
     found: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(value, dict):
-            found[key] = {name: _without_patterns(inner) for name, inner in value.items()}
-        elif key not in left:
-            found[key] = value if key in ("const", "default", "enum", "examples") else _without_patterns(value)
+        if key in ("const", "default") or (key in ("enum", "examples") and value is not None):
+            found[key] = value
+        elif key in _MAPS and isinstance(value, dict):
+            found[key] = {name: _without(keywords, inner) for name, inner in value.items()}
+        elif key not in keywords and value is not None:
+            found[key] = _without(keywords, value)
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.pictures.picture import Pictured
 from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool
+from agent_envs.tools.schemas import compiled, misfit, with_integers
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,12 +59,12 @@ class ToolRegistry:
     """The tools of an environment by name: ``Tool`` objects, or typed functions with docstrings.
 
     Raises:
-        ConfigError: Two tools have the same name, or a function cannot be a tool.
+        ConfigError: Two tools have the same name, a function cannot be a tool, or parameters are no schema.
     """
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._validators: dict[str, Any] = {}  # built when first needed
+        self._schemas: dict[str, str] = {}  # as JSON
         self._flat: dict[str, tuple[dict[str, type], frozenset[str]]] = {}
         self._waiting: set[str] = set()
         for entry in tools:
@@ -68,15 +72,17 @@ class ToolRegistry:
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; rename one")
             self._tools[entry.name] = entry
-            flat = _flat_types(entry.parameters)
+            flat = _flat_types(entry)
             if flat is not None:
                 self._flat[entry.name] = flat
+            try:
+                self._schemas[entry.name] = json.dumps(entry.parameters)
+                if flat is None:
+                    compiled(self._schemas[entry.name])
+            except (ConfigError, TypeError) as e:
+                raise ConfigError(f"tool {entry.name!r}: {e}") from e
             if entry.is_async or entry.blocking:
                 self._waiting.add(entry.name)
-
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out the validators, which cannot be pickled; a copy builds its own."""
-        return {**self.__dict__, "_validators": {}}
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -157,28 +163,14 @@ class ToolRegistry:
                 return arguments  # they certainly fit; jsonschema judges all others, which takes ten times as long
         if name not in self._tools:
             return _invalid(name, f"there is no tool {name[:100]!r}.{did_you_mean(name[:100], self.names)}")
-        try:
-            problem = next(self._validator(name).iter_errors(arguments), None)
-        except RecursionError:
-            return _invalid(name, "the arguments are nested too deeply")
-        if problem is not None:
-            where = "".join(f"[{part!r}]" for part in problem.absolute_path)
-            return _invalid(name, f"wrong arguments for {name}{where and ' at ' + where}: {_shorten(problem.message)}")
-        return _with_integers(arguments, self._tools[name].parameters)
-
-    def _validator(self, name: str) -> Any:
-        if name not in self._validators:
-            # Imported here because it takes as long as the rest of the package.
-            from jsonschema import Draft202012Validator
-            from jsonschema.exceptions import SchemaError
-
-            schema = self._tools[name].parameters
-            try:
-                Draft202012Validator.check_schema(schema)
-            except SchemaError as e:
-                raise ConfigError(f"tool {name!r}: its parameters are not a valid JSON schema: {e.message}") from e
-            self._validators[name] = Draft202012Validator(schema)
-        return self._validators[name]
+        entry = self._tools[name]
+        problem = misfit(self._schemas[name], arguments)
+        if not problem and (unfit := _unfit(entry, arguments)):
+            problem = f": {unfit[:300]}"
+        if problem:
+            return _invalid(name, f"wrong arguments for {name}{problem}")
+        fitting: dict[str, Any] = with_integers(arguments, entry.parameters, entry.parameters)
+        return fitting
 
 
 def _invalid(name: str, problem: str) -> ToolResult:
@@ -202,7 +194,7 @@ class _Waiting:
             self.loop = background_loop()
             self.future = asyncio.run_coroutine_threadsafe(entry.call(**arguments), self.loop)
         else:
-            self.future = run_in_thread(entry.call, **arguments)
+            self.future = run_in_thread(functools.partial(entry.call, **arguments))
 
     def result(self) -> ToolResult:
         import contextlib
@@ -257,38 +249,37 @@ def _too_long(entry: Tool, limit: float) -> ToolResult:
     return ToolResult(entry.name, f"error: {entry.name} took longer than {limit:g} s and was stopped", error=True)
 
 
-_SIMPLE_TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
+_SIMPLE_TYPES: dict[Any, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
 
 
-def _flat_types(schema: Mapping[str, Any]) -> tuple[dict[str, type], frozenset[str]] | None:
+def _flat_types(entry: Tool) -> tuple[dict[str, type], frozenset[str]] | None:
     """Return the arguments' types and which are required if all of them are of a simple type, else None."""
-    properties, required = schema.get("properties", {}), frozenset(schema.get("required", ()))
-    flat = set(schema) <= {"type", "properties", "required", "additionalProperties", "description"}
-    if not flat or schema.get("type") != "object" or not required <= set(properties):
+    schema = entry.parameters
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    flat = schema.keys() <= {"type", "properties", "required", "additionalProperties", "description"}
+    if not (flat and schema.get("type") == "object" and isinstance(properties, dict) and isinstance(required, list)):
         return None
     types: dict[str, type] = {}
     for name, inner in properties.items():
-        if not (set(inner) <= {"type", "description", "default"} and inner.get("type") in _SIMPLE_TYPES):
+        kind = (
+            inner.get("type") if isinstance(inner, dict) and inner.keys() <= {"type", "description", "default"} else 0
+        )
+        if not isinstance(kind, str) or kind not in _SIMPLE_TYPES:
             return None
-        types[name] = _SIMPLE_TYPES[inner["type"]]
-    return types, required
+        types[name] = _SIMPLE_TYPES[kind]
+    if _unfit(entry, types) or _unfit(entry, required) or not types.keys() >= set(required):
+        return None
+    return types, frozenset(required)
 
 
-def _with_integers(value: Any, schema: Any) -> Any:
-    """Turn whole floats into ints where the schema says integer: JSON does not tell them apart."""
-    if not isinstance(schema, dict):
-        return value
-    if type(value) is float:
-        return int(value) if schema.get("type") == "integer" else value
-    if isinstance(value, list):
-        firsts = schema.get("prefixItems", [])
-        schemas = [*firsts, *[schema.get("items")] * (len(value) - len(firsts))]
-        return [_with_integers(entry, inner) for entry, inner in zip(value, schemas, strict=False)]
-    if isinstance(value, dict):
-        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
-        return {key: _with_integers(entry, properties.get(key, others)) for key, entry in value.items()}
-    return value
-
-
-def _shorten(message: str, limit: int = 300) -> str:
-    return message if len(message) <= limit else message[:limit] + "..."
+def _unfit(entry: Tool, names: Iterable[str]) -> str:
+    """Return why a tool's function cannot be called with arguments of these names, "" if it can."""
+    call: Any = entry.call
+    own: tuple[Any, ...] = ()
+    if inspect.ismethod(call):  # whose first parameter may have the name of an argument
+        call, own = call.__func__, (call.__self__,)
+    try:
+        inspect.signature(call).bind(*own, **dict.fromkeys(names))
+    except TypeError as e:
+        return str(e)
+    return ""

@@ -1,4 +1,6 @@
-"""A server of the Model Context Protocol that keeps notes, in plain Python. Its argument is a fault that it has."""
+"""A server of the Model Context Protocol that keeps notes, in plain Python. Its argument is a fault that it has, or a
+JSON object of what it answers: "tools", and as "answer" the members of its answer to every call.
+"""
 
 import json
 import os
@@ -7,6 +9,7 @@ import sys
 import time
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+ODD = json.loads(FAULT) if FAULT.startswith("{") else {}
 notes = []
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -62,7 +65,9 @@ def answered(method, parameters):
             "protocolVersion": version, "capabilities": offered, "serverInfo": about, "instructions": "Keep notes.",
         }  # fmt: skip
     if method == "tools/list":
-        return {"tools": TOOLS}
+        return {"tools": ODD.get("tools", TOOLS)}
+    if "answer" in ODD:
+        return {"content": []}
     return called(parameters["name"], parameters.get("arguments") or {})
 
 
@@ -82,5 +87,7 @@ for line in sys.stdin:
     if result is None:
         del reply["result"]
         reply["error"] = {"code": -32602, "message": "unknown tool"}
+    if message["method"] == "tools/call" and "answer" in ODD:
+        reply = {"jsonrpc": "2.0", "id": message["id"], **ODD["answer"]}
     sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()

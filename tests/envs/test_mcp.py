@@ -199,13 +199,63 @@ def test_a_broken_server_is_an_error(make, fault, error, message):
     [
         ("mute", BackendSlowError, "start"),
         ("version", BackendReplyError, "1066"),
-        ("outside", BackendReplyError, "refer to nothing outside"),
+        ('{"tools": [{"name": "f", "inputSchema": {"$ref": "file:///x"}}]}', BackendReplyError, "to nothing outside"),
+        ('{"tools": 3}', BackendReplyError, "start"),
         ("same names", BackendReplyError, "two tools of one name"),
     ],
 )
 def test_a_server_that_cannot_be_used(make, fault, error, message):
     with pytest.raises(error, match=message):
         make(fault, start_timeout=0.7)
+
+
+def test_a_tool_that_cannot_be_offered_is_left_out(make, caplog):
+    env = make("outside")
+    assert [tool["function"]["name"] for tool in env.unwrapped.tools] == ["count_notes", "find"]
+    assert "the tool 'add_note' is left out: the schema must refer to nothing outside of it" in caplog.text
+
+
+def _part(**fields):
+    return {"result": {"content": [{"type": "text", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        *[({"error": {"code": code, "message": "no such file"}}, "error: no such file") for code in
+          (-32602, -32601, -32603, -32700, -32600, -32000, -32002, -32042, 0, 1, 404)],
+        ({"error": {"code": -32000, "message": "Connection closed"}}, "error: Connection closed"),  # of a database
+        ({"error": {"code": 5, "message": ""}}, "error: failed with code 5"),
+        (_part(text=""), ""),
+        (_part(text=None), ""),
+        (_part(text="a\ud800"), "a\ufffd"),
+        ({"result": {}}, ""),
+        ({"result": {"content": None, "structuredContent": {"n": 1}, "isError": None}}, '{"n": 1}'),
+        ({"result": {"content": [], "isError": True}}, "error: "),
+        ({"result": {"content": [{"type": "novel", "uri": "x://y"}, {"type": "image", "data": "", "mimeType": "a/b"}]}},
+         "[novel: x://y]\n[image: a/b]"),
+        ({"result": {"content": [{"type": "resource", "resource": {"text": ""}}, {}]}}, "\n[None: no type]"),
+    ],
+)  # fmt: skip
+def test_whatever_a_tool_answers_is_a_result(make, answer, shown):
+    env = make(json.dumps({"answer": answer}))
+    env.reset(options={"index": 0})
+    for _ in range(2):  # the server is still there
+        observation, _, terminated, _, info = env.step(env.unwrapped.format_call("count_notes", {}))
+        assert observation == shown and not terminated and not info["invalid_action"]
+        assert info["tool_results"][0]["error"] is shown.startswith("error")
+
+
+def test_whatever_a_policy_writes_reaches_the_server(make):
+    env = make(json.dumps({"tools": [{"name": "add_note", "inputSchema": {}}]}))
+    env.reset(options={"index": 0})
+    for arguments, said in (
+        ('{"text": "\\ud83d", "\\ud800": 1}', "Note 1 is kept."),
+        ('{"text": "a", "self": null, "name": 2, "arguments": {}, "call": []}', "Note 2 is kept."),
+        ('{"text": NaN}', "error: the tool call is not valid JSON: NaN is no finite number"),
+    ):
+        action = f'<tool_call>{{"name": "add_note", "arguments": {arguments}}}</tool_call>'
+        assert env.step(action)[0].startswith(said)
 
 
 def test_a_server_that_answers_otherwise_cannot_be_played_again(make):

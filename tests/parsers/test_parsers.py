@@ -56,6 +56,11 @@ BODY = '{"a": 1, "b": "x y"}'
         ("llama", f'{{"name": "add", "parameters": {BODY}}} <|python_tag|> {{"name": "add", "parameters": {BODY}}}',
          ADD * 2, "", ""),
         ("llama", "It is 4.<|eot_id|>", [], "It is 4.", ""),
+        ("llama", f'I add.\n{{"type": "function", "name": "add", "parameters": {BODY}}}', ADD, "I add.", ""),
+        ("llama", f'I add. {{"parameters": {BODY}, "name": "add"}}', ADD, "I add.", ""),
+        ("llama", f'So: {{"type": "function", "function": {{"name": "add", "arguments": {BODY}}}}}', ADD,
+         'So: {"type": "function", "function": }', ""),
+        ("llama", 'The set {"x"} and {"name": "Bob"} it is.', [], 'The set {"x"} and {"name": "Bob"} it is.', ""),
         ("llama", f'I add. {{"name": "add", "parameters": {BODY}}}', ADD, "I add.", ""),
         ("llama", f'{{"name": "add", "parameters": {BODY}}} and\n{{"name": "add", "parameters": {BODY}}}; then more',
          ADD * 2, "and\nthen more", ""),
@@ -63,6 +68,10 @@ BODY = '{"a": 1, "b": "x y"}'
         ("mistral", f"[TOOL_CALLS]add[ARGS]{BODY}[TOOL_CALLS]add[CALL_ID]a1b2c3d4e[ARGS]{BODY}</s>", ADD * 2, "", ""),
         ("mistral", f'[TOOL_CALLS][{{"name": "add", "arguments": {BODY}}}] and [TOOL_CALLS]add[ARGS]{BODY} more</s>',
          ADD * 2, "and more", ""),
+        ("mistral", f"[TOOL_CALLS]add{BODY}[TOOL_CALLS]add {BODY}</s>", ADD * 2, "", ""),
+        ("mistral", "[TOOL_CALLS]now[ARGS][TOOL_CALLS]a/b.c-d[ARGS] {}", [("now", {}), ("a/b.c-d", {})], "", ""),
+        ("mistral", '[TOOL_CALLS][{"name": "now", "arguments": ""}, {"name": "now", "arguments": null}]',
+         [("now", {})] * 2, "", ""),
         ("mistral", f"[THINK]hm[/THINK][TOOL_CALLS]add[ARGS]{BODY}", ADD, "", "hm"),
         ("qwen_coder", "<think>hm</think>I add.<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
          "<parameter=b>\nx y\n</parameter>\n</function>\n</tool_call>", ADD, "I add.", "hm"),
@@ -84,10 +93,19 @@ BODY = '{"a": 1, "b": "x y"}'
         ("harmony", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.add "
          f"<|constrain|>json<|message|>{BODY}<|call|>", ADD, "", "hm"),
         ("harmony", f"<|start|>assistant to=functions.add<|channel|>commentary<|message|>{BODY}<|call|>", ADD, "", ""),
+        ("harmony", "<|channel|>commentary to=functions.now<|message|><|call|>", [("now", {})], "", ""),
+        ("deepseek", f"{BEGIN}now{SEPARATOR}{END}{BEGIN}now{SEPARATOR} {{}}{END}", [("now", {})] * 2, "", ""),
+        ("hermes", '<tool_call>{"name": "now", "arguments": " "}</tool_call>', [("now", {})], "", ""),
+        ("hermes", '<tool_call>{"name": "say", "arguments": {"a\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}}</tool_call>',
+         [("say", {"a\ufffd": ["\ufffd", "😀"]})], "", ""),
         ("harmony", "<|channel|>final<|message|>It is 4.<|return|>", [], "It is 4.", ""),
         ("json", f'Sure:\n```json\n{{"name": "add", "arguments": {BODY}}}\n```\nDone.', ADD, "Sure:\nDone.", ""),
         ("json", f'[{{"name": "add", "arguments": {BODY}}}, {{"name": "add", "parameters": {BODY}}}]', ADD * 2, "", ""),
         ("json", '{"answer": {"name": 3}}', [], '{"answer": {"name": 3}}', ""),
+        ("json", f'{{"id": "c1", "name": "add", "arguments": {BODY}}}', ADD, "", ""),
+        ("json", f'{{"thought": "{{add}}", "arguments": {BODY}, "name": "add"}}', ADD, "", ""),
+        ("json", f'[{{"id": 1, "name": "add", "arguments": {BODY}}}]', ADD, "", ""),
+        ("json", '[{"model": "x", "parameters": 7}]', [], '[{"model": "x", "parameters": 7}]', ""),
         ("fenced_python", "I run.\n```python\nprint(1)\n```\n```output\n1\n```", [("python", {"code": "print(1)\n"})],
          "I run.", ""),
         ("fenced_python", "````py\n```\n````", [("python", {"code": "```\n"})], "", ""),
@@ -108,7 +126,7 @@ def test_what_models_write_is_read(
         ("llama", '{"name": "add", "parameters": {"a": 1}', "not valid JSON"),
         ("llama", '<|python_tag|>add(1)', "expected {"),
         ("llama", '{"name": "add"}; {add} and more', "not valid JSON"),
-        ("llama", '{"name": "add", "parameters": {}} and <|python_tag|>add(1)', "not valid JSON"),
+        ("llama", '{"name": "add", "parameters": {}} and <|python_tag|>add(1)', "expected {"),
         ("llama", '{"parameters": {}}', "has no name"),
         ("mistral", "[TOOL_CALLS]", "not valid JSON"),
         ("mistral", 'add[ARGS]{"a": 1}', "[ARGS] without the beginning of a call"),
@@ -134,12 +152,46 @@ def test_what_models_write_is_read(
         ("json", '{"name": "add", "arguments": {"a": }}', "not valid JSON"),
         ("json", '{"name": "add", "arguments": 3}', "must be a JSON object, got a number"),
         ("fenced_python", "```python\nprint(1)", "code block is not closed"),
+        ("json", 'So {"id": 1, "name": "add", "arguments": {"a": 1', "not valid JSON"),
+        ("json", '{"tool": "add", "arguments": {"a": 1}}', "has no name"),
+        ("llama", 'So {"type": "function", "name": "add", "parameters": {"a": }}', "not valid JSON"),
+        ("mistral", "[TOOL_CALLS]add", "not valid JSON"),
+        ("mistral", '[TOOL_CALLS]add{"a": 1}add{"a": 2}', "something follows"),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": NaN}}</tool_call>', "NaN is no finite number"),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": 1e999}}</tool_call>', "1e999 is no finite number"),
     ],
 )  # fmt: skip
 def test_malformed_calls_say_what_is_wrong(name: str, text: str, error: str) -> None:
     calls = get_parser(name).parse(text).calls
     (failure,) = [call for call in calls if isinstance(call, ParseFailure)]
     assert error in failure.error
+
+
+FOREIGN = {  # how calls begin, and which formats find something of their own in it
+    "DeepSeek V3.2": ('<｜DSML｜function_calls>\n<｜DSML｜invoke name="add">', ()),
+    "Kimi K2": ("<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}", ()),
+    "MiniMax M2": ('<minimax:tool_call>\n<invoke name="add"><parameter name="a">1</parameter>', ("qwen_coder",)),
+    "Seed-OSS": ("<seed:tool_call>\n<function=add>", ("qwen_coder",)),
+    "Harmony": ("<|channel|>commentary to=functions.add <|constrain|>json<|message|>{}<|call|>", ("harmony",)),
+    "Hermes, Qwen or GLM": ('<tool_call>{"name": "add", "arguments": {}}</tool_call>',
+                            ("glm", "hermes", "json", "llama", "qwen_coder")),
+    "Mistral": ('[TOOL_CALLS][{"name": "add", "arguments": {}}]', ("json", "llama", "mistral")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+@pytest.mark.parametrize("dialect", FOREIGN)
+def test_a_call_in_another_format_is_no_answer(name: str, dialect: str) -> None:
+    parser, (written, readers) = get_parser(name), FOREIGN[dialect]
+    for text in (written, f"I add 1.\n{written}", f"<think>hm</think>\nI add.{written}"):
+        (call,) = parser.parse(text).calls
+        if name not in readers:
+            assert isinstance(call, ParseFailure)
+            if name not in ("react", "search_r1"):  # where everything but an answer in its form is a failure
+                assert call.error.startswith(f"a tool call in the form of {dialect} is not read here: expected ")
+    if name not in ("harmony", "react", "search_r1"):
+        thought = parser.parse(f"<think>{written}</think>It is 4.")
+        assert (thought.text, thought.calls) == ("It is 4.", ())
 
 
 GOOD = {  # a call of `add` without arguments
@@ -208,6 +260,30 @@ TYPED = [  # schema, what is written, and what it is, for glm too unless that is
     ({"type": ["string", "null"]}, "5", "5"),
     ({"type": ["string", "null"]}, '"5"', '"5"'),
     ({"type": ["integer", "null"]}, "None", None, "None"),
+    ({"type": "string"}, "null", "null"),
+    ({"type": "string"}, "NULL", "NULL"),
+    ({"type": "string"}, "007", "007"),
+    ({"type": "string"}, "yes", "yes"),
+    ({"type": ["string", "null"]}, "NULL", None, "NULL"),
+    ({"type": ["string", "null"]}, "007", "007"),
+    ({"type": "integer"}, "007", 7),  # as Qwen3-Coder's own parser, which takes what Python's int and float do
+    ({"type": ["integer", "null"]}, "007", 7),
+    ({"type": ["integer", "string"]}, "007", "007"),
+    ({"type": "integer"}, "+5", 5),
+    ({"type": "integer"}, "5.5", 5.5),  # the tool's schema refuses it
+    ({"type": "number"}, "007", 7.0),
+    ({"type": "number"}, ".5", 0.5),
+    ({"type": "number"}, "nan", "nan"),
+    ({"type": "number"}, "1e999", "1e999"),
+    ({"type": "boolean"}, "yes", "yes"),  # that parser takes it for False; here the tool's schema refuses it
+    ({"type": "boolean"}, "1", 1),
+    ({}, "007", "007"),
+    ({}, "yes", "yes"),
+    ({}, "NULL", None, "NULL"),
+    ({"$ref": "#/$defs/Name"}, "5", "5"),
+    ({"allOf": [{"$ref": "#/$defs/Name"}]}, "5", "5"),
+    ({"anyOf": [{"$ref": "#/$defs/Name"}, {"type": "null"}]}, "5", "5"),
+    ({"$ref": "#/$defs/Loop"}, "5", 5),
     ({"type": "integer", "nullable": True}, "NULL", None, "NULL"),
     ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "12", "12"),
     ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "12", 12),
@@ -229,7 +305,8 @@ TYPED = [  # schema, what is written, and what it is, for glm too unless that is
     ("schema", "written", "value", "glm"), [row if len(row) == 4 else (*row, row[2]) for row in TYPED]
 )
 def test_the_schema_says_what_a_value_without_quotes_is(schema: Any, written: str, value: Any, glm: Any) -> None:
-    parameters = {"type": "object", "properties": {"a": schema}}
+    definitions = {"Name": {"enum": ["1", "a"]}, "Loop": {"$ref": "#/$defs/Loop"}}
+    parameters = {"type": "object", "properties": {"a": schema}, "$defs": definitions}
     tool: ToolSpec = {"type": "function", "function": {"name": "say", "description": "", "parameters": parameters}}
     text = f"<function=say>\n<parameter=a>\n{written}\n</parameter>\n</function>"
     assert repr(_read(get_parser("qwen_coder", [tool]), text)) == repr([("say", {"a": value})])
@@ -302,6 +379,7 @@ PIECES = [
     "]", "<function=a>", "<parameter=b>", "</parameter>", "<arg_key>", "<arg_value>", "[TOOL_CALLS]", "a[ARGS]", BEGIN,
     SEPARATOR, "<｜tool▁calls▁begin｜>", "<|channel|>", "<|message|>", "to=functions.a", "<|end|>", "```python\n",
     "```", "\n", "search[", "<search>", ";", "\ud800", "\x00", "text",
+    '{"a":', '{"a": 1}', '{"a": [', '[{"a": 1},', "<｜DSML｜",
 ]  # fmt: skip
 
 

@@ -288,6 +288,17 @@ def test_s2_odd_papers(fake_service):
 
 @pytest.mark.parametrize(
     "payload",
+    [{"data": None}, {"data": [None]}, {"data": [{"citedPaper": None}]}, {"results": None}, {"papers": None},
+     {"data": None, "results": []}, {"total": 0}, {"data": None, "next": None, "total": None, "citingPaperInfo": {}}],
+)  # fmt: skip
+def test_what_is_null_is_empty(fake_service, payload):
+    service = fake_service(lambda asked, n: (200, payload))
+    s2 = semantic_scholar_backend(f"{FAST}&url={service.url}")
+    assert s2.search("x") == s2.expand("a") == []
+
+
+@pytest.mark.parametrize(
+    "payload",
     [None, 3, [], "x", {}, {"data": 3}, {"data": [3]}, {"data": [{"title": "no id"}]}, {"data": [{"citedPaper": 3}]},
      {"data": [{"paperId": "a", "title": 3}]}, {"data": [{"paperId": "a", "title": "A", "externalIds": "x"}]},
      {"data": [], "next": "x"}, {"data": [], "next": 0}, {"data": [{"paperId": "a", "title": "A", "abstract": [1]}]}],

@@ -218,9 +218,9 @@ def test_busy_then_well():
     [
         b"", b"<html>", b"\xff\xfe\x00", b"null", b"[]", b"3", b"{}", b'{"result": 3}', b'{"result": []}',
         b'{"result": [3]}', b'{"result": [[3]]}', b'{"result": [[{}]]}', b'{"result": [[{"document": 3}]]}',
-        b'{"result": [[{"document": {"contents": "no id"}}]]}', b'{"result": [[], []]}',
+        b'{"result": [[{"document": {"title": "no text"}}]]}', b'{"result": [[], []]}',
         b'{"result": [[{"document": {"id": 1}, "score": "x"}]]}',
-        b'{"result": [[{"document": {"id": 1}, "score": null}]]}',
+        b'{"result": [[{"document": null}]]}', b'{"result": [[null]]}',
         b'{"result": [[{"document": {"id": 1}, "score": 1' + b"0" * 400 + b"}]]}",
     ],
 )  # fmt: skip
@@ -259,6 +259,19 @@ def test_results_of_other_servers():
             assert client.search("x") == hits
             assert client.document(hits[0][0])["contents"] == "c"
             assert asked == ["/deep/path/retrieve"]
+
+
+def test_documents_without_ids_are_told_apart_by_what_they_say():
+    """As the servers of Search-R1 that search the web answer."""
+    body = b"""{"result": [[{"document": {"contents": "a"}}, {"document": {"contents": "b", "id": null}, "score": null},
+        {"document": {"contents": "a"}}, {"contents": "c", "id": null}]]}"""
+    with fake(lambda handler, n: send(handler, body)) as (url, asked):
+        client = HTTPRetriever(url)
+        (first, second, third, fourth), again = client.search("x"), client.search("x")
+        assert [score for _, score in (first, second, third, fourth)] == [4.0, 3.0, 2.0, 1.0]
+        assert first[0] == third[0] and len({first[0], second[0], fourth[0]}) == 3 and again[0] == first
+        assert [client.document(hit[0])["contents"] for hit in (first, second, fourth)] == ["a", "b", "c"]
+        assert len(asked) == 2
 
 
 def test_connections_are_kept_and_replaced():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections import OrderedDict
@@ -114,8 +115,13 @@ class HTTPRetriever:
                 raise TypeError("not a list")
             for rank, result in enumerate(found[:k]):
                 document = result.get("document", result)
-                doc_id = str(result["id"] if "id" in result else document["id"])
-                hits.append((doc_id, float(result.get("score", len(found) - rank))))
+                doc_id = next((str(place["id"]) for place in (result, document) if place.get("id") is not None), None)
+                if doc_id is None:  # Search-R1's servers of web searches give none
+                    if not {"contents", "text"} & document.keys():
+                        raise KeyError("id")
+                    doc_id = hashlib.sha256(json.dumps(dict(document), sort_keys=True).encode()).hexdigest()[:32]
+                score = result.get("score")
+                hits.append((doc_id, float(len(found) - rank if score is None else score)))
                 if document is not result or not result.keys() <= {"id", "score"}:
                     documents.append((doc_id, dict(document)))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:

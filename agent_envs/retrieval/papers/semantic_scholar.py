@@ -142,22 +142,24 @@ class SemanticScholar(Shared):
 def read_listed(payload: Any, service: str) -> list[Paper]:
     """Return the papers of a reply: a list, by itself or under "data", "results" or "papers". Skip those without id.
 
-    Raises BackendReplyError for other forms.
+    A list that is null is empty, as where a publisher withholds references. Raises BackendReplyError for other forms.
     """
     items = payload
     if isinstance(payload, dict):
-        items = next((payload[key] for key in ("data", "results", "papers") if key in payload), None)
-        if items is None and payload.get("total") == 0:
-            items = []
+        listed = [payload[key] for key in ("data", "results", "papers") if key in payload]
+        listed += [[]] if payload.get("total") == 0 else []
+        items = next((items for items in listed if items is not None), [] if listed else None)
     if not isinstance(items, list):
         raise BackendReplyError(f"{service} sent {short(payload)} instead of a list of papers")
     return [paper for item in items if (paper := read_paper(item, service)) is not None]
 
 
 def read_paper(item: Any, service: str) -> Paper | None:
-    """Return a paper of a reply, or None if it has no id or title. Raises BackendReplyError for other forms."""
+    """Return a paper of a reply, or None if it is null or lacks id or title; BackendReplyError for other forms."""
     if isinstance(item, dict):
         item = next((item[key] for key in ("citedPaper", "citingPaper", "paper") if key in item), item)
+    if item is None:
+        return None
     if not isinstance(item, dict) or not any(key in item for key in _ID_KEYS):
         raise BackendReplyError(f"{service} sent {short(item)} instead of a paper with an id")
     outside = item.get("externalIds") or {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent_envs._version import __version__
+from agent_envs.checks import shown
 from agent_envs.errors import (
     BackendDownError,
     BackendReplyError,
@@ -27,13 +29,13 @@ from agent_envs.errors import (
 )
 from agent_envs.text import clean_text, plain
 from agent_envs.threads import background_loop
-from agent_envs.tools.listed import ListedTool, checked_tools
+from agent_envs.tools.listed import checked_tools
 from agent_envs.tools.mcp.transports import END_SECONDS, TOLD, Address, endpoint, program
 
 __all__ = ["Reply", "Server"]
 
 _MOST_TOOLS = 1000
-_INVALID_PARAMS = -32602
+_SESSION_TERMINATED = 32600  # the client's own word for an HTTP session that the server has forgotten
 
 
 class Reply(NamedTuple):
@@ -76,13 +78,13 @@ class Server:
         self._pid, self._loop = os.getpid(), background_loop()
         self._heard = _Heard()
         self._ended = threading.Event()
-        started: Future[tuple[Any, dict[str, Any]]] = Future()
+        started: Future[tuple[Any, Any, dict[str, Any]]] = Future()
         self._task = asyncio.run_coroutine_threadsafe(
             _serve(address, start_timeout, self._heard, started, self._ended), self._loop
         )
         weakref.finalize(self, self._task.cancel)
         try:
-            self._session, about = self._result(started, start_timeout, "start")
+            self._session, self._read, about = self._result(started, start_timeout, "start")
             self.instructions = clean_text(str(about["instructions"]))
             self.tools = checked_tools(about["tools"], str(address))
         except BaseException:
@@ -102,7 +104,7 @@ class Server:
         """
         if not self.alive:
             raise BackendDownError(f"{self.address} has been closed")
-        future = asyncio.run_coroutine_threadsafe(_call(self._session, name, dict(arguments)), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_call(self._session, self._read, name, dict(arguments)), self._loop)
         try:
             return self._result(future, self._timeout, f"call {name!r}")
         except Exception:
@@ -168,8 +170,7 @@ async def _serve(
     address: Address, start_timeout: float, heard: _Heard, started: Future[Any], ended: threading.Event
 ) -> None:
     """Keep a session open until this task is cancelled."""
-    from mcp import ClientSession
-    from mcp.types import Implementation, PaginatedRequestParams
+    from mcp import ClientSession, types
 
     unreadable = asyncio.Event()
 
@@ -182,7 +183,7 @@ async def _serve(
         async with contextlib.AsyncExitStack() as stack:
             streams = program(address, heard.said) if address.command else endpoint(address, start_timeout)
             read, write = await stack.enter_async_context(streams)
-            client = Implementation(name="agent-envs", version=__version__)
+            client = types.Implementation(name="agent-envs", version=__version__)
             session = await stack.enter_async_context(
                 ClientSession(read, write, client_info=client, message_handler=heed)
             )
@@ -190,50 +191,56 @@ async def _serve(
             tools: list[Any] = []
             cursor: str | None = None
             while True:
-                page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-                tools += page.tools
-                cursor = page.nextCursor
+                params = types.PaginatedRequestParams(cursor=cursor)
+                page = await _asked(session, types.ListToolsRequest(params=params))
+                tools += page.get("tools") or []
+                cursor = page.get("nextCursor")
                 if len(tools) > _MOST_TOOLS:
                     raise BackendReplyError(f"{address} lists more than {_MOST_TOOLS} tools")
                 if not cursor:
                     break
-            found = [ListedTool(tool.name, tool.description or tool.name, tool.inputSchema) for tool in tools]
-            started.set_result((session, {"tools": found, "instructions": about.instructions or ""}))
+            started.set_result((session, read, {"tools": tools, "instructions": about.instructions or ""}))
             await unreadable.wait()
     finally:
         ended.set()
 
 
-async def _call(session: Any, name: str, arguments: dict[str, Any]) -> Reply:
-    """Call a tool, without the client's check of structured content, whose schema is the server's too."""
+async def _asked(session: Any, request: Any) -> dict[str, Any]:
+    """Return a result as it is: the client's own classes refuse all of it where one entry is odd."""
+    from mcp import types
+
+    result = await session.send_request(types.ClientRequest(request), types.Result)
+    return result.model_extra or {}
+
+
+async def _call(session: Any, read: Any, name: str, arguments: dict[str, Any]) -> Reply:
+    """Call a tool. An error that the server answers is the tool's; one that ends the connection is raised."""
     from mcp import types
     from mcp.shared.exceptions import McpError
 
     params = types.CallToolRequestParams(name=name, arguments=arguments)
-    request = types.ClientRequest(types.CallToolRequest(params=params))
     try:
-        result = await session.send_request(request, types.CallToolResult)
+        result = await _asked(session, types.CallToolRequest(params=params))
     except McpError as e:
-        if e.error.code == _INVALID_PARAMS:  # the protocol's answer to arguments that the server does not take
-            return Reply(clean_text(e.error.message), error=True)
-        raise
-    texts = [_part_text(part) for part in result.content]
-    if not texts and result.structuredContent is not None:
-        texts = [_json(result.structuredContent)]
-    return Reply(clean_text("\n".join(texts)), bool(result.isError))
+        lost = not read.statistics().open_send_streams  # where the client answers for the server
+        if lost or e.error.code == _SESSION_TERMINATED:
+            raise
+        return Reply(clean_text(e.error.message) or f"failed with code {e.error.code}", error=True)
+    parts = result.get("content") or []
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"expected a list of parts under 'content', got {shown(parts)}")
+    texts = [_part_text(part) for part in parts]
+    if not texts and result.get("structuredContent") is not None:
+        texts = [json.dumps(result["structuredContent"], ensure_ascii=False)]
+    return Reply(clean_text("\n".join(texts)), result.get("isError") is True)
 
 
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _part_text(part: Any) -> str:
+def _part_text(part: dict[str, Any]) -> str:
     """Return a part of a result as text; pictures and sounds are named, not shown."""
-    resource = getattr(part, "resource", None)
-    text = getattr(part, "text", None) or getattr(resource, "text", None)
-    if text is not None:
-        return str(text)
-    kind = getattr(part, "mimeType", None) or getattr(resource, "mimeType", None) or "no type"
-    return f"[{part.type}: {getattr(part, 'uri', None) or getattr(resource, 'uri', None) or kind}]"
+    resource = part.get("resource")
+    places = (part, resource) if isinstance(resource, dict) else (part,)
+    text = next((place["text"] for place in places if isinstance(place.get("text"), str)), None)
+    if text is None and part.get("type") != "text":
+        names = (place.get(key) for key in ("uri", "mimeType") for place in places)
+        text = f"[{part.get('type')}: {next(filter(None, names), 'no type')}]"
+    return text or ""

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError, ConfigError
+from agent_envs.parsers.json_calls import load_json
 
 __all__ = ["END_SECONDS", "TOLD", "Address", "endpoint", "program"]
 
@@ -96,8 +97,14 @@ async def program(address: Address, said: bytearray) -> AsyncIterator[tuple[Any,
                     with anyio.move_on_after(0.2):  # its last words are on their way
                         await silent.wait()
                     return
-                with contextlib.suppress(ValidationError):  # a greeting or a log, which do not belong there
-                    await to_session.send(SessionMessage(JSONRPCMessage.model_validate_json(line)))
+                try:
+                    message = JSONRPCMessage.model_validate_json(line)
+                except ValidationError:
+                    try:  # with lone surrogates, which Python's and JavaScript's JSON have
+                        message = JSONRPCMessage.model_validate(load_json(line.decode("utf-8", "replace")))
+                    except ValueError:  # a greeting or a log, which do not belong there
+                        continue
+                await to_session.send(SessionMessage(message))
 
     async def listen() -> None:
         while piece := await stderr.read(1 << 16):

@@ -1,0 +1,98 @@
+"""The schemas of tools' arguments, each compiled once per process. No address is opened, no reference leads nowhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent_envs.checks import shown
+from agent_envs.errors import ConfigError, first_line
+from agent_envs.parsers.json_calls import json_types, resolved
+from agent_envs.text import plain
+
+__all__ = ["compiled", "misfit", "with_integers"]
+
+_REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
+
+
+def misfit(schema: str, arguments: Mapping[str, Any]) -> str:
+    """Return why arguments do not fit the JSON text of a schema, as the end of a sentence; "" if they do."""
+    try:
+        problem = next(compiled(schema).iter_errors(arguments), None)
+    except (ArithmeticError, RecursionError, re.error) as e:
+        return f": they are nested too deeply or out of range ({type(e).__name__})"
+    if problem is None:
+        return ""
+    where = "".join(f"[{part!r}]" for part in problem.absolute_path)
+    message = problem.message if len(problem.message) <= 300 else problem.message[:300] + "..."
+    return f"{where and ' at ' + where}: {message}"
+
+
+@functools.lru_cache(maxsize=1024)
+def compiled(schema: str) -> Any:
+    """Return the validator of the JSON text of a schema, in the draft that it declares, else 2020-12.
+
+    Raises:
+        ConfigError: It is not the schema of an object, or refers to what is not in it.
+    """
+    # Imported here because it takes as long as the rest of the package.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from jsonschema_specifications import REGISTRY
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    contents = json.loads(schema)
+    kind = validator_for(contents, default=Draft202012Validator)
+    try:
+        kind.check_schema(contents)
+        types = contents.get("type", "object")
+        if types != "object" and "object" not in types:
+            raise ConfigError(f"the schema must be an object's, got the type {plain(shown(types))}")
+        specification = specification_with(contents.get("$schema", ""), default=DRAFT202012)
+        root = specification.create_resource(contents)
+        waiting, seen = [(root, REGISTRY.resolver_with_root(root))], set()
+        while waiting:
+            resource, resolver = waiting.pop()
+            if not isinstance(resource.contents, dict) or id(resource.contents) in seen:
+                continue
+            seen.add(id(resource.contents))
+            for key in _REFERENCES & resource.contents.keys():
+                found = resolver.lookup(resource.contents[key])
+                waiting.append((specification.create_resource(found.contents), found.resolver))
+            waiting += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
+        validator = kind(contents, registry=REGISTRY)
+        next(validator.iter_errors({}), None)
+    except SchemaError as e:
+        raise ConfigError(f"the schema is not valid: {plain(e.message)[:300]}") from e
+    except (Unresolvable, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise ConfigError(f"the schema must refer to nothing outside of it: {plain(first_line(e))[:300]}") from e
+    return validator
+
+
+def with_integers(value: Any, schema: Any, root: Any) -> Any:
+    """Turn whole floats into ints where a schema within `root` allows no other number: JSON does not tell them apart.
+
+    >>> schema = {"properties": {"n": {"type": ["integer", "null"]}, "x": {"type": "number"}}}
+    >>> with_integers({"n": 2.0, "x": 2.0}, schema, schema)
+    {'n': 2, 'x': 2.0}
+    """
+    schema = resolved(schema, root)
+    if not isinstance(schema, Mapping):
+        return value
+    if type(value) is float:
+        return int(value) if value.is_integer() and "number" not in json_types(schema, root) else value
+    if isinstance(value, list):
+        firsts, others = schema.get("prefixItems", []), schema.get("items")
+        if isinstance(others, list):  # as drafts before 2020-12 write it
+            firsts, others = others, schema.get("additionalItems")
+        schemas = [*firsts, *[others] * (len(value) - len(firsts))]
+        return [with_integers(entry, inner, root) for entry, inner in zip(value, schemas, strict=False)]
+    if isinstance(value, dict):
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        return {key: with_integers(entry, properties.get(key, others), root) for key, entry in value.items()}
+    return value
