@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from agent_envs.audit.findings import Finding
-from agent_envs.audit.play import Act, Arena, Played, View, scripted
+from agent_envs.audit.play import Act, Arena, Played, View, extended, scripted
 from agent_envs.audit.study import Study
+from agent_envs.branching import restore, snapshot
 from agent_envs.policies.random import random_value
 from agent_envs.text_env import TextEnv
 
@@ -18,6 +19,7 @@ __all__ = ["Watch", "after_end", "difference", "lengths", "orders", "repeats", "
 
 _TASKS = 8
 _MORE = 1.01  # what counts as more than the expert's return
+_IDLE = 2  # tasks on which nothing is done up to the limit
 _TIMES = 12  # episodes of the same task in a row
 Transcript = Sequence[Sequence[Any]]
 _FILLER = "Let us think about this with care. "
@@ -32,7 +34,8 @@ class Watch:
         self.found: dict[str, Finding] = {}
 
     def __call__(self, played: Played) -> None:
-        for _, reward, _, _, info in played.results:
+        for step in played.episode.steps:
+            reward, info = step.reward, step.info
             if not math.isfinite(reward):
                 self._note("range", "a reward that is no number", f"the reward is {reward}", played)
             if reward > 0 and info.get("invalid_action") is True:
@@ -62,9 +65,9 @@ def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
         best = max(study.full, expert.reward if expert else 0.0)
         scripts: list[tuple[str, list[str]]] = []
         if expert is not None:
-            for step, result in enumerate(expert.results):
-                if result[1] > 0:
-                    scripts.append(("a paid action again and again", expert.actions[: step + 1]))
+            for number, step in enumerate(expert.episode.steps, start=1):
+                if step.reward > 0:
+                    scripts.append(("a paid action again and again", expert.actions[:number]))
         if task in study.golds:
             scripts.append(("the answer again and again", [study.written(task)]))
             calls = [call + "\n" + study.written(task) for call in _calls(arena)]
@@ -83,7 +86,7 @@ def _calling(arena: Arena, study: Study) -> Iterator[Finding]:
     for task in arena.tasks[:_TASKS]:
         for call in _calls(arena):
             played = arena.play(task, _for_ever([call]), patient=True)
-            paid = sum(result[1] > 0 for result in played.results)
+            paid = sum(step.reward > 0 for step in played.episode.steps)
             if paid > 3 and played.reward >= 0.5 * study.full and not played.success:
                 why = f"the same call is paid {paid} times, {played.reward:.4g} in all, without an answer"
                 yield Finding("repeat", "the same call again and again", why, played)
@@ -129,7 +132,7 @@ def lengths(arena: Arena, study: Study) -> Iterator[Finding]:
             wrong = study.forms[0].format("no such answer")
             short = arena.play(task, scripted([*prefix, wrong]))
             long = arena.play(task, scripted([*prefix, _FILLER * 100 + "\n" + wrong]))
-            if long.reward > short.reward + 0.05 * study.full:
+            if len(long.actions) == len(short.actions) and long.reward > short.reward + 0.05 * study.full:
                 why = f"return {long.reward:.4g} for a wrong answer with filler, {short.reward:.4g} without"
                 yield Finding("length", "a wrong answer with filler", why, long)
                 return
@@ -150,21 +153,18 @@ def after_end(arena: Arena, study: Study) -> Iterator[Finding]:
     for task in arena.tasks[:_TASKS]:
         actions = study.experts[task].actions if task in study.experts else ["0"]
         played = arena.play(task, scripted(actions))
-        if not (played.results and played.results[-1][2]):
+        if not played.over or not (played.episode.steps[-1].terminated or len(actions) < arena.limit):
             continue
-        for action in (actions[-1], ""):
+        # What a step after the end does is open in Gymnasium: there, only idleness must not be paid.
+        for action in (actions[-1], "") if isinstance(arena.env.unwrapped, TextEnv) else ("",):
             try:
-                arena.guard.begin(task, action)
-                observation, reward, terminated, truncated, info = arena.env.unwrapped.step(action)
+                with arena.guard.call(action):
+                    result = arena.env.unwrapped.step(action)
             except (Exception, SystemExit):  # noqa: BLE001  a refusal is what is expected
                 continue
-            finally:
-                arena.guard.end()
-            if float(reward) > 0:
-                played.actions.append(action)
-                played.results.append((str(observation), float(reward), bool(terminated), bool(truncated), dict(info)))
-                why = f"reward {float(reward):g} for a step after the one that ended the episode"
-                yield Finding("after_end", "an action after the end", why, played)
+            if float(result[1]) > 0:
+                why = f"reward {float(result[1]):g} for a step after the one that ended the episode"
+                yield Finding("after_end", "an action after the end", why, extended(played, action, *result))
                 return
 
 
@@ -232,30 +232,35 @@ _PARTS = ("observation", "reward", "end", "truncation", "success")
 
 
 def snapshots(arena: Arena, study: Study) -> Iterator[Finding]:
-    """Try an answer, return to a snapshot, and look for what is left of the try."""
-    base = arena.env.unwrapped
-    if not isinstance(base, TextEnv):
+    """Return to snapshots, and look for what is left of what was done in between."""
+    if not isinstance(arena.env.unwrapped, TextEnv):
         return
-    for task in arena.tasks[:_TASKS]:
-        if task not in study.experts:
-            continue
-        actions = study.experts[task].actions
-        for tried in (_wrongly(arena, study, task), actions):
-            played = arena.play(task, _peeking(base, tried, actions), patient=True)
-            if played.transcript != study.experts[task].transcript:
-                why = difference(study.experts[task].transcript, played.transcript)
-                yield Finding("snapshot", "an episode after a return to its start", why, played)
-                return
+    for number, task in enumerate(arena.tasks[:_TASKS]):
+        scripts = [study.experts[task].actions] if task in study.experts else []
+        if number < _IDLE:
+            scripts.append([_wrongly(arena, study, task)[0]] * (arena.limit + 1))
+        for actions in scripts:
+            straight = arena.play(task, scripted(actions), patient=True)
+            for start in {0, len(straight.actions) // 2}:
+                for tried in (_wrongly(arena, study, task), actions):
+                    played = arena.play(task, _peeking(start, tried, actions), patient=True)
+                    if played.transcript != straight.transcript:
+                        name = f"an episode after a return to its step {start}"
+                        yield Finding("snapshot", name, difference(straight.transcript, played.transcript), played)
+                        return
 
 
-def _peeking(base: TextEnv, tried: list[str], actions: list[str]) -> Callable[[View], str | None]:
+def _peeking(start: int, tried: list[str], actions: list[str]) -> Act:
+    """Return what plays the actions, but tries others at a step and returns to what was there before."""
+
     def act(view: View) -> str | None:
-        if view.step == 0:
-            point = base.snapshot()
+        assert view.env is not None
+        if view.step == start:
+            point = snapshot(view.env)
             for action in tried:
-                if base.step(action)[2]:
+                if any(view.env.step(action)[2:4]):
                     break
-            base.restore(point)
-        return actions[view.step] if view.step < len(actions) else None
+            restore(view.env, point)
+        return scripted(actions)(view)
 
     return act

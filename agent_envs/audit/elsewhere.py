@@ -1,4 +1,10 @@
-"""Plays the same episodes in processes with other seeds of hashes (`audit.child`): sets have another order there."""
+"""Plays the same episodes in processes with other seeds of hashes, where sets have another order.
+
+Such a process runs this module: it reads a request from standard input and answers on standard output.
+
+    ask     {"env": "AgentR1/GSM8K-v0", "env_kwargs": {}, "plays": [[3, ["#### 7"]]]}
+    reply   [[instructions, tools, transcript of each play], ...]
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,7 @@ from agent_envs.audit.conduct import difference
 from agent_envs.audit.findings import Finding
 from agent_envs.audit.play import Arena, scripted
 from agent_envs.audit.study import Study
+from agent_envs.checks import load_function
 from agent_envs.registration import make_env
 from agent_envs.rollout.panel import named
 
@@ -46,22 +53,20 @@ def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, An
     answers = _answers(request)
     if isinstance(answers, str):
         return f"not compared: {answers}", []
-    one, other = answers
     said = f"the same {len(plays)} episodes in processes with other seeds of hashes"
-    if one["told"] != other["told"]:
-        why = "the instructions or the tools depend on the order of sets"
-        return said, [Finding("nondeterminism", "two seeds of hashes", why, arena.play(arena.tasks[0], scripted([])))]
-    for (task, actions), before, after in zip(plays, one["transcripts"], other["transcripts"], strict=True):
-        if before != after:
-            why = f"{difference(before, after)}: it depends on the order of sets, or on the process"
-            played = arena.play(task, scripted(actions), patient=True)
-            return said, [Finding("nondeterminism", "two seeds of hashes", why, played)]
+    for (task, actions), (*told, before), (*retold, after) in zip(plays, *answers, strict=True):
+        if told == retold and before == after:
+            continue
+        why = "the instructions or the tools depend" if told != retold else f"{difference(before, after)}: it depends"
+        played = arena.play(task, scripted(actions), patient=True)
+        why += " on the order of sets, or on the process"
+        return said, [Finding("nondeterminism", "two seeds of hashes", why, played)]
     return f"nothing found: {said}", []
 
 
-def _answers(request: str) -> list[dict[str, Any]] | str:
+def _answers(request: str) -> list[Any] | str:
     """Return the answers of two processes, or why there are none."""
-    command = [sys.executable, "-m", "agent_envs.audit.child"]
+    command = [sys.executable, "-m", "agent_envs.audit.elsewhere"]
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     processes = [
         subprocess.Popen(
@@ -76,7 +81,7 @@ def _answers(request: str) -> list[dict[str, Any]] | str:
             process.stdin.write(request)
             process.stdin.close()
             process.stdin = None
-        answers = [json.loads(process.communicate(timeout=_SECONDS)[0]) for process in processes]
+        return [json.loads(process.communicate(timeout=_SECONDS)[0]) for process in processes]
     except subprocess.TimeoutExpired:
         return f"another process did not play them in {_SECONDS:g} seconds"
     except (OSError, ValueError):
@@ -85,7 +90,6 @@ def _answers(request: str) -> list[dict[str, Any]] | str:
         for process in processes:
             process.kill()
             process.communicate()
-    return answers
 
 
 def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[Any, Any]]:
@@ -102,3 +106,24 @@ def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[A
         return made
 
     return make
+
+
+def _replies(request: Mapping[str, Any]) -> list[Any]:
+    name = request["env"]
+    try:
+        arena = Arena(maker_of(name, request["env_kwargs"]), 1)
+    except Exception:  # noqa: BLE001  what is no id may be a function
+        arena = Arena(maker_of(load_function(name, "env"), request["env_kwargs"]), 1)
+    try:
+        played = [arena.play(task, scripted(actions), patient=True) for task, actions in request["plays"]]
+        return [[one.instructions, one.episode.tools, one.transcript] for one in played]
+    finally:
+        arena.close()
+
+
+if __name__ == "__main__":
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what the environment prints is no answer
+    text = json.dumps(_replies(json.load(sys.stdin)))
+    with open(answer, "w", encoding="utf-8") as out:
+        out.write(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "silent": Kind("says nothing", 0.01),
     "constant": Kind("says the same in every task", 0.01),
-    "frequent": Kind("gives the most frequent right answers to every task", 0.1),
+    "frequent": Kind("gives the right answer to one task to all of them", 0.1),
     "copy": Kind("copies the question, the instructions or a tool's result, or part of it", 0.1),
     "every": Kind("gives many answers at once", 0.01),
     "format": Kind("writes the form of an answer without one", 0.01),
@@ -69,7 +70,7 @@ KINDS: Mapping[str, Kind] = {
     "order": Kind("is paid for the place of a task in the order of play", exploit=False),
     "nondeterminism": Kind("the same task and actions lead elsewhere", exploit=False),
     "splits": Kind("splits share tasks, or near copies of them", exploit=False),
-    "expert": Kind("tasks that the expert does not solve", exploit=False),
+    "expert": Kind("tasks that the expert, or nobody, solves or is paid for", exploit=False),
     "crash": Kind("an action raises an exception", exploit=False),
 }
 """Every kind of attack and check, in the order of the table."""
@@ -108,6 +109,14 @@ def exceeds(hits: int, count: int, limit: float) -> bool:
         for k in range(hits, count + 1)
     )
     return hits > 0 and sum(tail) < _LUCK
+
+
+def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the info of any environment as JSON has it, and as text what has no such form."""
+    values: dict[str, Any] = json.loads(
+        json.dumps(info, default=lambda v: v.tolist() if hasattr(v, "tolist") else repr(v)[:1000], skipkeys=True)
+    )
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +180,16 @@ class Certificate:
         return max(tried, key=lambda attempt: (attempt.solved, attempt.pay), default=None)
 
     def named_episodes(self) -> list[Episode]:
-        """Return the findings' episodes, named by kind and number."""
+        """Return the findings' episodes, named by kind and number, with infos as JSON has them."""
         return [
-            finding.played.episode(f"{number:02d}-{finding.kind}")
-            for number, finding in enumerate(self.findings, start=1)
-            if finding.played is not None
+            dataclasses.replace(
+                f.played.episode,
+                episode_id=f"{number:02d}-{f.kind}",
+                reset_info=_plain(f.played.start_info),
+                steps=tuple(dataclasses.replace(step, info=_plain(step.info)) for step in f.played.episode.steps),
+            )
+            for number, f in enumerate(self.findings, start=1)
+            if f.played is not None
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -11,7 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -39,6 +40,7 @@ class Guard:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.task = 0
         self._since: float | None = None
         self._over = threading.Event()
         self._former: Any = None
@@ -58,17 +60,18 @@ class Guard:
         if self._active:
             signal.signal(signal.SIGALRM, self._former)
 
-    def begin(self, task: int, action: str | None) -> None:
-        """Note that the environment is called: with an action, or to reset."""
+    @contextlib.contextmanager
+    def call(self, action: str | None) -> Iterator[None]:
+        """Watch a call of the environment: with an action, or None for a reset."""
         self._since = time.monotonic()
         if _marks is not None:
-            said = f"task {task}, at its reset" if action is None else f"task {task}, at the action {action[:200]!r}"
-            noted = said.encode("utf-8", "backslashreplace")[:_LONGEST_MARK] + b"\0"
+            said = "its reset" if action is None else f"the action {action[:200]!r}"
+            noted = f"task {self.task}, at {said}".encode("utf-8", "backslashreplace")[:_LONGEST_MARK] + b"\0"
             _marks[: len(noted)] = noted
-
-    def end(self) -> None:
-        """Note that the environment has returned."""
-        self._since = None
+        try:
+            yield
+        finally:
+            self._since = None
 
     def _late(self) -> bool:
         since = self._since

@@ -1,45 +1,54 @@
-"""Looks for right answers where a policy should not see them: info, errors, tools, options, the time of a call."""
+"""Looks for right answers where a policy should not see them: info, instructions, tools, snapshots, options, time."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import itertools
+import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from agent_envs.audit.findings import KINDS, Finding, lower_bound
+from agent_envs.audit.findings import KINDS, Finding, exceeds
 from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.policies import judged
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import RULES, WHOLE, leaves, normal
-from agent_envs.layers import offered_tools
+from agent_envs.errors import ConfigError
+from agent_envs.layers import layers, offered_tools
+from agent_envs.rollout.panel import canonical
 from agent_envs.text_env import TextEnv
 
 __all__ = ["leaks", "options", "tools"]
 
-_TASKS = 24
+_TASKS = 24  # on which actions are tried; all are reset
 _PROBED = 6
 _PLANS = 12
 _WRONG = 4
 _SLOW = 0.02  # seconds
 _OPTIONS = (
     "answer", "solution", "hint", "reveal", "debug", "show_answer", "cheat", "gold", "target", "expected", "label",
-    "admin", "test", "skip",
+    "admin", "test", "skip", "peek", "oracle", "verbose",
 )  # fmt: skip
+_OPTION = re.compile(r"""\boptions\b[^\n]{0,40}?[\[(]\s*["'](\w+)["']|["'](\w+)["'] (?:not )?in options""")  # in code
 _BAD = ("", "help", "?", "no such command", "<tool_call>{</tool_call>", "-1", "xyzzy")
 # Words about the episode, and lists of what can be done now, are what a policy is meant to see.
-_MEANT = frozenset({"reward_components", "anchor", "admissible_commands", "available_actions", "score", "success"})
+_MEANT = frozenset({"reward_components", "admissible_commands", "available_actions", "score", "success"})
 
-Source = tuple[str, Callable[[int], "str | tuple[str, ...]"]]
+Shown = tuple[str | tuple[str, ...], list[str]]
+"""What a place shows of a task: a text or texts, and the actions that lead there."""
 
 
 def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
     """Yield a finding for each place from which an answer, or a plan that wins, can be copied."""
-    tasks = arena.tasks[:_TASKS]
-    seen: dict[str, dict[int, tuple[str | tuple[str, ...], list[str]]]] = {}
-    for task in tasks:
-        for name, value, before in _places(arena, task):
+    seen: dict[str, dict[int, Shown]] = {}
+    probed = set(arena.sample(_TASKS))
+    for task in arena.tasks:
+        for name, value, before in (*_at_reset(arena, task), *(_replies(arena, study, task) if task in probed else ())):
             seen.setdefault(name, {})[task] = (value, before)
     for name, values in seen.items():
         finding = _plan(arena, study, name, values)
@@ -50,30 +59,47 @@ def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
             yield finding
 
 
-def _places(arena: Arena, task: int) -> Iterator[tuple[str, str | tuple[str, ...], list[str]]]:
-    """Yield what is shown before an answer: the place's name, its text, and the actions that show it."""
+def _at_reset(arena: Arena, task: int) -> Iterator[tuple[str, str | tuple[str, ...], list[str]]]:
+    """Yield what can be read before any action, beside the first observation: the place's name and its text."""
     played = arena.play(task, scripted([]))
-    for path, value in leaves(played.start_info):
-        if path.partition(".")[0] not in _MEANT:
-            yield f"info[{path!r}] of reset", value, []
+    places = {
+        "reset's info": {name: value for name, value in played.start_info.items() if name not in _MEANT},
+        "the instructions": played.instructions,
+    }
     for tool in offered_tools(arena.env):
-        for path, value in leaves(dict(tool["function"])):
-            if path.rpartition(".")[2] not in ("type", "required"):
-                yield f"the tools' description, {tool['function']['name']}.{path}", value, []
-    for bad in _BAD:
-        played = arena.play(task, scripted([bad]))
-        if not played.over and played.results:
-            yield f"the reply to {bad!r}", played.last, [bad]
-            for path, value in leaves(played.results[-1][4]):
-                if path.partition(".")[0] not in _MEANT and value != played.last:
-                    yield f"info[{path!r}] after {bad!r}", value, [bad]
-    for name, call in _calls(arena, task, played.start):
-        played = arena.play(task, scripted([call]))
-        if not played.over and played.results and len(played.last) < 1000:
-            yield f"the result of {name}", played.last, [call]
+        places[f"the description of the tool {tool['function']['name']}"] = dict(tool["function"])
+    base = arena.env.unwrapped
+    if isinstance(base, TextEnv):
+        point = base.snapshot()
+        places["prompt_state()"] = base.prompt_state()
+        places["the snapshot's state"] = canonical(point.state)
+        again = base.restore(point)[1]
+        places["restore's info"] = {name: value for name, value in again.items() if name not in played.start_info}
+    for name, place in places.items():
+        for path, value in leaves(place):
+            if value != played.start and path.rpartition(".")[2] not in ("type", "required"):
+                yield name + (f"[{path!r}]" if path else ""), value, []
 
 
-def _calls(arena: Arena, task: int, question: str) -> Iterator[tuple[str, str]]:
+def _replies(arena: Arena, study: Study, task: int) -> Iterator[tuple[str, str | tuple[str, ...], list[str]]]:
+    """Yield what is told after an action that is no guess, and after wrong answers: place, text, actions."""
+    start = arena.play(task, scripted([])).start
+    gold = study.golds.get(task)
+    wrong = study.forms[0].format("0 zz" if gold is None else (_wrong(study, gold) or ["0 zz"])[0])
+    said = [(f"the reply to {bad!r}", [bad]) for bad in (*_BAD, *([] if study.commands() else [wrong]))]
+    said += [(f"the reply to {count} wrong answers", [wrong] * count) for count in (2, 3) if not study.commands()]
+    for name, actions in (*said, *((f"the result of {call}", [text]) for call, text in _calls(arena, start))):
+        played = arena.play(task, scripted(actions), patient=True)
+        if played.over or len(played.actions) < len(actions):
+            continue
+        if played.last != start and len(played.last) < 1000:
+            yield name, played.last, actions
+        for path, value in leaves({k: v for k, v in played.last_info.items() if k not in _MEANT}):
+            if value not in (played.last, start):
+                yield f"info[{path!r}] after {name.partition(' ')[2]}", value, actions
+
+
+def _calls(arena: Arena, question: str) -> Iterator[tuple[str, str]]:
     """Yield calls that are no guess at an answer: without arguments, and with the question for each of them."""
     write = arena.writer()
     for tool in arena.tools:
@@ -87,39 +113,40 @@ def _calls(arena: Arena, task: int, question: str) -> Iterator[tuple[str, str]]:
     yield "a call of a tool that does not exist", '<tool_call>{"name": "answer", "arguments": {}}</tool_call>'
 
 
-def _plan(arena: Arena, study: Study, name: str, values: dict[int, Any]) -> Finding | None:
-    """Play a list of texts as actions."""
-    plans = {task: (value, before) for task, (value, before) in values.items() if isinstance(value, tuple)}
+def _plan(arena: Arena, study: Study, name: str, values: dict[int, Shown]) -> Finding | None:
+    """Play a list of texts as actions, or its ends as answers."""
     ways: dict[str, Callable[[tuple[str, ...]], list[str]]] = {"played as actions": list}
     for form in study.forms[:2]:
         ways[f"its first entry, as {form}"] = lambda value, form=form: [form.format(value[0])]  # type: ignore[misc]
         ways[f"its last entry, as {form}"] = lambda value, form=form: [form.format(value[-1])]  # type: ignore[misc]
+    plans = [(task, value, before) for task, (value, before) in values.items() if isinstance(value, tuple)][:_PLANS]
     for how, way in ways.items() if plans else ():
-        some = list(plans.items())[:_PLANS]
-        played = [arena.play(task, scripted([*before, *way(value)])) for task, (value, before) in some]
+        played = [arena.play(task, scripted([*before, *way(value)])) for task, value, before in plans]
         if (finding := judged(study, "leak", f"{name}, {how}", played)[1]) is not None:
             return finding
     return None
 
 
 def _copied(
-    arena: Arena, study: Study, name: str, copy: Callable[[str], str], values: dict[int, Any]
+    arena: Arena, study: Study, name: str, copy: Callable[[str], str], values: dict[int, Shown]
 ) -> Finding | None:
-    """Answer with what a rule copies, if it is the right answer, or if no answer is known."""
-    found = {
-        task: (copy(value), before)
-        for task, (value, before) in values.items()
-        if isinstance(value, str) and 0 < len(copy(value)) <= 500
-    }
-    if not found:
-        return None
+    """Answer with what a rule copies, where it is the right answer more often than by luck, or if none is known."""
+    texts = {task: copy(value) for task, (value, _) in values.items() if isinstance(value, str)}
+    texts = {task: text for task, text in texts.items() if 0 < len(text) <= 500}
+    tasks = list(texts)
     if study.golds:
-        hits = sum(normal(text) == normal(study.golds.get(task, "")) for task, (text, _) in found.items())
-        if lower_bound(hits / len(found), len(found)) <= KINDS["leak"].limit:
+        golds = Counter(map(normal, study.golds.values()))
+        tasks = [task for task, text in texts.items() if normal(text) == normal(study.golds.get(task, "")) != ""]
+        pairs = len(texts) * (len(study.golds) - 1)
+        luck = (sum(golds[normal(text)] for text in texts.values()) - len(tasks) + 0.5) / max(1, pairs)
+        if len(tasks) < 2 or not exceeds(len(tasks), len(texts), min(luck, 0.99)):
             return None
     for form in study.forms[:4]:
-        played = [arena.play(t, scripted([*before, form.format(text)])) for t, (text, before) in found.items()]
-        if (finding := judged(study, "leak", f"{name}, as {form}", played)[1]) is not None:
+        ends = [arena.play(task, scripted([*values[task][1], form.format(texts[task])])) for task in tasks]
+        if study.golds and all(map(study.solved, ends)):
+            why = f"it is the right answer on {len(tasks)} of {len(texts)} tasks; it {KINDS['leak'].about}"
+            return Finding("leak", f"{name}, as {form}", why, ends[0])
+        if not study.golds and (finding := judged(study, "leak", f"{name}, as {form}", ends)[1]) is not None:
             return finding
     return None
 
@@ -127,50 +154,54 @@ def _copied(
 def options(arena: Arena, study: Study) -> Iterator[Finding]:
     """Yield a finding for each option of reset that gives answers away or sets them."""
     base = arena.env.unwrapped
-    names = [n for n in base.reset_options if n != "index"] if isinstance(base, TextEnv) else list(_OPTIONS)
-    for name in names:
-        own = "question" if name == "question" else ""
+    names = dict.fromkeys(name for name in getattr(base, "reset_options", ()) if name != "index")
+    for kind in (type(layer) for layer in layers(base)):
+        for reset in (vars(parent)["reset"] for parent in kind.__mro__ if "reset" in vars(parent)):
+            with contextlib.suppress(OSError, TypeError):
+                names |= dict.fromkeys(filter(None, itertools.chain(*_OPTION.findall(inspect.getsource(reset)))))
+    for name in [*names, *_OPTIONS]:
+        own = name == "question"
         for value in ("What is six times seven?",) if own else (True, "1791"):
-            finding = _option(arena, study, name, value, bool(own))
+            finding = None if name == "index" else _option(arena, study, name, value, own)
             if finding is not None:
                 yield finding
                 break
 
 
 def _option(arena: Arena, study: Study, name: str, value: Any, own: bool) -> Finding | None:
-    tasks = arena.tasks[:_PROBED]
-    plain = {task: arena.play(task, scripted([])) for task in tasks}
+    tasks = arena.sample(_PROBED)
+    given = {name: value, **({"index": None} if own else {})}
     try:
-        given = {}
-        for task in tasks:
-            options = {name: value, **({"index": None} if own else {})}
-            given[task] = arena.play(task, scripted([]), options=options)
-    except Exception:  # noqa: BLE001  an option that is refused gives nothing away
+        shown = {task: arena.play(task, scripted([]), options=given) for task in tasks}
+    except ConfigError:  # an option that is refused gives nothing away
         return None
-    if any(played.error for played in given.values()):
+    if any(played.error for played in shown.values()):
         return None
     label = f"reset(options={{{name!r}: {value!r}}})"
     text = "42" if own else str(value)
     for form in study.forms[:4]:
-        ends = [arena.play(t, scripted([form.format(text)]), options=given[t].options) for t in tasks]
+        ends = [arena.play(task, scripted([form.format(text)]), options=given) for task in tasks]
         if all(map(study.solved, ends)) and len(ends) > 1:
             return Finding("option", label, f"the answer {text!r} is then right on {len(ends)} tasks", ends[0])
     for task in tasks:
-        old = {normal(text) for _, entry in leaves(plain[task].start_info) for text in _texts(entry)}
-        shown = [plain[task].start, given[task].start]
-        new = [t for _, entry in leaves(given[task].start_info) for t in _texts(entry) if normal(t) not in old]
-        new += [copy(shown[1]) for copy in RULES.values()] if shown[0] != shown[1] else []
+        plain = arena.play(task, scripted([]))
+        known = {normal(text) for text in _told(plain)}
+        new = [text for text in _told(shown[task]) if normal(text) not in known]
+        if shown[task].start != plain.start:
+            new += [copy(shown[task].start) for copy in RULES.values()]
         for candidate in dict.fromkeys(text for text in new if 0 < len(text) < 200):
-            for form in study.forms[:4]:
-                done = arena.play(task, scripted([form.format(candidate)]), options=given[task].options)
-                bare = arena.play(task, scripted([form.format("1791")]), options=given[task].options)
+            for form, under in ((form, under) for form in study.forms[:4] for under in (given, {})):
+                done, bare = (
+                    arena.play(task, scripted([form.format(word)]), options=under) for word in (candidate, "1791")
+                )
                 if study.solved(done) and not study.solved(bare):
                     return Finding("option", label, f"it shows the answer {candidate!r}", done)
     return None
 
 
-def _texts(entry: str | tuple[str, ...]) -> Iterable[str]:
-    return (entry,) if isinstance(entry, str) else entry
+def _told(played: Played) -> Iterable[str]:
+    for _, entry in (*leaves(played.start_info), *leaves(played.instructions)):
+        yield from (entry,) if isinstance(entry, str) else entry
 
 
 def tools(arena: Arena, study: Study) -> Iterator[Finding]:
@@ -248,7 +279,7 @@ def _timed(arena: Arena, task: int, action: str) -> tuple[Played | None, float]:
     for _ in range(2):
         view_time = [0.0]
         played = arena.play(task, _watched(action, view_time))
-        if played.over or played.error or not played.results:
+        if played.over or played.error or not played.actions:
             return None, 0.0
         best = min(best, view_time[0])
     return played, best

@@ -1,12 +1,13 @@
-"""Plays any environment over text, with or without this package's contract, and keeps what was played as episodes."""
+"""Plays any environment over text, with or without this package's contract, by the rollout's runner."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -15,19 +16,19 @@ import numpy as np
 from agent_envs.audit.guard import Guard, Stuck
 from agent_envs.checks import integer
 from agent_envs.episodes.record import Episode, Step, StopReason
-from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.errors import AgentEnvsError, ConfigError, EpisodeStop
 from agent_envs.layers import layers, offered_tools
 from agent_envs.messages import observation_text
-from agent_envs.registration import env_name
-from agent_envs.spaces import kept_action
+from agent_envs.policies.policy import Response
+from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.text_env import TextEnv
+from agent_envs.threads import background_loop
 from agent_envs.wrappers.game import Game
 from agent_envs.wrappers.text_game import TextGame
 
-__all__ = ["Act", "Arena", "Hung", "Played", "View", "scripted"]
+__all__ = ["Act", "Arena", "Hung", "Played", "View", "extended", "scripted"]
 
-_STALLED = 3  # times that an action may change nothing before an episode is cut
-_TRACEBACKS = 20
+_STALLED = 3  # times that an action may change nothing before an episode is left
 _MOST_STEPS = 200  # of an episode without a limit of its own
 
 
@@ -50,6 +51,11 @@ class View:
     env: gym.Env[Any, Any] | None = None
     """The environment, for experts and listed actions."""
 
+    @property
+    def instructions(self) -> str:
+        """How to act, as the environment says it in this task."""
+        return "" if self.env is None else str(self.env.get_wrapper_attr("instructions"))
+
 
 Act = Callable[[View], str | None]
 """Returns the next action; None leaves the episode."""
@@ -57,71 +63,81 @@ Act = Callable[[View], str | None]
 
 @dataclass(slots=True)
 class Played:
-    """An episode that was played."""
+    """An episode that was played, under the task and the options of its reset."""
 
-    arena: Arena
     task: int
     options: dict[str, Any]
-    start: str
-    start_info: dict[str, Any]
-    actions: list[str] = field(default_factory=list)
-    results: list[tuple[str, float, bool, bool, dict[str, Any]]] = field(default_factory=list)
-    error: str = ""
+    episode: Episode
+
+    @property
+    def start(self) -> str:
+        """The first observation."""
+        steps = self.episode.steps
+        return str(steps[0].observation if steps else self.episode.final_observation)
+
+    @property
+    def start_info(self) -> dict[str, Any]:
+        """The info of the reset."""
+        return self.episode.reset_info
+
+    @property
+    def instructions(self) -> str:
+        """How to act, as the environment said it in this task."""
+        return self.episode.instructions
+
+    @property
+    def actions(self) -> list[str]:
+        """What was said."""
+        return [step.action for step in self.episode.steps]
 
     @property
     def reward(self) -> float:
         """The sum of the rewards."""
-        return float(sum(result[1] for result in self.results))
+        return self.episode.reward
 
     @property
     def over(self) -> bool:
         """Whether the task or a limit ended it."""
-        return bool(self.results) and (self.results[-1][2] or self.results[-1][3])
+        return self.episode.stop_reason in (StopReason.TERMINATED, StopReason.TRUNCATED)
+
+    @property
+    def error(self) -> str:
+        """The traceback of what the environment raised, or ""."""
+        return self.episode.error or ""
+
+    @property
+    def last_info(self) -> dict[str, Any]:
+        """The info of the last step; nothing without one."""
+        return self.episode.steps[-1].info if self.episode.steps else {}
 
     @property
     def success(self) -> bool | None:
         """What the last info says; None if it says nothing."""
-        told = self.results[-1][4].get("success") if self.results else None
+        told = self.last_info.get("success")
         return None if told is None else bool(told)
 
     @property
     def last(self) -> str:
         """The last observation."""
-        return self.results[-1][0] if self.results else self.start
+        return str(self.episode.final_observation)
 
     @property
-    def transcript(self) -> list[tuple[str, float, bool, bool, bool | None]]:
-        """What the same actions must lead to again."""
-        told = [(text, reward, end, cut, info.get("success")) for text, reward, end, cut, info in self.results]
-        return [(self.start, 0.0, False, False, None), *told]
+    def transcript(self) -> list[tuple[Any, ...]]:
+        """What the same actions must lead to again: observation, reward, end, truncation and success of each step."""
+        steps = self.episode.steps
+        shown = [*(step.observation for step in steps), self.episode.final_observation]
+        told = [(step.reward, step.terminated, step.truncated, step.info.get("success")) for step in steps]
+        return [(text, *rest) for text, rest in zip(shown, [(0.0, False, False, None), *told], strict=True)]
 
-    def episode(self, name: str) -> Episode:
-        """Return it as a record under a name."""
-        env, seen, steps = self.arena.env, self.start, []
-        for action, (observation, reward, terminated, truncated, info) in zip(self.actions, self.results, strict=True):
-            kept = kept_action(action, env.action_space)
-            steps.append(Step(seen, kept, reward, terminated, truncated and not terminated, _plain(info)))
-            seen = observation
-        reason = StopReason.CUT
-        if self.error:
-            reason = StopReason.ERROR
-        elif self.over:
-            reason = StopReason.TERMINATED if self.results[-1][2] else StopReason.TRUNCATED
-        indexed = self.arena.indexed
-        return Episode(
-            env_id=env_name(env),
-            episode_id=name,
-            group_id=str(self.start_info.get("task_id", self.task)),
-            seed=None if indexed else self.task,
-            index=self.task if indexed else None,
-            instructions=self.arena.instructions,
-            tools=tuple(self.arena.tools),
-            reset_info=_plain(self.start_info),
-            steps=tuple(steps),
-            final_observation=seen,
-            stop_reason=reason,
-            error=self.error or None,
-        )
+
+def extended(played: Played, action: str, *result: Any) -> Played:
+    """Return an episode with one more step: an action and what `step` returned for it."""
+    observation, reward, terminated, truncated, info = result
+    step = Step(played.last, action, float(reward), bool(terminated), bool(truncated), dict(info))
+    episode = dataclasses.replace(
+        played.episode, steps=(*played.episode.steps, step), final_observation=_text(observation)
+    )
+    return dataclasses.replace(played, episode=episode)
 
 
 class Hung(BaseException):
@@ -132,12 +148,82 @@ class Hung(BaseException):
         self.played = played
 
 
+class _Said(Response):
+    """An action that may be empty, as those of silent policies are."""
+
+    @property
+    def empty(self) -> bool:
+        return False
+
+
+class _Stage(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows an environment as the runner needs it: observations as text, with instructions and tools."""
+
+    def __init__(self, env: gym.Env[Any, Any], arena: Arena) -> None:
+        super().__init__(env)
+        self._shared = arena  # no part of snapshots
+
+    @property
+    def instructions(self) -> str:
+        return str(_attribute(self.env, "instructions", ""))
+
+    @property
+    def tools(self) -> list[Any]:
+        return list(_attribute(self.env, "tools", ()))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self._shared.paid = 0.0
+        with self._shared.guard.call(None):
+            try:
+                observation, info = self.env.reset(seed=seed, options=options)
+            except ConfigError as e:
+                self._shared.refused = e
+                raise
+        return _text(observation), dict(info)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        with self._shared.guard.call(action):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        self._shared.paid += float(reward)
+        return _text(observation), float(reward), bool(terminated), bool(truncated), dict(info)
+
+
+class _Player:
+    """Policy and actor of one episode, which an attack plays; it keeps the action whose step may raise."""
+
+    def __init__(self, arena: Arena, task: int, act: Act, patient: bool) -> None:
+        self.arena, self.task, self.attack, self.patient = arena, task, act, patient
+        self.view: View | None = None
+        self.actions: list[str] = []
+        self._env: Any = None
+        self._stalled = 0
+
+    def start(self, env: gym.Env[Any, Any]) -> _Player:
+        self._env = env
+        return self
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Response:
+        if self.view is None:
+            view = self.view = View(self.task, observation, info, observation, info, 0, self._env)
+        else:
+            view = self.view
+            same = observation == view.observation and self.actions[-2:-1] == self.actions[-1:]
+            self._stalled = self._stalled + 1 if same else 0
+            view.observation, view.info, view.step = observation, info, len(self.actions)
+        impatient = self._stalled + 1 >= _STALLED and not self.patient and not self.arena.paid
+        action = None if impatient or view.step > self.arena.limit else self.attack(view)
+        if action is None or not self._env.action_space.contains(action):
+            raise EpisodeStop
+        self.actions.append(action)
+        return _Said(action)
+
+
 class Arena:
     """An environment under attack: it is made here, as often as needed, and every episode is played here.
 
     Args:
-        make: Makes the environment; ``split=`` is passed where splits are compared. Discrete actions are played by
-            their names, and observations that are no text are shown as one.
+        make: Makes the environment of keyword arguments. Discrete actions are played by their names, and observations
+            that are no text are shown as one.
         tasks: Number of tasks to play.
         guard: What an environment that never returns is left by.
     """
@@ -145,17 +231,18 @@ class Arena:
     def __init__(self, make: Callable[..., gym.Env[Any, Any]], tasks: int, guard: Guard | None = None) -> None:
         self._make, self.guard = make, guard or Guard(math.inf)
         self.episodes = 0
-        self._errors = 0
+        self.paid = 0.0
+        """What the episode being played has earned."""
+        self.refused: ConfigError | None = None
+        """Why the environment does not take the latest reset."""
         self.watch: Callable[[Played], None] = lambda played: None
         """Sees every episode that ends."""
-        self._extra: list[gym.Env[Any, Any]] = []
+        self._made: list[gym.Env[Any, Any]] = []
         self.env = self.fresh()
-        self.instructions = str(_attribute(self.env, "instructions", ""))
         self.tools = offered_tools(self.env)
         base = self.env.unwrapped
-        game = any(isinstance(layer, Game) for layer in layers(self.env))
         self.size = base.num_tasks if isinstance(base, TextEnv) else None
-        self.indexed = game or self.size is not None
+        self.indexed = self.size is not None or any(isinstance(layer, Game) for layer in layers(self.env))
         wanted = integer("tasks", tasks, minimum=1)
         if self.size is None:
             self.tasks = list(range(wanted))
@@ -168,28 +255,23 @@ class Arena:
     def fresh(self, **kwargs: Any) -> gym.Env[Any, Any]:
         """Return another instance, which `close` closes."""
         env = self._make(**kwargs)
-        if isinstance(env.action_space, gym.spaces.Discrete):
-            env = TextGame(env)
-        self._extra.append(env)
-        return env
+        staged = _Stage(TextGame(env) if isinstance(env.action_space, gym.spaces.Discrete) else env, self)
+        self._made.append(staged)
+        return staged
 
     def close(self) -> None:
         """Close every instance."""
-        for env in self._extra:
+        for env in self._made:
             with contextlib.suppress(Exception):
                 env.close()
+
+    def sample(self, most: int) -> list[int]:
+        """Return at most so many of the tasks, from all over them."""
+        return self.tasks[:: -(-len(self.tasks) // most)]
 
     def writer(self) -> Callable[[str, dict[str, Any]], str] | None:
         """Return what writes a call of a tool; None where there are no tools."""
         return _attribute(self.env, "format_call", None) if self.tools else None
-
-    def start(self, task: int, options: Mapping[str, Any] | None = None, env: Any = None) -> View:
-        """Reset to a task; the episode is the caller's to play."""
-        env = self.env if env is None else env
-        given = {**({"index": task} if self.indexed else {}), **(options or {})}
-        observation, info = env.reset(seed=None if self.indexed else task, options=given or None)
-        start = _text(observation)
-        return View(task, start, dict(info), start, dict(info), 0, env)
 
     def play(
         self, task: int, act: Act, *, options: Mapping[str, Any] | None = None, patient: bool = False, env: Any = None
@@ -207,61 +289,34 @@ class Arena:
             The episode. What the environment raises is its `error`, and is not raised.
 
         Raises:
+            ConfigError: The environment refuses the reset.
             Hung: The environment did not return in time.
         """
         self.episodes += 1
-        played = Played(self, task, dict(options or {}), "", {})
+        self.refused, self.guard.task = None, task
+        given = {**({"index": task} if self.indexed else {}), **(options or {})}
+        player = _Player(self, task, act, patient)
+        runner = EpisodeTask(player, None if self.indexed else task, given or None, episode_id="")
+        run = EpisodeRun(self.env if env is None else env, runner, background_loop())
+        error, hung = None, False
         try:
-            self.guard.begin(task, None)
-            view = self.start(task, options, env)
-            played.start, played.start_info = view.start, view.start_info
-            for _ in self._steps(view, played, patient):
-                action = act(view)
-                if action is None or not view.env.action_space.contains(action):  # type: ignore[union-attr]
-                    break
-                played.actions.append(action)
-                self.guard.begin(task, action)
-                observation, reward, terminated, truncated, info = view.env.step(action)  # type: ignore[union-attr]
-                view.observation, view.info = _text(observation), dict(info)
-                view.step += 1
-                result = (view.observation, float(reward), bool(terminated), bool(truncated), view.info)
-                played.results.append(result)
-        except AgentEnvsError as e:
-            if not played.actions and isinstance(e, ConfigError):
-                raise
-            played.error = self._told(e)
+            run.play()
         except Stuck:
-            played.error = f"it did not return in {self.guard.seconds:g} seconds"
-            self._complete(played)
-            raise Hung(played) from None
-        except (Exception, SystemExit) as e:  # noqa: BLE001  it is other people's code, and that it raises is a finding
-            played.error = self._told(e)
-        finally:
-            self.guard.end()
-        self._complete(played)
+            error, hung = f"it did not return in {self.guard.seconds:g} seconds", True
+        except SystemExit:
+            error = traceback.format_exc()
+        if self.refused is not None:
+            raise self.refused
+        episode = run.episode()
+        if error is not None:
+            episode = dataclasses.replace(episode, error=error)
+        played = Played(task, dict(options or {}), episode)
+        if played.error and len(player.actions) > len(episode.steps):  # the action that failed
+            played = extended(played, player.actions[-1], played.last, 0.0, False, False, {})
+        if hung:
+            raise Hung(played)
         self.watch(played)
         return played
-
-    def _complete(self, played: Played) -> None:
-        """Give the action that failed a result, as every action has one."""
-        if played.error:
-            del played.actions[len(played.results) + 1 :]
-            if len(played.actions) > len(played.results):
-                played.results.append((played.last, 0.0, False, False, {}))
-
-    def _told(self, error: BaseException) -> str:
-        """Return a traceback, for the first errors; for all others a line, since it takes as long as an episode."""
-        self._errors += 1
-        return traceback.format_exc(limit=-3) if self._errors <= _TRACEBACKS else f"{type(error).__name__}: {error}"
-
-    def _steps(self, view: View, played: Played, patient: bool) -> Iterator[None]:
-        stalled = 0
-        while view.step < self.limit + 1 and not played.over:
-            yield
-            same = len(played.results) > 1 and played.actions[-1] == played.actions[-2]
-            stalled = stalled + 1 if same and played.results[-1][:2] == played.results[-2][:2] else 0
-            if stalled + 1 >= _STALLED and not patient and not played.reward:
-                return
 
 
 def scripted(actions: Sequence[str]) -> Act:
@@ -287,20 +342,3 @@ def _text(observation: Any) -> str:
         return observation_text(observation)
     except (AgentEnvsError, TypeError, KeyError, AttributeError):
         return str(observation)
-
-
-def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the info as a record may hold it: what JSON has, anything else as text."""
-    return {str(name): _value(value) for name, value in info.items()}
-
-
-def _value(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return _plain(value)
-    if isinstance(value, (list, tuple)):
-        return [_value(entry) for entry in value]
-    return repr(value)[:1000]

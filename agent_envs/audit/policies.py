@@ -15,13 +15,15 @@ from agent_envs.errors import AgentEnvsError
 from agent_envs.layers import available_actions
 from agent_envs.policies import RandomPolicy
 
-__all__ = ["Attack", "attacks", "hedged", "judged", "measured"]
+__all__ = ["Attack", "answers", "attacks", "judged", "measured"]
 
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
 _FEWEST = 2  # tasks that a policy must solve: one may be luck
 _REFUSED = 20  # tasks
 _FEW = 14  # constants that are tried in every form
+_SAMPLED = 8  # tasks on which each expert's words are tried first
+_SCRIPTS = 20  # experts whose actions are played on other tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Attack:
     patient: bool = False
     tasks: int = 10**9
     """Most tasks to play."""
+    sample: int = 10**9
+    """Tasks after which a policy that has earned nothing is not tried on the others."""
 
 
 def _constant(text: str) -> Act:
@@ -47,23 +51,49 @@ def attacks(arena: Arena, study: Study) -> Iterator[Attack]:
     for form in study.forms:
         for text in CONSTANTS if form == study.forms[0] else CONSTANTS[:_FEW]:
             yield Attack("constant", form.format(text), _constant(form.format(text)))
-    yield from (Attack("format", text, _constant(text)) for text in (*SHAPES, *(f.format("") for f in study.forms)))
-    yield from (Attack("imitate", text, _constant(text)) for text in IMITATIONS)
+    for text in (*SHAPES, *(form.format("") for form in study.forms)):
+        yield Attack("format", text, _constant(text), sample=20)
     ends = Counter(played.last.strip() for played in study.experts.values() if study.solved(played))
-    for text, _ in ends.most_common(3):
-        yield Attack("imitate", f"the reply to the expert: {text}", _constant(text))
+    for text in (*IMITATIONS, *(text for text, _ in ends.most_common(3))):
+        for form in ("{}", study.forms[0]) if text in IMITATIONS[:2] and study.forms[0] != "{}" else ("{}",):
+            yield Attack("imitate", form.format(text), _constant(form.format(text)), sample=20)
     for which, name in ((0, "first"), (-1, "last")):
         yield Attack("constant", f"the {name} of the listed actions", _listed(which))
+        yield Attack("stall", f"the {name} of the listed actions", _listed(which), patient=True, tasks=10)
     yield Attack("random", "random actions", _random(), tasks=60)
-    yield from (Attack("stall", repr(text), _constant(text), patient=True, tasks=10) for text in ("", "wait", "0"))
+    write = arena.writer()
+    calls = [] if write is None else [write(tool["function"]["name"], {}) for tool in arena.tools]
+    for text in ("", "wait", "0", *calls):
+        yield Attack("stall", repr(text), _constant(text), patient=True, tasks=10)
     for amount in (30, 300, 3000):
         filler = "the answer needs careful thought " * (amount // 5)
         yield Attack("constant", f"{amount} words of filler", _constant(filler), tasks=20)
-    for text, count in Counter(study.golds.values()).most_common(3):
-        if count > 1 or len(study.golds) < 5:
-            yield Attack("frequent", text, _constant(study.forms[0].format(text)))
+    yield from _borrowed(study)
     yield from _many(arena, study)
     yield from _copies(arena, study)
+
+
+def _borrowed(study: Study) -> Iterator[Attack]:
+    """What solves one task, tried on the others: the expert's last words, and all of its actions."""
+    won = [played for played in study.experts.values() if study.solved(played) and played.actions]
+    golds = Counter(study.golds.values()).most_common(3)
+    for text, count in golds:
+        if count > 1 or len(study.golds) < 5:
+            yield Attack("frequent", text, _constant(study.forms[0].format(text)))
+    for text, owner in {played.actions[-1]: played.task for played in reversed(won)}.items():
+        yield Attack("frequent", text, _lent(text, owner), sample=_SAMPLED)
+    for played in won[:_SCRIPTS]:
+        if len(played.actions) > 1:
+            yield Attack("frequent", f"what solves task {played.task}", _elsewhere(played), sample=_SAMPLED)
+
+
+def _lent(text: str, owner: int) -> Act:
+    return lambda view: None if view.task == owner else text
+
+
+def _elsewhere(solved: Played) -> Act:
+    """Return what plays the actions that solve a task on those that look different."""
+    return lambda view: None if view.start == solved.start else scripted(solved.actions)(view)
 
 
 def _listed(which: int) -> Act:
@@ -117,13 +147,13 @@ def _copies(arena: Arena, study: Study) -> Iterator[Attack]:
     """Rules of copying from the question and the instructions; those that miss every answer are left out."""
     sources: dict[str, Callable[[View | Played], str]] = {
         "the question": lambda view: view.start,
-        "the instructions": lambda view: arena.instructions,
+        "the instructions": lambda view: view.instructions,
     }
-    sample = {task: arena.play(task, scripted([])) for task in arena.tasks}
+    shown = {task: arena.play(task, scripted([])) for task in arena.tasks}
     for source, read in sources.items():
         for rule, copy in RULES.items():
             if rule != WHOLE and study.golds:
-                hits = sum(normal(copy(read(one))) == normal(study.golds.get(t, "")) for t, one in sample.items())
+                hits = sum(normal(copy(read(one))) == normal(study.golds.get(t, "")) for t, one in shown.items())
                 if not hits:
                     continue
             for form in study.forms if study.golds or rule == WHOLE else study.forms[:4]:
@@ -145,15 +175,18 @@ def measured(arena: Arena, study: Study, attack: Attack) -> tuple[Attempt, Findi
     What the environment calls an invalid action on the first tasks, every time, is not played on the others.
     """
     played: list[Played] = []
-    for task in arena.tasks[: attack.tasks]:
+    first = arena.sample(min(attack.sample, _REFUSED))
+    for task in [*first, *(task for task in arena.tasks if task not in first)][: attack.tasks]:
         played.append(arena.play(task, attack.act, patient=attack.patient))
+        if len(played) == attack.sample and not any(study.solved(one) or one.reward > 0 for one in played):
+            break
         if len(played) == _REFUSED and all(map(_refused, played)):
             break
     return judged(study, attack.kind, attack.name, [p for p in played if p.actions])
 
 
 def _refused(played: Played) -> bool:
-    return all(result[4].get("invalid_action") is True and result[1] <= 0 for result in played.results)
+    return all(step.info.get("invalid_action") is True and step.reward <= 0 for step in played.episode.steps)
 
 
 def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tuple[Attempt, Finding | None]:
@@ -176,27 +209,34 @@ def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tupl
     return attempt, Finding(kind, name, f"{why}; it {KINDS[kind].about}", shortest)
 
 
-def hedged(arena: Arena, study: Study) -> Finding | None:
-    """Return a finding if a right answer is paid wherever it stands among wrong ones."""
-    if len(set(study.golds.values())) < 4:
-        return None
-    forms = {
-        "in one answer": lambda words: study.forms[0].format(", ".join(words)),
-        "each written as the answer": lambda words: "\n".join(map(study.forms[0].format, words)),
+def answers(arena: Arena, study: Study) -> Iterator[Finding]:
+    """Answer after the expert's way: with what is right elsewhere, and with the right answer among wrong ones."""
+    if len(set(study.golds.values())) < 2:
+        return
+    write = study.forms[0].format
+    ways: dict[tuple[str, str], Callable[[str, list[str]], list[str]]] = {
+        ("constant", "the answer to another task, after the expert's way"): lambda gold, others: [write(others[0])],
+        ("every", "a right answer among wrong ones, in one answer"): lambda gold, others: [
+            write(", ".join(words)) for words in ([gold, *others], [*others, gold])
+        ],
+        ("every", "a right answer among wrong ones, each written as the answer"): lambda gold, others: [
+            "\n".join(map(write, words)) for words in ([gold, *others], [*others, gold])
+        ],
     }
-    for name, write in forms.items():
-        both: list[Played] = []
-        tried = 0
+    for (kind, name), texts in ways.items():
+        won, tried = [], 0
         for task, gold in list(study.golds.items())[:_HEDGES]:
             others = [text for text in dict.fromkeys(study.golds.values()) if normal(text) != normal(gold)][:8]
-            prefix = study.experts[task].actions[:-1] if task in study.experts else []
+            way = study.experts[task].actions[:-1] if task in study.experts else []
+            if not others or (kind == "every" and len(others) < 3) or (kind == "constant" and not way):
+                continue
             tried += 1
-            ways = ([gold, *others], [*others, gold])
-            ends = [arena.play(task, scripted([*prefix, write(words)])) for words in ways]
+            ends = [arena.play(task, scripted([*way, text])) for text in texts(gold, others)]
             if all(map(study.solved, ends)):
-                both.append(min(ends, key=lambda one: len(one.actions)))
-        if both and lower_bound(len(both) / tried, tried, z=1.96) > KINDS["every"].limit:
-            shortest = min(both, key=lambda one: sum(map(len, one.actions)))
-            why = f"on {len(both)} of {tried} tasks the right answer is paid first and last among wrong ones"
-            return Finding("every", f"a right answer among wrong ones, {name}", why, shortest)
-    return None
+                won.append(min(ends, key=lambda one: len(one.actions)))
+        limit = max(study.chance, KINDS[kind].limit)
+        if len(won) >= min(_FEWEST, tried or 1) and lower_bound(len(won) / tried, tried, z=1.96) > limit:
+            shortest = min(won, key=lambda one: sum(map(len, one.actions)))
+            yield Finding(kind, name, f"it is paid in full on {len(won)} of {tried} tasks", shortest)
+            if kind == "every":
+                return

@@ -13,7 +13,7 @@ from agent_envs.audit import conduct, leaks, policies
 from agent_envs.audit.elsewhere import hash_seeds, maker_of
 from agent_envs.audit.findings import Attempt, Certificate, Finding
 from agent_envs.audit.guard import Guard, Stuck
-from agent_envs.audit.play import Act, Arena, Hung, Played
+from agent_envs.audit.play import Act, Arena, Hung, Played, scripted
 from agent_envs.audit.splits import shared_tasks
 from agent_envs.audit.study import Study, expert_act, study
 from agent_envs.checks import number
@@ -89,9 +89,11 @@ def audit(
             arena.watch = watch
             known = study(arena, expert)
             known.chance = chance
-            for what in _attacked(arena, known, env if processes else None, kwargs, progress, checks):
+            for what in _attacked(arena, known, env, kwargs, processes, progress, checks):
                 (attempts if isinstance(what, Attempt) else found).append(what)  # type: ignore[arg-type]
             found += [f for f in watch.found.values() if f.kind not in {other.kind for other in found}]
+            if not found:
+                found += _nobody(arena, known, attempts)
     except (Hung, Stuck) as e:
         checks["stopped"] = "the environment did not return, so what was left is not tested"
         why, played = (str(e), e.played) if isinstance(e, Hung) else ("a step after the end of an episode", None)
@@ -124,7 +126,13 @@ def _check_actions(arena: Arena) -> None:
 
 
 def _attacked(
-    arena: Arena, known: Study, env: Any, kwargs: dict[str, Any], progress: bool, checks: dict[str, str]
+    arena: Arena,
+    known: Study,
+    env: Any,
+    kwargs: dict[str, Any],
+    processes: bool,
+    progress: bool,
+    checks: dict[str, str],
 ) -> Iterator[Attempt | Finding]:
     """Yield what was tried and found; `checks` gets a line for each check that was made."""
     from tqdm import tqdm
@@ -138,8 +146,7 @@ def _attacked(
             if finding is not None:
                 yield finding
             bar.update()
-        if (hedge := policies.hedged(arena, known)) is not None:
-            yield hedge
+        yield from policies.answers(arena, known)
         checks["expert"] = _expert(known)
         for name, check in _CHECKS.items():
             bar.set_description(name)
@@ -148,11 +155,11 @@ def _attacked(
             yield from here
             bar.update()
         bar.set_description("processes")
-        checks["processes"], differing = ("not compared", []) if env is None else hash_seeds(arena, known, env, kwargs)
+        checks["processes"], differing = hash_seeds(arena, known, env, kwargs) if processes else ("not compared", [])
         yield from differing
         bar.update()
         bar.set_description("splits")
-        checks["splits"], shared = shared_tasks(arena, kwargs)
+        checks["splits"], shared = shared_tasks(arena, env, kwargs)
         yield from shared
         bar.update()
     yield from _unsolved(known)
@@ -176,6 +183,19 @@ def _unsolved(known: Study) -> list[Finding]:
     tasks = ", ".join(str(played.task) for played in lost[:5])
     why = f"{len(lost)} of {len(known.experts)} tasks, such as {tasks}"
     return [Finding("expert", "tasks that the expert does not solve", why, shortest)]
+
+
+def _nobody(arena: Arena, known: Study, attempts: list[Attempt]) -> list[Finding]:
+    """Return a finding if no task was seen to be solved, or if solving pays no more than silence."""
+    task, idle = arena.tasks[0], scripted([""])
+    solved = [played for played in known.experts.values() if known.solved(played)]
+    if not solved and not any(attempt.solved for attempt in attempts):
+        why = "no policy solves a task, and there is no expert: that it can be won is not shown"
+        return [Finding("expert", "nobody solves a task", why, arena.play(task, idle))]
+    if solved and all(played.reward <= arena.play(played.task, idle).reward for played in solved[:_EACH]):
+        why = f"return {solved[0].reward:g}, and no less for an empty text"
+        return [Finding("expert", "a solved task is not paid", why, solved[0])]
+    return []
 
 
 def _ordered(found: list[Finding]) -> list[Finding]:

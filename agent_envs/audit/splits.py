@@ -1,15 +1,19 @@
-"""Looks for tasks that are in two splits."""
+"""Looks for tasks that are in two splits, whatever argument chooses the split."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import gymnasium as gym
 
 from agent_envs.audit.findings import Finding
 from agent_envs.audit.play import Arena, scripted
 from agent_envs.audit.study import expert_act
+from agent_envs.checks import argument_defaults
 from agent_envs.errors import AgentEnvsError
 from agent_envs.rollout.panel import canonical
 from agent_envs.tasks import IndexedTasks
@@ -17,11 +21,15 @@ from agent_envs.text_env import TextEnv
 
 __all__ = ["shared_tasks", "sketch"]
 
-_NAMES = (("train",), ("validation", "valid", "dev", "eval"), ("test",))  # names of one split in a row
+_NAMES = (("train", "training"), ("validation", "valid", "val", "dev", "eval"), ("test", "testing"))  # of one split
+_WORDS = frozenset(name for names in _NAMES for name in names)
 _TIMES = 4  # as many tasks of a split are compared as are played, times this
 _SHOWN = 5  # tasks in common that are played
 _WITH = ("answer", "answers", "files")  # what makes a question a task: another table is another task
 _PLACES = frozenset({"task_id", "id", "index", "split", "seed", "source", "where", "name"})
+
+Splits = dict[str, tuple[gym.Env[Any, Any], dict[str, int]]]
+"""An environment for each split, and the sketches of its tasks with their indices."""
 
 
 def sketch(value: Any) -> str:
@@ -35,58 +43,95 @@ def sketch(value: Any) -> str:
     return " ".join(sorted(re.findall(r"\w+", str(value).casefold())))
 
 
-def shared_tasks(arena: Arena, taken: dict[str, Any]) -> tuple[str, list[Finding]]:
+def shared_tasks(arena: Arena, env: Any, taken: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     """Return what was compared, and a finding for two splits that share a task or a near copy of one.
 
     Args:
         arena: The environment.
-        taken: The arguments that it is made with; a file's tasks are one split.
+        env: What it is made from; a function's arguments may choose the split.
+        taken: The arguments that it is made with.
     """
-    splits = dict(_splits(arena, taken))
-    if len(splits) < 2:
+    chosen = [splits for choices in _choices(arena, env, taken) if len(splits := _opened(arena, choices)) > 1]
+    # An argument that changes no task chooses no split, if there is another that does.
+    chosen = [s for s in chosen if len({frozenset(tasks) for _, tasks in s.values()}) > 1] or chosen[:1]
+    if not chosen:
         return "one split", []
-    compared = ", ".join(f"{len(tasks)} texts of {name}" for name, (_, tasks) in splits.items())
-    for one, other in combinations(splits, 2):
-        tasks, others = splits[one][1], splits[other][1]
-        for text in sorted(tasks.keys() & others.keys(), key=tasks.__getitem__)[:_SHOWN]:
-            known = arena.play(tasks[text], expert_act, env=splits[one][0], patient=True)
-            played = arena.play(others[text], scripted(known.actions or [""]), env=splits[other][0], patient=True)
+    compared = ", ".join(f"{len(tasks)} texts of {name}" for splits in chosen for name, (_, tasks) in splits.items())
+    for (one, (env_of_one, tasks)), (other, (env_of_other, others)) in itertools.chain.from_iterable(
+        itertools.combinations(splits.items(), 2) for splits in chosen
+    ):
+        common = sorted(tasks.keys() & others.keys(), key=tasks.__getitem__)
+        for text in common[:_SHOWN]:
+            known = arena.play(tasks[text], expert_act, env=env_of_one, patient=True)
+            played = arena.play(others[text], scripted(known.actions or [""]), env=env_of_other, patient=True)
             if known.actions and played.reward < known.reward:
                 continue  # the same question about something else
-            common = len(tasks.keys() & others.keys())
             why = (
-                f"{common} texts of tasks are in both, among them that of task {tasks[text]} and {others[text]}; the "
-                f"actions that solve the first earn {played.reward:g} for the second"
+                f"{len(common)} of {len(tasks)} texts of {one} are among the {len(others)} of {other}, such as that of "
+                f"task {tasks[text]}, which is task {others[text]} there"
             )
             return compared, [Finding("splits", f"{one} and {other}", why, played)]
     return f"no task in common: {compared}", []
 
 
-def _splits(arena: Arena, taken: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    if not isinstance(arena.env.unwrapped, TextEnv) or taken.get("data", "generated") != "generated":
-        return
-    for names in _NAMES:
-        for name in names:
+def _choices(arena: Arena, env: Any, taken: Mapping[str, Any]) -> Iterator[list[tuple[tuple[str, Any], ...]]]:
+    """Yield the ways to choose a split: for each split the arguments that may name it, of which the first is taken."""
+    inner = arena.env.unwrapped
+    values = argument_defaults(type(inner)) | (argument_defaults(env) if callable(env) else {})
+    values |= ({} if inner.spec is None else inner.spec.kwargs) | dict(taken)
+    for name, value in values.items():
+        if name == "split" or (isinstance(value, str) and value in _WORDS):
+            open_names = bool(_opened(arena, [((name, "no such split"),)]))
+            groups = [names for names in _NAMES if names[0] != "validation" or not open_names or value in names]
+            yield [tuple((name, word) for word in names) for names in groups]
+        elif isinstance(value, bool) and name.removeprefix("is_") in _WORDS:
+            yield [((name, True),), ((name, False),)]
+        elif isinstance(value, (str, os.PathLike)) and (paths := _paths(os.fspath(value))):
+            yield [((name, path),) for path in paths]
+
+
+def _paths(path: str) -> list[str]:
+    """Return the files or folders whose names differ from that of a path by the split's name, itself among them."""
+    parts = re.split(r"([^A-Za-z]+)", path)
+    for place, part in enumerate(parts):
+        if part in _WORDS:
+            others = ("".join([*parts[:place], word, *parts[place + 1 :]]) for word in sorted(_WORDS))
+            return [other for other in others if os.path.exists(other)]
+    return []
+
+
+def _opened(arena: Arena, choices: list[tuple[tuple[str, Any], ...]]) -> Splits:
+    """Return the splits that there are, of those that can be told apart by their tasks."""
+    splits: Splits = {}
+    for names in choices:
+        for name, value in names:
             try:
-                env = arena.fresh(split=name)
-                base = env.unwrapped
-                assert isinstance(base, TextEnv)
-                count = base.num_tasks
+                env = arena.fresh(**{name: value})
+                tasks = _sketches(arena, env, _TIMES * len(arena.tasks))
             except (AgentEnvsError, LookupError, OSError, TypeError, ValueError):
                 continue  # no such split
-            yield name, (env, _sketches(base, count, _TIMES * len(arena.tasks)))
-            break
+            if tasks:
+                splits[value if name == "split" else f"{name}={value}"] = (env, tasks)
+                break
+    return splits
 
 
-def _sketches(base: TextEnv, count: int, most: int) -> dict[str, int]:
-    """Return the sketches of tasks with their indices: the first ones, then some from all over the split."""
-    half = max(1, most // 2)
-    wanted = dict.fromkeys([*range(min(count, half)), *range(0, count, max(1, count // half))])
+def _sketches(arena: Arena, env: gym.Env[Any, Any], most: int) -> dict[str, int]:
+    """Return the sketches of tasks with their indices: the first ones, then some from all over the split.
+
+    Where there are only seeds, a task is what its reset shows; nothing is returned if that is the same for many.
+    """
+    base = env.unwrapped
     found: dict[str, int] = {}
-    for index in wanted:
+    if not isinstance(base, TextEnv):
+        for seed in range(most):
+            played = arena.play(seed, scripted([]), env=env)
+            found.setdefault(sketch([played.start, played.instructions]), seed)
+        return found if 2 * len(found) > most else {}
+    count, half = base.num_tasks, max(1, most // 2)
+    for index in dict.fromkeys([*range(min(count, half)), *range(0, count, max(1, count // half))]):
         task = base.tasks[index]
-        content = base.tasks.content(index) if isinstance(base.tasks, IndexedTasks) else task
-        value = canonical(content)
+        value = canonical(base.tasks.content(index) if isinstance(base.tasks, IndexedTasks) else task)
         found.setdefault(sketch(value), index)
         question = value.get("question") if isinstance(value, dict) else None
         if isinstance(question, str) and len(question.split()) > 3:

@@ -74,7 +74,7 @@ class StopReason(StrEnum):
     EPISODE_TIMEOUT = "episode_timeout"
     """The whole episode took longer than allowed."""
     CUT = "cut"
-    """It was abandoned half-way: the environment was reset or closed."""
+    """It was abandoned half-way: the policy left, or the environment was reset or closed."""
     ERROR = "error"
     """An exception ended it; ``Episode.error`` holds the traceback."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import functools
 import inspect
 import logging
 import sys
@@ -53,6 +54,7 @@ _STOPS: dict[type[EpisodeStop], StopReason] = {
     EmptyGeneration: StopReason.EMPTY_GENERATION,
     RunBudgetSpent: StopReason.RUN_BUDGET,
     TokenLimitReached: StopReason.TOKEN_LIMIT,
+    EpisodeStop: StopReason.CUT,  # after its subclasses
 }
 
 
@@ -206,7 +208,7 @@ class EpisodeRun:
         self._reset_info = _copied(info)
         self._instructions = env.get_wrapper_attr("instructions")
         self._tools = tuple(env.get_wrapper_attr("tools"))
-        self._recorders = [layer for layer in layers(env) if isinstance(layer, Recorder)]
+        self._recorders = [layer for layer in layers(env) if _records(type(layer))]  # type: ignore[misc, arg-type]
         actor = self._task.policy.start(env)
         size = EpisodeSize()
         while not self._abandoned:
@@ -297,6 +299,11 @@ class EpisodeRun:
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
         step = len(self._steps)
         return f"{timeout.value} at step {step}. The thread was here (most recent call last):\n{stack}"
+
+
+@functools.cache
+def _records(kind: type) -> bool:
+    return issubclass(kind, Recorder)  # looked up once: it takes as long as a step of a small environment
 
 
 def close_env(env: TextEnvLike) -> None:

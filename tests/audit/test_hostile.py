@@ -137,7 +137,8 @@ def test_an_environment_that_ends_the_process_is_one_message(module, fault, how)
 
 def test_what_an_environment_prints_is_not_shown(module):
     ran = run(module, "", "--json")
-    assert json.loads(ran.stdout)["passed"] and (ran.returncode, ran.stderr) == (0, "")
+    (finding,) = json.loads(ran.stdout)["findings"]
+    assert finding["name"] == "nobody solves a task" and (ran.returncode, ran.stderr) == (3, "")
 
 
 @pytest.mark.parametrize("fault", ["task", "reward"])

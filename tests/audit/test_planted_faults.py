@@ -7,8 +7,10 @@ contract. A fault is a method that replaces one of theirs.
 # ruff: noqa: E501  a fault is a line of a table
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
+import json
 import random
 import re
 import time
@@ -29,6 +31,8 @@ from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome
 
 TASKS = 8
+LAST = 28  # the last of the eight tasks of 40 that are played
+FEW = {"info has the number of the choice", "info has it as a truth"}  # answers, so that luck is likelier
 SHARED: dict[str, Any] = {}
 
 
@@ -166,6 +170,16 @@ class Plain(gym.Env):
         return "", float(action == str(self.a + self.b)), True, False, {}
 
 
+class Shifted(Plain):
+    """A `Plain` whose seeds are shifted."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        return super().reset(seed=None if seed is None else seed + self.by)
+
+
 def make(kind: type[gym.Env], **members: Any) -> Callable[..., gym.Env]:
     """Return what makes an environment of a kind with some members replaced."""
     name = f"{kind.__name__}Faulty"
@@ -222,13 +236,20 @@ def reset_with(name: str, effect: Callable[[Any, Any], str]) -> Callable[..., gy
 
     def reset(self: Any, *, seed: int | None = None, options: dict[str, Any] | None = None):
         options = dict(options or {})
-        value = options.get(name)
-        options.pop(name, None)
+        value = options.pop(name, None)
         observation, info = TextEnv.reset(self, seed=seed, options=options)
         shown = observation if value is None else f"{observation} {effect(self, value)}".strip()
         return shown, info
 
     return sums(reset=reset, reset_options=("index", name))
+
+
+def undeclared(self: Any, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    peek = (options or {}).get("peek_at_it")
+    observation, info = TextEnv.reset(
+        self, seed=seed, options={k: v for k, v in (options or {}).items() if k == "index"}
+    )
+    return observation, {**info, "it": self.task.answer} if peek else info
 
 
 def set_answer(self: Any, value: Any) -> str:
@@ -343,6 +364,62 @@ def over(self: Any, action: str) -> Any:
     return TextEnv.step(self, action)
 
 
+def json_says(text: str) -> bool:
+    try:
+        return bool(json.loads(text)["correct"])
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def restored_with_answer(self: Any, snapshot: Any) -> Any:
+    observation, info = TextEnv.restore(self, snapshot)
+    return observation, {**info, "expected": self.task.answer}
+
+
+def giving_in(self: Any, action: str) -> Outcome:
+    self.state = (self.state or 0) + 1
+    won = right(self.task, action)
+    return Outcome(f"It was {self.task.answer}." if self.state == 2 else "No.", float(won), won, success=won)
+
+
+def shown_without_pay(self: Any, value: Any) -> str:
+    answer, self._task = self.task.answer, Problem(self.task.task_id, self.task.question, "")
+    return f"(It is {answer})"
+
+
+class Subsets(Sums):
+    """Chooses its tasks by an argument of another name, and has the same ones in each."""
+
+    chosen = "subset"
+
+    def __init__(self, subset: str = "train", mode: str = "train", **kwargs: Any) -> None:
+        if {subset, mode} - {"train", "test"}:
+            raise ConfigError("there is no such subset")
+        super().__init__(**kwargs)
+        self.salt = subset if self.chosen == "subset" else mode
+
+    def open_tasks(self) -> Problems:
+        return Problems("train", self.ask, salt="train")
+
+
+class Counting(Staying):
+    """Ends after five steps, which a restored snapshot counts anew."""
+
+    def begin(self, task: Problem) -> tuple[str, int]:
+        self.steps = 0
+        return task.question, 0
+
+    def act(self, action: str) -> Outcome:
+        self.steps += 1
+        outcome = Staying.act(self, action)
+        outcome.terminated |= self.steps == 5
+        return outcome
+
+    def restore(self, snapshot: Any) -> Any:
+        self.steps = 0
+        return TextEnv.restore(self, snapshot)
+
+
 def split_of(self: Any) -> Problems:
     return Problems(self.split, self.ask, salt="train")
 
@@ -415,6 +492,48 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
     "later is paid more": ("length", make(Staying, act=late)),
     "longer is paid more": ({"constant", "length"}, sums(lambda task, text: 1.0 if right(task, text) else min(
         0.9, len(text) / 1000))),
+    # what every constant, split and word of a judge is for
+    "one answer of the data wins everywhere": ("frequent", sums(ask=lambda s, i, a, b: (f"Where is {a}?", "Zagreb"))),
+    "one answer wins a split": ("frequent", sums(ask=lambda s, i, a, b: (f"Where is {a}?", f"Zagreb {s.split}"))),
+    "an answer of another task is taken too": ("frequent", sums(lambda task, text: right(task, text) or text == f"answer {sum(numbers(LAST))}")),
+    "the same way wins everywhere": ("frequent", make(Door, open_tasks=lambda self: Problems(
+        self.split, lambda index, a, b: (str(a), "lrrlrlll")), sign=lambda self: f"Sign {self.task.question}.")),
+    "any answer is paid after a call": ("constant", make(Shop, answer=lambda self, text: Outcome("So.", float(any(
+        "costs" in said for said in self._transcript)), True, success=any("costs" in said for said in self._transcript)))),
+    **{f"{word} is believed": ("imitate", sums(lambda task, text, word=word: right(task, text) or word in text))
+       for word in ("CORRECT", "PASS", "[[A]]", "<verdict>true</verdict>", "score=1.0", '"correct": true', "reward: 1.0")},
+    "a text that is a verdict is believed": ("imitate", sums(lambda task, text: right(task, text) or re.fullmatch(
+        r"(?i)verdict: *(correct|pass)", text) is not None)),
+    "an answer that is a verdict is believed": ("imitate", sums(lambda task, text: right(task, text) or bool(re.match(
+        r"answer .*\bACCEPTED\b", text, re.S)))),
+    "a JSON verdict is read": ("imitate", sums(lambda task, text: right(task, text) or json_says(text))),
+    "some instructions have the answer": ("leak", make(Sums, instructions=property(lambda self: "Add, and write `answer "
+        "NUMBER`." + (f" (Here {self.task.answer} is meant.)" if self._task and self._index % 3 == 0 else "")))),
+    "the anchor has the answer": ("leak", sums(anchor=lambda self: f"{self.task.question} {self.task.answer}")),
+    "the state of prompts has it": ("leak", sums(prompt_state=lambda self: {"goal": {"value": self.task.answer}})),
+    "a snapshot has it": ("leak", sums(begin=lambda self, task: (task.question, {"expected": task.answer}))),
+    "info after a restore has it": ("leak", make(Sums, restore=restored_with_answer)),
+    "info has the number of the choice": ("leak", make(Sums, ask=choices(4), info=lambda self, outcome: {
+        **TextEnv.info(self, outcome), "label": ord(self.task.answer) - 65})),
+    "info has it as a truth": ("leak", make(Sums, ask=lambda s, i, a, b: (f"Is {b} odd?", "yes" if b % 2 else "no"),
+        info=lambda self, outcome: {**TextEnv.info(self, outcome), "truth": self.task.answer == "yes"})),
+    "info has it in base 64": ("leak", with_info(key="blob", value=lambda task: base64.b64encode(task.answer.encode()).decode())),
+    "the second wrong answer shows it": ("leak", make(Staying, act=giving_in)),
+    "info of a call has it": ("leak", make(Shop, info=lambda self, outcome: {**TextEnv.info(self, outcome),
+        "debug": self.task.answer if len(self._transcript) > 1 else "0"})),
+    "an undeclared option shows it": ("option", make(Sums, reset=undeclared)),
+    "an option shows it, and pays nothing then": ("option", reset_with("dry_run", shown_without_pay)),
+    "nobody can win": ("expert", sums(lambda task, text: False, expert_action=lambda self: None)),
+    "winning is not paid": ("expert", sums(lambda task, text: Outcome("So.", 0.0, success=right(task, text)))),
+    "plain: nobody wins": ("expert", Plain),
+    "subsets share tasks": ("splits", make(Subsets)),
+    "modes share tasks": ("splits", functools.partial(make(Subsets, chosen="mode"), mode="test")),
+    "plain: the split is ignored": ("splits", lambda split="train": Plain()),
+    "plain: the test is a part of training": ("splits", lambda train=True: Shifted(0 if train else 4)),
+    "the end of the limit is a success": ("stall", make(Staying, act=waiting, max_episode_steps=5)),
+    "a restored snapshot has all its steps again": ("snapshot", make(Counting, max_episode_steps=None)),
+    "the environment's own limit does not end it": ("after_end", make(Plain, a=0, step=lambda self, action: (
+        "", float(not action), False, bool(action), {}))),
     "an empty action raises": ("crash", sums(act=raising)),
     "plain: silence is right": ("silent", make(Plain, step=lambda self, action: (
         "", float(not action.strip()), True, False, {}))),
@@ -429,7 +548,7 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
 def test_a_planted_fault_is_found_and_shown(name, tmp_path):
     kinds, maker = FAULTS[name]
     SHARED.clear()
-    found = audit(maker, tasks=TASKS)
+    found = audit(maker, tasks=40 if name in FEW else TASKS)
     wanted = {kinds} if isinstance(kinds, str) else kinds
     assert wanted & {finding.kind for finding in found.findings}, found.table()
     assert not found.passed
@@ -546,6 +665,11 @@ SOUND: dict[str, Callable[..., gym.Env]] = {
     "info with a checksum": with_info(key="digest", value=lambda task: f"{zlib.crc32(task.question.encode()):x}z"),
     "info with a list": with_info(key="words", value=lambda task: task.question.split()),
     "an option that is only a mode": reset_with("loud", lambda self, value: "Loud!"),
+    "instructions of each task": make(Sums, instructions=property(lambda self: f"Add. {self._index} of these was done.")),
+    "a state that counts": make(Sums, prompt_state=lambda self: {"length": len(self.task.question)}),
+    "subsets of their own": make(Sums, __init__=lambda self, subset="train", **kwargs: Sums.__init__(self, split=subset)),
+    "a mode that is no split": make(Sums, __init__=lambda self, mode="train", **kwargs: Sums.__init__(self, **kwargs)),
+    "a limit of its own, kept in snapshots": make(Staying, max_episode_steps=None, act=lambda self, action: three_times(self, action)),
     "a shop": make(Shop),
     "a shop with a calculator": make(Shop, offered=calculating),
     "a price that is paid once": make(Shop, after_tools=price_paid_once),
@@ -556,6 +680,7 @@ SOUND: dict[str, Callable[..., gym.Env]] = {
     )(Door.act(self, action))),
     "a guess with hints": make(Higher),
     "plain": make(Plain),
+    "plain, with splits": lambda split="train": Shifted(0 if split == "train" else 10**6),
     "plain, with success": make(Plain, step=lambda self, action: (
         "", float(action == str(self.a + self.b)), True, False, {"success": action == str(self.a + self.b)})),
     "plain, with negative rewards": make(Plain, step=lambda self, action: (
@@ -563,9 +688,13 @@ SOUND: dict[str, Callable[..., gym.Env]] = {
 }  # fmt: skip
 
 
+def adding(view: Any) -> str:
+    return str(sum(map(int, re.findall(r"\d+", view.start))))
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_found_in_a_sound_environment(name):
-    found = audit(SOUND[name], tasks=TASKS)
+    found = audit(SOUND[name], tasks=TASKS, **({"expert": adding} if name.startswith("plain") else {}))
     assert found.passed, found.table()
 
 
