@@ -495,7 +495,7 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
     # what every constant, split and word of a judge is for
     "one answer of the data wins everywhere": ("frequent", sums(ask=lambda s, i, a, b: (f"Where is {a}?", "Zagreb"))),
     "one answer wins a split": ("frequent", sums(ask=lambda s, i, a, b: (f"Where is {a}?", f"Zagreb {s.split}"))),
-    "an answer of another task is taken too": ("frequent", sums(lambda task, text: right(task, text) or text == f"answer {sum(numbers(LAST))}")),
+    "an answer of another task is taken too": ("frequent", sums(lambda task, text: right(task, text) or text == f"answer {sum(numbers(LAST)) + numbers(LAST)[0]}")),
     "the same way wins everywhere": ("frequent", make(Door, open_tasks=lambda self: Problems(
         self.split, lambda index, a, b: (str(a), "lrrlrlll")), sign=lambda self: f"Sign {self.task.question}.")),
     "any answer is paid after a call": ("constant", make(Shop, answer=lambda self, text: Outcome("So.", float(any(
