@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from agent_envs.checks import json_object, shown
-from agent_envs.cli.run_env import with_run
+from agent_envs.cli.run_env import response_limit, with_run
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.policy import Policy
 from agent_envs.wrapping.specs import make_text_env, parse_wrapper
@@ -278,12 +278,10 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
     )  # fmt: skip
     add("--base-url", metavar="URL", help="the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)")
-    add(
-        "--temperature", type=float, help="sampling temperature; 0 is greedy (default: the server's; 1 in this process)"
-    )
+    add("--temperature", type=float, help="temperature; 0 is greedy (default: the server's; 1 in this process)")
     add("--top-p", type=float, help="nucleus sampling (default: the server's; 1 in this process)")
     add("--top-k", type=int, metavar="K", help="in this process: sample among the K likeliest tokens (default: all)")
-    add("--max-tokens", type=int, metavar="N", help="most tokens of a response")
+    add("--max-tokens", type=int, metavar="N", help="most tokens of a response (default: a checkpoint's in training)")
     add("--context-length", type=int, metavar="N", help="in this process: most tokens of prompt and response together")
     add(
         "--tool-mode", choices=("native", "text"),
@@ -388,6 +386,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, PolicyKind, Mapping[str
     for option in kind.needs:
         if option not in given:
             raise ConfigError(f"--policy {name} needs {_spelled(option)}: {kind.help}")
+    if "checkpoint" in given and "max_tokens" not in given and (limit := response_limit(given["checkpoint"])):
+        given["max_tokens"] = limit
     return name, kind, given
 
 

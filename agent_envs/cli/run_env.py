@@ -1,4 +1,4 @@
-"""The environment of a run: what `--run` and `--checkpoint` take from its run.json."""
+"""The environment and the limits of a run: what `--run` and `--checkpoint` take from its run.json."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import integer
 from agent_envs.datasets.data_dir import expanded
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recorded import recorded_env
 
-__all__ = ["with_run"]
+__all__ = ["response_limit", "with_run"]
 
 _INSIDE = ("checkpoints", "actor", "huggingface")  # folders of a checkpoint, beneath the run's own
 
@@ -53,6 +54,17 @@ def with_run(
     if wrappers and [*wrappers] != (own.get("wrappers") or []):
         _say(f"wrappers are {', '.join(wrappers)}, in the run {', '.join(own.get('wrappers') or ()) or 'none'}")
     return recorded
+
+
+def response_limit(checkpoint: str) -> int | None:
+    """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json.
+
+    Raises:
+        ConfigError: It says something else.
+    """
+    record, where = _record(Path(checkpoint))
+    limit = record.get("response_length")
+    return None if limit is None else integer(f"response_length in {where}", limit, minimum=1)
 
 
 def _record(path: Path) -> tuple[dict[str, Any], str]:

@@ -155,7 +155,7 @@ def run(tmp_path: Path) -> Path:
     """The folder of a training run, as far as commands read it."""
     settings: dict[str, Any] = {
         "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "expert": "oracle"}, "data": "generated",
-        "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo",
+        "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo", "response_length": 48,
     }  # fmt: skip
     (tmp_path / "run" / "checkpoints" / "global_step_3" / "actor").mkdir(parents=True)
     (tmp_path / "run" / "run.json").write_text(json.dumps(settings))
@@ -186,6 +186,17 @@ def test_a_run_says_what_it_was_trained_in(run: Path, inside: str, option: str, 
     assert _chosen(option, str(run / inside), "--env", "AgentR1/GSM8K-v0") == EnvChoice("AgentR1/GSM8K-v0")
     assert "--env is AgentR1/GSM8K-v0, in " in capsys.readouterr().err
     assert _chosen(option, str(run / inside), "--bare") == EnvChoice("AgentR1/GSM8KTool-v0")
+
+
+def test_a_checkpoint_writes_as_much_as_in_training(run: Path) -> None:
+    for inside in ("", "checkpoints/global_step_3/actor"):
+        source = ("--checkpoint", str(run / inside))
+        assert policy_settings(_parsed(*source))["max_tokens"] == 48
+        assert policy_settings(_parsed(*source, "--max-tokens", "7"))["max_tokens"] == 7
+    assert "max_tokens" not in policy_settings(_parsed("--model", str(run)))
+    (run / "run.json").write_text('{"response_length": "many"}')
+    with pytest.raises(ConfigError, match="response_length in .*run.json must be"):
+        policy_settings(_parsed("--checkpoint", str(run)))
 
 
 def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(

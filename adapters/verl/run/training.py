@@ -145,6 +145,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
+        settings["response_length"] = int(config.data.max_response_length)
         keep_settings(folder.settings, settings, may_change={"steps"}, writes=folder.names())
         if run.model is None and not folder.model.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import itertools
+import logging
 import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from packaging.version import Version
-
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
@@ -23,8 +22,9 @@ from agent_envs.threads import LoopThread
 
 __all__ = ["VLLMPolicy"]
 
+_log = logging.getLogger(__name__)
+
 _CLOSE_SECONDS = 10.0
-_NO_SEEDS_ON_A_CPU = (0, 28)  # from this release on
 
 
 class VLLMPolicy(TokenPolicy):
@@ -34,9 +34,9 @@ class VLLMPolicy(TokenPolicy):
     Log-probabilities are vLLM's ``processed_logprobs``: after the temperature, ``top_k`` and ``top_p``.
 
     The n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; see vLLM's
-    "reproducibility" page for how far the tokens are the same. On a CPU, releases after 0.27 get no seeds per request
-    (0.32 fails with "CPU Generator does not use offset"): ``seed`` is then the engine's, and runs are the same if
-    their requests come in the same order.
+    "reproducibility" page for how far the tokens are the same. On a CPU, vLLM's engine may stop at a request with a
+    seed whose prompt takes several passes. It is then started once more, and requests get no seeds from there on:
+    ``seed`` is the engine's, and runs are the same if their requests come in the same order.
 
     Args:
         model: A Hugging Face folder or name.
@@ -87,7 +87,8 @@ class VLLMPolicy(TokenPolicy):
             raise ConfigError(f"vLLM rejects these settings: {e}") from e
         output = {"logprobs": 0, "detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
         self._settings = {**settings, **output}  # log-probabilities only of the sampled token
-        self._seeds = not current_platform.is_cpu() or Version(vllm.__version__).release < _NO_SEEDS_ON_A_CPU
+        self._arguments, self._seeds, self._on_cpu = arguments, True, current_platform.is_cpu()
+        self._restart = asyncio.Lock()
         self._ids = itertools.count()
         self._thread = LoopThread("agent_envs-vllm")
         try:
@@ -129,20 +130,22 @@ class VLLMPolicy(TokenPolicy):
                 "prompt_token_ids": self.pictures.collapsed(prompt_ids, pictures),
                 "multi_modal_data": {"image": images},
             }
-        params = SamplingParams(
+        options = {
             **self._settings,
-            max_tokens=max_tokens,
-            seed=seed if self._seeds else None,
-            stop_token_ids=sorted(self.stop_token_ids),
-            logit_bias=dict.fromkeys(reserved, -100.0) or None,
-        )
-        outputs = []
-        try:
-            engine = self._running["engine"]
-            async for output in engine.generate(prompt, params, str(next(self._ids))):
-                outputs.append(output)
-        except Exception as e:
-            raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
+            "max_tokens": max_tokens,
+            "stop_token_ids": sorted(self.stop_token_ids),
+            "logit_bias": dict.fromkeys(reserved, -100.0) or None,
+        }
+        while True:
+            engine, seeded = self._running["engine"], self._seeds
+            params = SamplingParams(**options, seed=seed if seeded else None)
+            try:
+                outputs = [output async for output in engine.generate(prompt, params, str(next(self._ids)))]
+                break
+            except Exception as e:
+                if not (seeded and self._on_cpu) or isinstance(e, ValueError):
+                    raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
+                await self._start_without_seeds(e)
         out = outputs[-1].outputs[0] if outputs else None
         if out is None or out.finish_reason not in ("stop", "length"):
             raise BackendError("vLLM ended a request without a response")
@@ -153,6 +156,19 @@ class VLLMPolicy(TokenPolicy):
             )
         log_probs = [entry[token].logprob for entry, token in zip(out.logprobs, out.token_ids, strict=True)]
         return Sampled(list(out.token_ids), log_probs)
+
+    async def _start_without_seeds(self, error: Exception) -> None:
+        """Start the engine again, once for all requests that failed with it."""
+        async with self._restart:
+            if self._seeds:
+                why = f"{type(error).__name__}: {first_line(error)}"
+                _log.warning("vLLM on this CPU stopped at requests with seeds (%s): it goes on without them", why)
+                self._running["engine"].shutdown()
+                try:
+                    self._running["engine"] = await _start(self._arguments)
+                except Exception as e:
+                    raise BackendError(f"vLLM does not start again: {type(e).__name__}: {e}") from e
+                self._seeds = False
 
 
 async def _start(arguments: Any) -> Any:
