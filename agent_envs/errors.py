@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
+from agent_envs.text import clean_output
+
 __all__ = [
     "AgentEnvsError",
     "BackendAbortedError",
@@ -220,6 +222,11 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
         The exit status. 0: done; 1: a backend or the disk failed, or nothing reads the output any more; 2: bad input;
         130: interrupted.
     """
+    with clean_output():
+        return _status(action)
+
+
+def _status(action: Callable[[], str | tuple[str, int]]) -> int:
     try:
         done = action()
         text, status = (done, 0) if isinstance(done, str) else done

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["check_action", "clean_text", "cut", "plain", "transcript_text"]
+__all__ = ["TerminalCode", "check_action", "clean_output", "clean_text", "cut", "plain", "transcript_text"]
+
+_PROGRESS = re.compile(r"\r|(?:\x1b\[A)+\Z")  # how a progress bar begins, or moves up to another
 
 
 def check_action(action: Any) -> None:
@@ -53,6 +60,45 @@ def plain(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class TerminalCode(str):
+    """Text with control characters of this program's own, which `clean_output` lets through."""
+
+
+class _CleanStream:
+    """A text stream whose text is `plain`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, TerminalCode):
+            begin = _PROGRESS.match(text)
+            text = text[: begin.end()] + plain(text[begin.end() :]) if begin else plain(text)
+        self._stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def clean_output() -> Iterator[None]:
+    """Within the block, nothing that is written to standard output and error acts on a terminal: it is `plain`.
+
+    Characters that a stream cannot encode are escaped, and undecodable input is read as U+FFFD.
+
+    >>> with clean_output():
+    ...     print("a\\x1b[2Jb")
+    a\\x1b[2Jb
+    """
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+    out, err = _CleanStream(sys.stdout), _CleanStream(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield
 
 
 def transcript_text(transcript: list[str], start: int = 0) -> str:

@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
-from agent_envs.text import plain
 
 __all__ = ["Guard", "Stuck", "run_apart"]
 
@@ -123,7 +122,7 @@ def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     if os.waitstatus_to_exitcode(status) or not said.endswith(b"\n"):
         code = os.waitstatus_to_exitcode(status)
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}, without a result"
-        raise ConfigError(f"the environment ended the process it ran in ({how}): {plain(where) or 'when it was made'}")
+        raise ConfigError(f"the environment ended the process it ran in ({how}): {where or 'when it was made'}")
     kind, *told = json.loads(said)
     if kind == "done":
         return told[0], told[1]

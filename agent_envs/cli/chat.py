@@ -19,9 +19,8 @@ from agent_envs.cli.arguments import add_env_arguments, add_policy_arguments, ch
 from agent_envs.errors import BackendError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
-from agent_envs.policies.terminal import read_text, show, tolerant_streams, tool_lines
+from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.registration import env_name
-from agent_envs.text import plain
 from agent_envs.threads import background_loop
 
 __all__ = ["Chat", "add_arguments", "run"]
@@ -56,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     """Talk until the person quits, and report how much was played."""
-    tolerant_streams()
     env = chosen_env(arguments).make()
     try:
         chat = Chat(env, chosen_policy(arguments, seed=arguments.seed), index=arguments.index)
@@ -231,5 +229,5 @@ def _advised(observation: Observation, advice: str) -> Observation:
     if not advice:
         return observation
     if isinstance(observation, str):
-        return f"{observation}\n\nAdvice: {plain(advice)}"
+        return f"{observation}\n\nAdvice: {advice}"
     return [*observation, {"role": "user", "content": f"Advice: {advice}"}]

@@ -9,7 +9,6 @@ from pathlib import Path
 from agent_envs.errors import ConfigError
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
 from agent_envs.rollout.panel import PANEL_FILE
-from agent_envs.text import plain
 
 __all__ = ["add_arguments", "run"]
 
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> str:
         data = {"panel": panel.digest, "comparisons": [comparison.to_dict() for comparison in comparisons]}
         return json.dumps(data)
     split = panel.content["arguments"].get("split")
-    where = plain(", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"]))
+    where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
     tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(arguments.runs), comparisons, strict=True)]
     return "\n\n".join([where, *tables])
 

@@ -26,7 +26,6 @@ from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import make_env
 from agent_envs.rollout.one import run_episode
 from agent_envs.sandbox import open_sandbox
-from agent_envs.text import plain
 
 __all__ = ["Finding", "add_arguments", "examine", "run"]
 
@@ -322,4 +321,4 @@ def _as_text(machine: Mapping[str, object], findings: Iterable[Finding]) -> str:
     for title, some in (("to do", to_do), ("if you need it", offers)):
         if some:
             lines += ["", title, *(f"  {each.name:{width}}  {each.remedy}" for each in some)]
-    return plain("\n".join(lines))
+    return "\n".join(lines)

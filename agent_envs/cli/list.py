@@ -14,7 +14,6 @@ import gymnasium as gym
 from agent_envs.cli.arguments import EnvChoice
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
-from agent_envs.text import plain
 
 __all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
 
@@ -222,4 +221,4 @@ def _as_text(row: dict[str, Any]) -> str:
     for extra in row["extras"]:
         if not extra["installed"]:
             lines.append(f"  missing   {extra['install']}  for {extra['purpose']}")
-    return plain("\n".join(lines))
+    return "\n".join(lines)

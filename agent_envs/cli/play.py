@@ -14,7 +14,6 @@ from agent_envs.cli.play_session import PlaySession
 from agent_envs.cli.replays import episode_choice, given_env, stored_episode
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.policies.terminal import tolerant_streams
 from agent_envs.wrapping.recorded import run_settings
 
 __all__ = ["add_arguments", "run"]
@@ -56,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> str:
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else checks.integer("--seed", arguments.seed, minimum=0)
-    tolerant_streams()
     save = None if arguments.save is None else Path(arguments.save)
     if save is not None and save.is_dir():
         raise ConfigError(f"--save {save} is a folder; give a file in it")

@@ -18,7 +18,6 @@ from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.policies.terminal_pictures import PersonPictures
 from agent_envs.registration import env_name
 from agent_envs.rewards import total
-from agent_envs.text import plain
 
 __all__ = ["COMMANDS", "PlaySession"]
 
@@ -223,7 +222,7 @@ class PlaySession:
         show("/undo, /restart, /new, /task N or /quit")
 
     def _show_choices(self, most: int = 60) -> None:
-        labels = [" ".join(plain(choice.label).split()) for choice in self._game.choices]
+        labels = [" ".join(choice.label.split()) for choice in self._game.choices]
         if labels:
             show(in_columns(labels, shutil.get_terminal_size().columns, most=most))
 
@@ -256,7 +255,7 @@ def _asked(argument: Argument) -> Any:
     about = f" ({argument.about})" if argument.about else ""
     kind = "" if argument.kind in ("string", "value") else f" [{argument.kind}]"
     sys.stdout.flush()
-    text = read_text(plain(f"  {argument.name}{kind}{about}: ").replace("\n", " "))
+    text = read_text(f"  {argument.name}{kind}{about}: ".replace("\n", " "))
     if not text.strip() and not argument.required:
         return None
     return argument.read(text)

@@ -16,7 +16,6 @@ from agent_envs.checks import option_mapping
 from agent_envs.envs.foreign import OwnDraws, require_trust
 from agent_envs.envs.seeded_game import SeededGame
 from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean, first_line
-from agent_envs.text import plain
 from agent_envs.text_env import Outcome
 
 __all__ = ["GemEnv"]
@@ -87,10 +86,10 @@ def _made(env: str, config: Mapping[str, Any]) -> Any:
     except LookupError as e:  # NLTK's, for a list of words that is not there
         raise ConfigError(
             f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
-            f"nltk.downloader words ({plain(str(e)).strip('* ')[:80]})"
+            f"nltk.downloader words ({str(e).strip('* ')[:80]})"
         ) from e
     except Exception as e:
-        raise ConfigError(f"{env!r} cannot be made: {plain(first_line(e))[:300]}") from e
+        raise ConfigError(f"{env!r} cannot be made: {first_line(e)[:300]}") from e
 
 
 def _names(registry: Mapping[str, Any]) -> list[str]:

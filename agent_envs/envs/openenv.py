@@ -107,18 +107,16 @@ class _Session:
         except (ConnectionClosed, OSError) as e:
             if isinstance(e.__cause__, TimeoutError):
                 raise BackendSlowError(f"{self._url} did not answer in {seconds:g} seconds") from e
-            raise BackendDownError(f"{self._url} cannot be reached or has ended: {plain(first_line(e))[:500]}") from e
+            raise BackendDownError(f"{self._url} cannot be reached or has ended: {first_line(e)[:500]}") from e
         except RuntimeError as e:
-            said = plain(clean_text(str(e)))[:2000]
+            said = clean_text(str(e))[:2000]
             code = found[1] if (found := _CODE.search(said)) else ""
             if code in _REFUSALS:
                 raise ToolError(said) from e
             kind = BackendBusyError if code == "CAPACITY_REACHED" else BackendReplyError
             raise kind(f"{self._url}: {said}") from e
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-            raise BackendReplyError(
-                f"{self._url} answered what is not the protocol: {plain(first_line(e))[:500]}"
-            ) from e
+            raise BackendReplyError(f"{self._url} answered what is not the protocol: {first_line(e)[:500]}") from e
 
 
 class OpenEnvEnv(ToolEnv):

@@ -13,7 +13,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError
-from agent_envs.text import plain
 
 __all__ = ["Live", "Replayed", "Trail"]
 
@@ -118,6 +117,6 @@ class Replayed(Generic[L]):
         if before != now:
             raise BackendReplyError(
                 f"{self._name} does not answer the same way when an episode is played again, so it cannot go on "
-                f"elsewhere: {plain(shown(action))} was answered with {plain(shown(now))}, before with "
-                f"{plain(shown(before))}"
+                f"elsewhere: {shown(action)} was answered with {shown(now)}, before with "
+                f"{shown(before)}"
             )

@@ -22,7 +22,6 @@ from agent_envs.envs.foreign import require_trust
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import ConfigError, DataError, check_release, first_line
 from agent_envs.tasks import FileTasks, IndexedTasks
-from agent_envs.text import plain
 from agent_envs.text_env import Outcome, TextEnv
 
 __all__ = ["SkyRLGymEnv"]
@@ -88,7 +87,7 @@ class _Episode:
             self._env = skyrl_gym.make(env, env_config=types.SimpleNamespace(**config), extras=dict(row.extras))
             messages, _ = self._env.init([dict(message) for message in row.prompt])
         except Exception as e:
-            raise DataError(f"{env!r} does not take the row {row.task_id}: {plain(first_line(e))[:300]}") from e
+            raise DataError(f"{env!r} does not take the row {row.task_id}: {first_line(e)[:300]}") from e
         self.first = _Reply(_text(messages))
 
     def act(self, action: str) -> _Reply:

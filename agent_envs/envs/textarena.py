@@ -18,7 +18,6 @@ from agent_envs.checks import choice, integer, load_function
 from agent_envs.envs.foreign import OwnDraws
 from agent_envs.envs.seeded_game import SeededGame
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, did_you_mean, first_line
-from agent_envs.text import plain
 from agent_envs.text_env import Outcome
 
 __all__ = ["TextArenaEnv", "random_move"]
@@ -88,7 +87,7 @@ class _Game:
             try:
                 move = self._opponent(self._said_to(state.current_player_id), self._rng)
             except Exception as e:
-                raise BackendError(f"the opponent failed: {type(e).__name__}: {plain(first_line(e))}") from e
+                raise BackendError(f"the opponent failed: {type(e).__name__}: {first_line(e)}") from e
             if not isinstance(move, str):
                 raise ConfigError(f"the opponent must return its move as text, got {type(move).__name__}")
             with self._playing():
@@ -126,10 +125,10 @@ def _made(env: str) -> Any:
     except LookupError as e:  # NLTK's, for a data set that is not there
         raise ConfigError(
             f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
-            f"nltk.downloader words averaged_perceptron_tagger_eng ({plain(str(e)).strip('* ')[:80]})"
+            f"nltk.downloader words averaged_perceptron_tagger_eng ({str(e).strip('* ')[:80]})"
         ) from e
     except Exception as e:
-        raise ConfigError(f"{env!r} cannot be made: {plain(first_line(e))[:300]}") from e
+        raise ConfigError(f"{env!r} cannot be made: {first_line(e)[:300]}") from e
 
 
 def _games(registry: Any) -> list[str]:
@@ -150,7 +149,7 @@ def _started(game: Any, seed: int) -> None:
             continue
         if players == 2 or isinstance(game.state, textarena.SinglePlayerState):
             return
-    raise ConfigError(f"the game cannot be begun with one player or two: {plain(first_line(problem or ValueError()))}")
+    raise ConfigError(f"the game cannot be begun with one player or two: {first_line(problem or ValueError())}")
 
 
 class TextArenaEnv(SeededGame):

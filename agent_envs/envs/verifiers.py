@@ -77,7 +77,7 @@ def _loaded(env: str, arguments: str, pid: int) -> _Loaded:
     try:
         found = verifiers.load_environment(env, **json.loads(arguments))
     except Exception as e:
-        raise ConfigError(f"verifiers cannot load {env!r} with {arguments:.200}: {plain(first_line(e))}") from e
+        raise ConfigError(f"verifiers cannot load {env!r} with {arguments:.200}: {first_line(e)}") from e
     if not isinstance(found, verifiers.Environment) or found.requires_group_rollouts:
         raise ConfigError(f"{env!r} is no environment that scores single rollouts, got {type(found).__name__}")
     return _Loaded(found, LoopThread("agent_envs-verifiers"))
@@ -136,7 +136,7 @@ class _Rollout:
         try:
             output = self._task.result(timeout=self._timeout)
         except Exception as e:
-            raise BackendReplyError(f"the rollout failed: {type(e).__name__}: {plain(first_line(e))[:500]}") from e
+            raise BackendReplyError(f"the rollout failed: {type(e).__name__}: {first_line(e)[:500]}") from e
         error, reward = output.get("error"), output.get("reward")
         name = str((error or {}).get("error", "")) if isinstance(error, dict) else str(error or "")
         failed = any(own in name for own in _OWN_ERRORS)

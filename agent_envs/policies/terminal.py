@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import shutil
 import sys
 import textwrap
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from agent_envs.messages import ToolSpec
 from agent_envs.text import plain
 
-__all__ = ["in_width", "read_text", "show", "tolerant_streams", "tool_lines"]
+__all__ = ["in_width", "read_text", "show", "tool_lines"]
 
 
 def show(text: str) -> None:
@@ -45,13 +44,6 @@ def in_width(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def tolerant_streams() -> None:
-    """Read undecodable bytes as U+FFFD, and write characters the terminal cannot encode as escapes."""
-    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=errors)
-
-
 def read_text(prompt: str) -> str:
     """Read what the person writes: one line, continued on the next while it ends in a backslash.
 
@@ -75,7 +67,7 @@ def _read_line(prompt: str) -> str:
         with contextlib.suppress(ImportError):  # not every Python has it
             import readline  # noqa: F401  for arrow keys and history
 
-        return input(prompt)
+        return input(plain(prompt))
     sys.stdout.write(prompt)
     sys.stdout.flush()
     line = sys.stdin.readline()

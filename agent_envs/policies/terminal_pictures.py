@@ -18,6 +18,7 @@ from agent_envs.pictures.folder import PictureFolder
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import base64_png
 from agent_envs.policies.terminal import show
+from agent_envs.text import TerminalCode
 
 __all__ = ["PersonPictures", "escape_sequence", "graphics_protocol"]
 
@@ -49,7 +50,8 @@ class PersonPictures:
                 say(f"picture {number}: {self._written(picture)} ({size})")
                 continue
             say(f"picture {number} ({size}):")
-            sys.stdout.write(escape_sequence(picture, protocol, shutil.get_terminal_size().columns) + "\n")
+            drawn = escape_sequence(picture, protocol, shutil.get_terminal_size().columns)
+            sys.stdout.write(TerminalCode(f"{drawn}\n"))
             sys.stdout.flush()
 
     def _written(self, picture: Picture) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
-from agent_envs.text import plain
 
 try:
     import aiohttp
@@ -119,7 +118,7 @@ class Upstream:
                 elif response.status < 400:
                     if refusal:
                         fields = ", ".join(name for name in TOKEN_REQUEST if name not in _STAGES[stage])
-                        _log.warning("the server is no longer asked for %s: %s", fields, plain(refusal[:500]))
+                        _log.warning("the server is no longer asked for %s: %s", fields, refusal[:500])
                     self._stage[kind] = stage
                 yield response, data
                 return

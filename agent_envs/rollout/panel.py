@@ -30,7 +30,6 @@ from agent_envs.errors import ConfigError, DataError, first_line
 from agent_envs.layers import layers
 from agent_envs.parsers import PARSERS
 from agent_envs.tasks import IndexedTasks
-from agent_envs.text import plain
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, parse_wrapper
 
@@ -82,7 +81,7 @@ class Panel:
         one, two = _flat(self.content), _flat(other.content)
         for name in sorted({*one, *two}):
             if one.get(name) != two.get(name):
-                found.append(f"{_TITLES.get(name, plain(name))}: {_said(one, name)} {mine}, {_said(two, name)} {its}")
+                found.append(f"{_TITLES.get(name, name)}: {_said(one, name)} {mine}, {_said(two, name)} {its}")
         if not common:
             for mapping, rest, where in ((self.tasks, other.tasks, mine), (other.tasks, self.tasks, its)):
                 if alone := [index for index in mapping if index not in rest]:

@@ -17,7 +17,7 @@ from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError, ConfigError, first_line
 from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import Pictured
-from agent_envs.text import clean_text, plain
+from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool_spec
 from agent_envs.tools.schemas import compiled
 
@@ -71,7 +71,7 @@ def checked_tools(tools: Any, where: str) -> list[ListedTool]:
         BackendReplyError: It is no list, has two tools of one name, or tools of which none can be offered.
     """
     if not isinstance(tools, list):
-        raise BackendReplyError(f"{where}: expected a list of tools, got {plain(shown(tools))}")
+        raise BackendReplyError(f"{where}: expected a list of tools, got {shown(tools)}")
     checked: dict[str, ListedTool] = {}
     problems = []
     for tool in tools:
@@ -80,7 +80,7 @@ def checked_tools(tools: Any, where: str) -> list[ListedTool]:
             compiled(json.dumps(found.checked()))
         except (ConfigError, RecursionError, TypeError) as e:
             name = tool.get("name") if isinstance(tool, dict) else tool
-            problems.append(f"{where}: the tool {plain(shown(name))} is left out: {plain(first_line(e))}")
+            problems.append(f"{where}: the tool {shown(name)} is left out: {first_line(e)}")
             _logger.warning("%s", problems[-1])
             continue
         if found.name in checked:

@@ -151,13 +151,14 @@ def test_control_characters_are_inert_and_piped_input_works(monkeypatch, capsys)
 
 
 def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
-    from agent_envs.policies.terminal import read_text, tolerant_streams
+    from agent_envs.policies.terminal import read_text
+    from agent_envs.text import clean_output
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xff\r\nlast"), encoding="utf-8", newline="\n"))
-    tolerant_streams()
-    assert [read_text("> "), read_text("> ")] == ["caf\ufffd", "last"]
-    with pytest.raises(EOFError):
-        read_text("> ")
+    with clean_output():
+        assert [read_text("> "), read_text("> ")] == ["caf\ufffd", "last"]
+        with pytest.raises(EOFError):
+            read_text("> ")
     assert capsys.readouterr().out == "> caf\ufffd\n> last\n> \n"
 
 

@@ -180,7 +180,7 @@ def test_the_servers_words_are_instructions_tools_and_results(make):
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        ("ends", BackendDownError, r"ends with: \\x1b\[2Jout of notes"),
+        ("ends", BackendDownError, r"ends with: \x1b\[2Jout of notes"),
         ("stalls", BackendSlowError, "0.5 seconds"),
         ("lies", BackendReplyError, "answered what it should not"),
         ("endless", BackendReplyError, "a line of over"),

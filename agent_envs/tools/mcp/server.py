@@ -27,7 +27,7 @@ from agent_envs.errors import (
     check_release,
     first_line,
 )
-from agent_envs.text import clean_text, plain
+from agent_envs.text import clean_text
 from agent_envs.threads import background_loop
 from agent_envs.tools.listed import checked_tools
 from agent_envs.tools.mcp.transports import END_SECONDS, TOLD, Address, endpoint, program
@@ -151,7 +151,7 @@ class Server:
         if isinstance(error, (BackendDownError, BackendReplyError, MissingExtraError, ConfigError)):
             return error
         closed = isinstance(error, McpError) and error.error.code in (CONNECTION_CLOSED, 32600)
-        said = plain(clean_text(first_line(error)))[:TOLD]
+        said = clean_text(first_line(error))[:TOLD]
         if isinstance(error, httpx.TimeoutException):
             return BackendSlowError(f"{self.address} did not answer in time: {what}: {said}")
         if closed or isinstance(error, (httpx.TransportError, OSError, CancelledError)):
@@ -162,7 +162,7 @@ class Server:
 
     def _last_words(self) -> str:
         """Return the end of the program's standard error, as the end of a message."""
-        said = plain(self._heard.said.decode("utf-8", "replace")).strip()
+        said = self._heard.said.decode("utf-8", "replace").strip()
         return f"; its standard error ends with: {said}" if said else ""
 
 

@@ -1,0 +1,106 @@
+"""Names, keys and values of folders from anybody, and texts of servers, do not act on the terminal.
+
+Every command runs with escapes wherever a folder can hold them: what is printed has none, whichever message it is in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_envs.cli.main import main
+from agent_envs.errors import BackendError, run_command
+from agent_envs.text import TerminalCode
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r"
+PLAY = [
+    "eval",
+    "--env",
+    "AgentR1/GSM8KTool-v0",
+    "--split",
+    "test",
+    "--policy",
+    "expert",
+    "--n",
+    "2",
+    "--quiet",
+    "--out",
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main([*PLAY, ESCAPES]) == main([*PLAY, "other"]) == 0
+    _clean(capsys)
+    return Path(ESCAPES)
+
+
+def _clean(capsys: pytest.CaptureFixture[str]) -> str:
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    assert "31m\r" not in text and text.replace("\n", "").replace("\r", "").isprintable(), (
+        text
+    )  # bars return to the left
+    return text
+
+
+SPOILT: dict[str, tuple[str, dict[str, Any]]] = {
+    "a setting": ("run.json", {ESCAPES: ESCAPES}),
+    "an argument": ("run.json", {"env_kwargs": {ESCAPES: 1}}),
+    "a value": ("run.json", {"env_kwargs": {"level": ESCAPES}}),
+    "a wrapper": ("run.json", {"wrappers": [f"FormatReward(weight='{ESCAPES}')"]}),
+    "a wrapper's name": ("run.json", {"wrappers": [ESCAPES]}),
+    "an environment": ("run.json", {"env": ESCAPES}),
+    "data": ("run.json", {"data": ESCAPES}),
+    "a panel's environment": ("panel.json", {"env": ESCAPES}),
+    "a panel's key": ("panel.json", {ESCAPES: ESCAPES}),
+    "a panel's argument": ("panel.json", {"content": {"arguments": {ESCAPES: ESCAPES}}}),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, changed = SPOILT[spoilt]
+    (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **changed}))
+    commands: dict[str, list[str]] = {
+        "rescore": ["rescore", str(run), "--out", "new.jsonl", "--force", "--quiet"],
+        "view": ["view", str(run), "--answers", "all", "--out", "new.html", "--force"],
+        "play": ["play", "--run", str(run)],
+        "resume": [*PLAY, str(run)],
+        "panel": ["eval", "--panel", str(run), "--policy", "expert", "--quiet"],
+        "compare": ["compare", "other", str(run)],
+    }
+    for command in commands.values():
+        main(command)
+        _clean(capsys)
+
+
+def test_names_of_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / f"episodes-{ESCAPES}.jsonl").write_text("oops\n")
+    shutil.move(run / "episodes.jsonl", run / "away")
+    for command in ("rescore", "view", "eval-papers"):
+        assert main([command, str(run), *(["--out", "new", "--force"] if command != "eval-papers" else [])]) == 2
+        assert r"\x1b]0;owned" in _clean(capsys)
+
+
+def test_texts_errors_warnings_and_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    def act() -> str:
+        logging.getLogger("agent_envs").warning("%s", ESCAPES)
+        sys.stderr.write("\r" + ESCAPES[:5])  # as a progress bar begins
+        raise BackendError(ESCAPES)
+
+    assert run_command(lambda: ESCAPES) == 0 and run_command(act) == 1
+    printed = capsys.readouterr()
+    text = (printed.out + printed.err).replace("\n", "")
+    assert text.count("\r") == 1 and text.replace("\r", "").isprintable()
+    run_command(lambda: str(sys.stdout.write(TerminalCode("\x1b_G"))))  # as pictures are drawn
+    assert capsys.readouterr().out.startswith("\x1b_G")
