@@ -25,7 +25,8 @@ import pytest
 import agent_envs
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendRefusedError, BackendReplyError, ConfigError
-from agent_envs.policies.openai.reply import StreamedReply, read_reply
+from agent_envs.policies.openai.reply import read_reply
+from agent_envs.policies.openai.stream import Events, StreamedCompletion
 from agent_envs.wrapping.specs import apply_wrappers
 
 pytest.importorskip("openai")
@@ -121,16 +122,15 @@ def test_replies_that_are_none(data: Any, message: str) -> None:
 
 def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
     completion, streamed = fake_chat.completion, fake_chat.streamed
-    for said in ("some words", [CALL, {**CALL, "name": "other"}], ""):
+    for said in ("some words", [CALL, {**CALL, "name": "other"}]):
         whole = completion(said)
-        reply = StreamedReply()
+        reply = StreamedCompletion()
         for chunk in streamed(whole):
             reply.add(chunk)
         assert read_reply(reply.completion()) == read_reply(whole)
-    broken = StreamedReply()
+    broken = StreamedCompletion()
     broken.add(streamed(completion("some words"))[1])
-    with pytest.raises(BackendReplyError, match="broke off"):
-        broken.completion()
+    assert not broken.finished
     for chunk in (
         5,
         {"choices": 5},
@@ -140,33 +140,199 @@ def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
         _delta(tool_calls=7),
     ):
         with pytest.raises(BackendReplyError):
-            StreamedReply().add(chunk)
-    tokens = StreamedReply()  # vLLM sends the prompt's with the first chunk, the others as they come
+            StreamedCompletion().add(chunk)
+    tokens = StreamedCompletion()  # vLLM sends the prompt's with the first chunk, the others as they come
     tokens.add({"prompt_token_ids": [1], "choices": [{"delta": {"content": "a"}, "token_ids": [5]}]})
     tokens.add({"choices": [{"delta": {"content": "b"}, "token_ids": [6], "finish_reason": "stop"}]})
     read = read_reply(tokens.completion())
     assert (read.text, read.prompt_ids, read.response_ids) == ("ab", (1,), (5, 6))
 
 
-def test_streams_of_other_servers() -> None:
-    for chunks, text, arguments in (
-        ([{"choices": [{"index": None, "delta": {"content": "a"}}]}, _delta(content="b")], "ab", []),
-        ([{**_delta(content="a"), "error": {}}, {"choices": None, "usage": {"prompt_tokens": 1}}], "a", []),
-        (
-            [  # calls without an index: one that has a name begins, what has none goes on
-                _delta(tool_calls=[{"id": "a", "function": {"name": "f", "arguments": '{"x"'}}]),
-                _delta(tool_calls=[{"function": {"arguments": ": 1}"}}]),
-                _delta(tool_calls=[{"id": "b", "function": {"name": "f", "arguments": "{}"}}]),
-            ],
-            "",
-            ['{"x": 1}', "{}"],
-        ),
+def _pieces(*pieces: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """A chunk per piece of a call: index (or `...` for none), id, name, arguments."""
+    chunks = []
+    for index, call_id, name, arguments in pieces:
+        function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+        piece = {"id": call_id, "function": function} | ({} if index is ... else {"index": index})
+        chunks.append({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]})
+    return [*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}]
+
+
+TWO = [("f", '{"x": 1}'), ("g", '{"y": 2}')]
+STREAMED_CALLS = {
+    "by the book": (
+        [
+            *((0, "a", "f", ""), (0, None, None, '{"x"'), (1, "b", "g", "")),
+            *((0, None, None, ": 1}"), (1, None, None, '{"y": 2}')),
+        ],
+        TWO,
+    ),
+    "no index, in pieces": ([(..., "a", "f", '{"x"'), (..., None, None, ": 1}"), (..., "b", "g", '{"y": 2}')], TWO),
+    "no index, ids tell": (
+        [(..., "a", "f", ""), (..., "b", "f", ""), (..., "a", None, "{}"), (..., "b", None, "[]")],
+        [("f", "{}"), ("f", "[]")],
+    ),
+    "null as index": ([(None, "a", "f", '{"x"'), (None, None, None, ": 1}"), (None, "b", "g", '{"y": 2}')], TWO),
+    "index always 0": ([(0, "a", "f", '{"x": 1}'), (0, "b", "g", '{"y": 2}')], TWO),
+    "index always 0, one tool": (
+        [(0, "a", "f", '{"x": "}{"}'), (0, "b", "f", "{}")],
+        [("f", '{"x": "}{"}'), ("f", "{}")],
+    ),
+    "index always 0, no ids": ([(0, None, "f", "{}"), (0, None, "f", "{}")], [("f", "{}"), ("f", "{}")]),
+    "index always 0, one id": ([(0, "a", "f", "{}"), (0, "a", "f", "{}")], [("f", "{}"), ("f", "{}")]),
+    "index always 0, in pieces": (
+        [(0, "a", "f", ""), (0, None, None, '{"x": 1}'), (0, "b", "g", ""), (0, None, None, '{"y": 2}')],
+        TWO,
+    ),
+    "one id, two indices": ([(0, "a", "f", '{"x": 1}'), (1, "a", "g", '{"y": 2}')], TWO),
+    "an id that changes": ([(0, "a", "f", '{"x"'), (0, "b", None, ": 1}"), (0, "c", None, "")], TWO[:1]),
+    "an id that changes, no index": ([(..., "a", "f", '{"x"'), (..., "b", None, ": 1}")], TWO[:1]),
+    "an index that changes": ([(0, "a", "f", '{"x"'), (1, "a", None, ": "), (2, None, None, "1}")], TWO[:1]),
+    "id and name with each piece": ([(0, "a", "f", '{"x"'), (0, "a", "f", ": 1}"), (0, "a", "f", "")], TWO[:1]),
+    "new id and name with each piece": (
+        [(0, "a", "f", '{"x": "\\'), (0, "b", "f", '"}'), (0, "c", "f", '{"}')],
+        [("f", '{"x": "\\"}{"}')],
+    ),
+    "a name in pieces": ([(0, "a", "add", ""), (0, None, "ition", ""), (0, None, None, "{}")], [("addition", "{}")]),
+    "an object as arguments": ([(0, "a", "f", {"x": 1}), (1, "b", "g", {"y": 2})], TWO),
+    "no arguments": ([(0, "a", "f", None), (0, "b", "g", None)], [("f", ""), ("g", "")]),
+}
+
+
+@pytest.mark.parametrize("pieces", STREAMED_CALLS)
+def test_streamed_calls_are_the_servers(pieces: str) -> None:
+    chunks, expected = STREAMED_CALLS[pieces]
+    reply = StreamedCompletion()
+    for chunk in _pieces(*chunks):
+        reply.add(chunk)
+    calls = read_reply(reply.completion()).calls
+    assert [(call.name, call.arguments) for call in calls] == expected
+    assert chunks[0][1] in (None, calls[0].id)
+
+
+def test_a_long_stream_takes_time_linear_in_its_length() -> None:
+    began = time.process_time()
+    for pieces in (
+        [(i, str(i), "f", "{}") for i in range(30_000)],
+        [(..., str(i), "f", "{}") for i in range(30_000)],
+        [(0, None, "f", "{}")] * 30_000,
+        [(0, str(i), "f", '{"a":{' if i == 0 else '"b":{},') for i in range(30_000)],
     ):
-        reply = StreamedReply()
+        reply = StreamedCompletion()
+        for chunk in _pieces(*pieces):
+            reply.add(chunk)
+        assert read_reply(reply.completion()).calls
+    reply, events = StreamedCompletion(), Events()
+    for i in range(100_000):
+        reply.add({"choices": [{"index": i % 10_000, "delta": {"content": "word"}}]})
+        assert not reply.finished and not events.add(b"data: x")
+    assert len(reply.completion()["choices"]) == 10_000 and time.process_time() - began < 10
+
+
+def test_streams_of_other_servers() -> None:
+    for chunks, expected in (
+        ([{"choices": [{"index": None, "delta": {"content": "a"}}]}, _delta(content="b")], {"content": "ab"}),
+        ([{**_delta(content="a"), "error": {}}, {"choices": None, "usage": {"x": 1}}], {"content": "a"}),
+        ([{"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}], {"content": "a"}),
+        (
+            [_delta(content=[{"type": "thinking", "thinking": "hm"}]), _delta(content="a")],  # Mistral
+            {"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]},
+        ),
+        (
+            [  # OpenRouter
+                _delta(reasoning_details=[{"index": 0, "type": "reasoning.text", "text": "so", "format": "x"}]),
+                _delta(reasoning_details=[{"index": 0, "type": "reasoning.text", "text": " it", "format": "x"}]),
+                _delta(reasoning_details=[{"index": 0, "type": "reasoning.encrypted", "data": "y"}]),
+            ],
+            {
+                "content": None,
+                "reasoning_details": [
+                    {"index": 0, "type": "reasoning.text", "text": "so it", "format": "x"},
+                    {"index": 0, "type": "reasoning.encrypted", "data": "y"},
+                ],
+            },
+        ),
+        (
+            # Gemini
+            [_delta(tool_calls=[{"id": "a", "function": {"name": "f"}, "extra_content": {"signature": "z"}}])],
+            {
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "a", "type": "function", "extra_content": {"signature": "z"},
+                        "function": {"name": "f", "arguments": ""},
+                    }
+                ],
+            },
+        ),
+    ):  # fmt: skip
+        reply = StreamedCompletion()
         for chunk in chunks:
             reply.add(chunk)
-        read = read_reply(reply.completion())
-        assert (read.text, [call.arguments for call in read.calls]) == (text, arguments)
+        assert reply.finished and reply.completion()["choices"][0]["message"] == {"role": "assistant", **expected}
+
+
+def _refusal(status: int, said: Any) -> bytes:
+    data = json.dumps(said).encode()
+    head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    return head % (status, len(data)) + data
+
+
+REFUSALS = [
+    (422, {"message": {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]}}),
+    (400, {"error": {"message": "Unknown parameter", "param": "stream_options"}}),
+    (500, "unexpected keyword argument 'stream_options'"),
+    (400, [{"error": {"code": 400, "message": "unsupported field", "status": "INVALID_ARGUMENT"}}]),  # names none
+]
+
+
+@pytest.mark.parametrize(("status", "said"), REFUSALS)
+def test_a_field_that_a_server_refuses_is_left_out_and_remembered(serve: Any, status: int, said: Any) -> None:
+    server = serve(lambda request: "#### 1")
+    server.plan = lambda number, request: _refusal(status, said) if "stream_options" in request else "ok"
+    policy = OpenAIPolicy("m", base_url=server.url, stream=True, max_retries=0)
+    for _ in range(2):
+        assert agent_envs.run_episode(gym.make(ENV), policy, seed=0).stop_reason is StopReason.TERMINATED
+    assert ["stream_options" in request for request in server.requests] == [True, False, False]
+    policy.close()
+    told = OpenAIPolicy("m", base_url=server.url, stream=True, request={"stream_options": {}}, max_retries=0)
+    episode = agent_envs.run_episode(gym.make(ENV), told, seed=0)  # what the user asks for is not left out
+    assert episode.stop_reason is StopReason.ERROR
+    named = status < 500 and "stream_options" in json.dumps(said)
+    assert len(server.requests) == 4 and ("told to send stream_options" in str(episode.error)) == named
+    told.close()
+
+
+@pytest.mark.parametrize("refused", [None, "reasoning_content", "extra_content"])
+def test_what_a_server_said_is_sent_back_whole(
+    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch, refused: str | None
+) -> None:
+    plain = fake_chat.completion
+
+    def rich(said: Any) -> dict[str, Any]:
+        whole = plain(said)
+        message = whole["choices"][0]["message"]
+        message.update(reasoning_content="So.", refusal=None, annotations=[])
+        for call in message.get("tool_calls", []):
+            call["extra_content"] = {"google": {"thought_signature": "abc"}}
+        return whole
+
+    monkeypatch.setattr(fake_chat, "completion", rich)
+    server = serve(lambda request: [CALL] if len(server.requests) < 3 else "#### 42")
+    if refused is not None:
+        error = {"detail": [{"loc": ["body", "messages", 2, "assistant", refused], "type": "extra_forbidden"}]}
+        server.plan = lambda number, request: _refusal(422, error) if refused in json.dumps(request) else "ok"
+    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert episode.stop_reason is StopReason.TERMINATED, episode.error
+    said = server.requests[-1]["messages"][2]
+    extra = {"reasoning_content": "So.", "extra_content": {"google": {"thought_signature": "abc"}}}
+    extra.pop(refused, None)
+    assert {**said, **said["tool_calls"][0]}.keys() - {"role", "content", "tool_calls", "id", "type", "function"} == {
+        *extra
+    }
+    assert {**said, **said["tool_calls"][0]}.items() >= extra.items()
+    policy.close()
 
 
 def _body(*chunks: Any, mark: str = "data: ") -> bytes:
@@ -225,7 +391,7 @@ def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
 
 
 def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_server, "_LONGEST_REPLY", 1 << 20)
+    monkeypatch.setattr(openai_server, "LONGEST_REPLY", 1 << 20)
     packed = gzip.compress(b" " * (3 << 20) + b"{}")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     server = serve(lambda request: "", lambda number, request: head + packed)
@@ -244,8 +410,11 @@ def test_keys_and_passwords_are_no_part_of_an_error(serve: Any) -> None:
     error = str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
     assert "(the key) is wrong" in error and key not in error
     policy.close()
-    with pytest.raises(ConfigError, match="user or a password"):
+    with pytest.raises(ConfigError, match="a user, a password or a query") as refused:
         OpenAIPolicy("m", base_url=server.url.replace("//", "//me:secret@"))
+    assert "secret" not in str(refused.value)
+    with pytest.raises(ConfigError, match="a user, a password or a query"):
+        OpenAIPolicy("m", base_url=f"{server.url}?key=secret")
 
 
 @pytest.fixture
@@ -340,7 +509,7 @@ def test_tokens_are_asked_for_and_kept(serve: Any) -> None:
     policy.close()
 
 
-def test_reasoning_is_kept_where_asked_and_never_shown_again(
+def test_reasoning_is_kept_where_asked_and_sent_back_in_its_field(
     serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = fake_chat.completion
@@ -357,7 +526,8 @@ def test_reasoning_is_kept_where_asked_and_never_shown_again(
         episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
         assert [("<think>\nI think.\n</think>\n" in step.action) for step in episode.steps] == [keep, keep]
         assert episode.stop_reason is StopReason.TERMINATED and not episode.steps[0].info["invalid_action"]
-        assert "I think" not in json.dumps(server.requests)
+        said = server.requests[-1]["messages"][2]
+        assert said["reasoning_content"] == "I think." and "think" not in (said["content"] or "")
         policy.close()
 
 

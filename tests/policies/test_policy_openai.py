@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -39,6 +40,7 @@ pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
 
 from agent_envs.policies import OpenAIPolicy
+from agent_envs.policies.openai.overflow import is_overflow
 
 
 @dataclass(frozen=True)
@@ -301,24 +303,60 @@ def test_a_rebuilt_observation_begins_the_conversation_anew(server: Server, poli
     assert second[-1] == {"role": "user", "content": "all there is to know"}
 
 
+TOO_LONG = {
+    "OpenAI": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+    "vLLM": "This model's maximum context length is 16 tokens. However, you requested 20 tokens",
+    "vLLM, pictures": "The decoder prompt (length 201) is longer than the maximum model length of 164. Make sure ...",
+    "vLLM 0.7, pictures": "The prompt (total length 201) is too long to fit into the model (context length 164).",
+    "vLLM, no room": "max_tokens must be at least 1, got -186.",
+    "SGLang": "The input (99 tokens) is longer than the model's context length (16 tokens).",
+    "SGLang, response": "Requested token count exceeds the model's maximum context length of 16 tokens.",
+    "TGI": "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000",
+    "TGI, response": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 and 20",
+    "Anthropic": "prompt is too long: 210000 tokens > 200000 maximum",
+    "Anthropic, response": "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
+    "Gemini": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "lmdeploy": "The request exceeds the model context length.",
+    "llama.cpp": "request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+    "Ollama": "prompt too long; exceeded max context length by 12 tokens",
+    "Mistral": "Prompt contains 300000 tokens, too large for model with 262144 maximum context length",
+    "xAI": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "Bedrock": "Input is too long for requested model.",
+}
+OTHER_REFUSALS = (
+    "Rate limit reached on tokens per min (TPM): Limit 30000, Requested 40000.",
+    "max_tokens is too large: 100000. This model supports at most 4096 completion tokens",
+    "string too long. Expected a string with maximum length 64",
+    "The encoder prompt (length 9000) is longer than the maximum model length of 8192",
+    "Invalid context: the model does not exist",
+    "At most 1 image(s) may be provided in one prompt.",
+    "Request Entity Too Large",
+)
+
+
+def test_the_words_for_a_prompt_that_does_not_fit() -> None:
+    assert [name for name, words in TOO_LONG.items() if not is_overflow(words)] == []
+    assert [words for words in OTHER_REFUSALS if is_overflow(words)] == []
+
+
 @pytest.mark.parametrize(
-    "error",
+    ("status", "error"),
     [
-        {"code": "context_length_exceeded", "message": "too long"},
-        {"code": 400, "message": "This model's maximum context length is 16 tokens. However, you requested 20 tokens"},
-        {"code": 400, "message": "The input (99 tokens) is longer than the model's context length (16 tokens)."},
-        {"code": 400, "message": "max_tokens must be at least 1, got -186."},
-        {"code": 400, "type": "exceed_context_size_error", "message": "the request exceeds the available context size"},
+        (400, {"error": {"code": "context_length_exceeded", "message": "too long"}}),
+        (400, {"object": "error", "message": TOO_LONG["vLLM, pictures"], "code": 400}),
+        (422, {"error": TOO_LONG["TGI"], "error_type": "validation"}),
+        (400, [{"error": {"code": 400, "message": TOO_LONG["Gemini"], "status": "INVALID_ARGUMENT"}}]),
+        (500, {"error": {"message": TOO_LONG["llama.cpp"], "type": "exceed_context_size_error"}}),
     ],
 )
-def test_a_prompt_that_does_not_fit(server: Server, policy: OpenAIPolicy, error: dict[str, Any]) -> None:
+def test_a_prompt_that_does_not_fit(server: Server, policy: OpenAIPolicy, status: int, error: Any) -> None:
     first = say(None, [call("add", '{"a": 2, "b": 3}', "x")])
-    server.answer = in_turn(first, (400, {"error": error}))
+    server.answer = in_turn(first, (status, error))
     episode = run_episode(make(), policy, seed=0)
     assert episode.stop_reason is StopReason.CONTEXT_LENGTH
     assert len(episode.steps) == 1 and episode.steps[0].truncated
     assert len(server.requests) == 2  # it is not tried again
-    assert episode.error is not None and error["message"] in episode.error
+    assert episode.error is not None and re.search("too long|longer|tokens", episode.error)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ from agent_envs.errors import (
     BackendSlowError,
     MissingExtraError,
 )
-from agent_envs.policies.openai.reply import Reply, StreamedReply, read_reply
+from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
+from agent_envs.policies.openai.overflow import is_overflow
+from agent_envs.policies.openai.reply import Reply, read_reply
+from agent_envs.policies.openai.stream import DONE, LONGEST_REPLY, Events, StreamedCompletion, event_chunks
 from agent_envs.retrieval.http.pool import retry_after
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ __all__ = ["OpenAIServer"]
 
 _CLOSE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the first retry, doubled from one to the next
-_LONGEST_REPLY = 64 << 20  # bytes, far more than a model writes
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
@@ -75,45 +77,64 @@ class OpenAIServer:
             raise MissingExtraError("openai[aiohttp]", extra="openai") from e
         self.retries = 0
         """Attempts that failed and were repeated."""
+        self._refused: set[str] = set()  # fields that the server does without
         self._closed_until = 0.0  # a rate limit holds back all requests, not only the one that hit it
         self._clients: _Clients = {}
         self.close = weakref.finalize(self, _close_clients, self._clients)
         """Close every client; also done at exit."""
 
-    async def ask(self, request: Mapping[str, Any]) -> Reply:
+    async def ask(self, asked: Mapping[str, Any]) -> Reply:
         """Send a chat-completions request and return the reply.
+
+        ``stream_options``, and the fields of earlier replies, are left out once the server has refused them.
 
         Raises:
             BackendRefusedError: The server would refuse the request again.
             BackendError: It failed after the retries, or the rate limit did not end in time.
         """
         own = await self._client()
-        failures = 0
+        options = {"stream": True, "stream_options": {"include_usage": True}} if self.stream else {}
+        request = {name: value for name, value in {**options, **asked}.items() if value is not None}
+        added = {*options} - {*asked, "stream"}
+        optional = added | extra_fields(request["messages"])
+        left_out = {*self._refused}
         give_up = time.monotonic() + self.max_wait
-        limited = 0
+        failures = limited = 0
         while True:
             pause = self._closed_until - time.monotonic()
             if pause > 0:  # spread the requests a little
                 await asyncio.sleep(pause + random.uniform(0.0, min(1.0, pause / 4)))
+            sent = {name: value for name, value in request.items() if name not in left_out & added}
             try:
                 async with own.free:
-                    return await self._attempt(own.client, request)
+                    reply = await self._attempt(
+                        own.client, {**sent, "messages": without_fields(request["messages"], left_out)}
+                    )
+                self._refused |= left_out
+                return reply
             except UnicodeEncodeError as e:  # a lone surrogate, which cannot be sent
                 previous, request = request, _encodable(request)
                 if request == previous:
                     raise BackendRefusedError(f"the request's headers cannot be sent: {e.reason}") from None
                 continue
-            except BackendBusyError as e:
-                limited += 1
-                pause = _requested_pause(e) or _pause(limited)
-                if time.monotonic() + pause > give_up:
-                    raise
-                self._closed_until = max(self._closed_until, time.monotonic() + pause)
-            except (BackendDownError, BackendReplyError, BackendSlowError) as e:
-                failures += 1
-                if failures > self.max_retries:
-                    raise
-                await asyncio.sleep(min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE))
+            except BackendError as e:
+                refused = refused_fields(getattr(e.__cause__, "status_code", 0), str(e), optional - left_out)
+                left_out |= refused
+                if refused:
+                    pause = 0.0
+                elif isinstance(e, BackendBusyError):
+                    limited += 1
+                    pause = _requested_pause(e) or _pause(limited)
+                    if time.monotonic() + pause > give_up:
+                        raise
+                    self._closed_until = max(self._closed_until, time.monotonic() + pause)
+                    pause = 0.0
+                else:
+                    failures += 1
+                    if isinstance(e, BackendRefusedError) or failures > self.max_retries:
+                        raise
+                    pause = min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
             self.retries += 1
 
     async def _attempt(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Reply:
@@ -143,22 +164,30 @@ class OpenAIServer:
             raise BackendDownError(f"the connection failed: {e!r}") from e
 
     async def _streamed(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
-        reply = StreamedReply()
-        options = {"stream": True, "stream_options": {"include_usage": True}}
+        reply, events = StreamedCompletion(), Events()
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self.stall_timeout):
-                opening = client.chat.completions.with_streaming_response.create(**{**request, **options})
+                opening = client.chat.completions.with_streaming_response.create(**request)
                 response = await stack.enter_async_context(opening)
-            lines = _lines(response.iter_bytes())
-            while True:
+            parts = _limited(response.iter_bytes())
+            begun = ended = False
+            while not ended:
                 async with asyncio.timeout(self.stall_timeout):
-                    line = await anext(lines, None)
-                if line is None or (line.startswith(b"data:") and line[5:].strip() == b"[DONE]"):
-                    return reply.completion()
-                if line.startswith(b"data:"):
-                    reply.add(json.loads(line[5:]))
-                elif line.startswith(b"{"):  # a server that does not stream
-                    return json.loads(line + b"".join([rest async for rest in lines]))
+                    part = await anext(parts, None)
+                if not begun and part is not None and part.lstrip().startswith(b"{"):  # a server that does not stream
+                    return json.loads(part + b"".join([rest async for rest in parts]))
+                begun, ended = True, part is None
+                for event in [events.rest()] if part is None else events.add(part):
+                    for chunk in event_chunks(event):
+                        if chunk == DONE:
+                            ended = True
+                        else:
+                            reply.add(chunk)
+        if reply.error:
+            return {"error": reply.error}
+        if not reply.finished:
+            raise BackendReplyError("the stream broke off: no finish_reason")
+        return reply.completion()
 
     async def _client(self) -> _LoopClient:
         loop = asyncio.get_running_loop()
@@ -177,16 +206,6 @@ async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
         return json.loads(b"".join([part async for part in _limited(response.iter_bytes())]))
 
 
-async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a body. (The official client splits at U+2028 and the like too, which models may write.)"""
-    rest = b""
-    async for part in _limited(parts):
-        *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
-            yield line
-    yield rest
-
-
 async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the parts of a body up to a limit: a compressed one could fill the memory."""
     import openai
@@ -195,8 +214,8 @@ async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for part in parts:
             size += len(part)
-            if size > _LONGEST_REPLY:
-                raise BackendReplyError(f"expected a chat completion, got more than {_LONGEST_REPLY >> 20} MiB")
+            if size > LONGEST_REPLY:
+                raise BackendReplyError(f"expected a chat completion, got more than {LONGEST_REPLY >> 20} MiB")
             yield part
     except (BackendError, TimeoutError, openai.OpenAIError, OSError):
         raise
@@ -215,8 +234,13 @@ def _encodable(value: Any) -> Any:
 
 def _refused(error: openai.APIStatusError) -> BackendError:
     """Return the error for a status, whose type says whether to wait, to retry or to give up."""
-    status = error.status_code
-    message = f"status {status}: {error.message}" + (f" ({error.code})" if error.code else "")
+    status, body = error.status_code, error.body
+    said = body.get("message", body) if isinstance(body, Mapping) else body
+    said = error.message if not said else said if isinstance(said, str) else json.dumps(said)
+    details = ", ".join(detail for detail in (error.code, error.param) if isinstance(detail, str))
+    message = f"status {status}: {said:.2000}" + (f" ({details})" if details else "")
+    if is_overflow(message):
+        return BackendRefusedError(message)
     if status == 429 and error.code == "insufficient_quota":
         return BackendRefusedError(message)
     if status == 429 or (status in (503, 529) and "retry-after" in error.response.headers):

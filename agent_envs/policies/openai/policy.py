@@ -8,16 +8,16 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import gymnasium as gym
 
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import (
+    BackendBusyError,
     BackendError,
+    BackendRefusedError,
     ConfigError,
     ContextLengthExceeded,
     EmptyGeneration,
@@ -27,19 +27,16 @@ from agent_envs.errors import (
 from agent_envs.messages import Message, Observation, content_text
 from agent_envs.policies.openai.calls import answer_calls, call_text, server_message
 from agent_envs.policies.openai.client import OpenAIServer
+from agent_envs.policies.openai.fields import refused_fields
+from agent_envs.policies.openai.keys import bare_address, request_keys, without_keys
+from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.conversation import Conversation
 
 __all__ = ["OpenAIPolicy"]
 
-# How servers report that a prompt does not fit: OpenAI's code, then the words of vLLM, SGLang and llama.cpp.
-_OVERFLOW = re.compile(
-    r"context_length_exceeded|maximum context length|model's context length|exceed_context_size"
-    r"|exceeds the available context|max_tokens must be at least 1, got -",
-    re.IGNORECASE,
-)
-_SHORTEST_KEY = 8
+_OWN_FIELDS = ("role", "content", "tool_calls")
 _CHARACTERS_PER_TOKEN = 4  # if a server does not count tokens
 
 
@@ -68,7 +65,7 @@ class OpenAIPolicy:
         logprobs: Whether to ask for the log-probabilities of the sampled tokens.
         token_ids: Whether to ask for the tokens of prompt and response (``return_token_ids``: vLLM, SGLang).
         keep_reasoning: Whether reasoning that the server separates from the text goes before the action, between
-            ``<think>`` and ``</think>``. The model's history never has it, as servers want it.
+            ``<think>`` and ``</think>``. The model's history has it as the server sent it, in a field of its own.
         timeout: Seconds that one attempt of a request may take.
         stream: Whether to stream replies, so that ``stall_timeout`` seconds without a byte end an attempt. Servers may
             parse native calls differently in streams: vLLM's Hermes parser drops a malformed call, which it otherwise
@@ -80,12 +77,12 @@ class OpenAIPolicy:
             ``Retry-After``.
         max_in_flight: Most requests at a time, or None for no limit.
         request: More arguments for each request, for example
-            ``{"top_p": 0.9, "extra_body": {"top_k": 20}}``.
+            ``{"top_p": 0.9, "extra_body": {"top_k": 20}}``; None leaves one out that the policy would send.
 
     Raises:
         MissingExtraError: The ``openai`` package or its aiohttp transport is not installed.
-        ConfigError: No key for OpenAI's server, an unknown ``tool_mode``, a ``base_url`` with a password, or a
-            number out of range.
+        ConfigError: No key for OpenAI's server, an unknown ``tool_mode``, a ``base_url`` with a password or a query,
+            or a number out of range.
 
     The episode ends with ``StopReason.CONTEXT_LENGTH`` if a prompt or response does not fit the context, with
     ``EMPTY_GENERATION`` after a response without text and calls, with ``TOKEN_LIMIT`` or ``RUN_BUDGET`` if the tokens
@@ -128,8 +125,11 @@ class OpenAIPolicy:
             number("max_wait", max_wait, minimum=0)
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-        if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
-            raise ConfigError("base_url contains a user or a password, which would be recorded; pass api_key= instead")
+        if self.base_url is not None and self.base_url != bare_address(self.base_url):
+            raise ConfigError(
+                "base_url contains a user, a password or a query, which would be recorded; pass api_key= instead, or "
+                "request={'extra_query': ...}"
+            )
         self.tool_mode, self.keep_reasoning = tool_mode, keep_reasoning
         self.max_episode_tokens, self.max_total_tokens = max_episode_tokens, max_total_tokens
         self.used_tokens = 0
@@ -137,7 +137,8 @@ class OpenAIPolicy:
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
             raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
-        self._key = key
+        sent = request or {}
+        self._keys = request_keys(sent.get("extra_headers", {}), sent.get("extra_query", {})) | {key}
         self.server = OpenAIServer(
             self.base_url, key, timeout=timeout, stall_timeout=stall_timeout, max_retries=max_retries,
             max_wait=max_wait, max_in_flight=max_in_flight, stream=stream,
@@ -170,11 +171,14 @@ class OpenAIPolicy:
         try:
             reply = await self.server.ask(request)
         except BackendError as e:
-            message = self._without_key(str(e))
+            message = without_keys(str(e), self._keys)
             cause = e if message == str(e) else None  # a traceback shows its causes
-            if _OVERFLOW.search(message):
+            if is_overflow(message) and not isinstance(e, BackendBusyError):
                 raise ContextLengthExceeded(f"the server of model {self.model!r} says: {message}") from cause
             where = self.base_url or "OpenAI"
+            asked = {*request, *request.get("extra_body", {})} - {"model", "messages", "extra_body"}
+            named = ", ".join(sorted(refused_fields(0, message, asked))) if isinstance(e, BackendRefusedError) else ""
+            message += f"; the policy was told to send {named}: leave it out for this server" if named else ""
             raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {message}") from cause
         self.used_tokens += _token_count(reply, messages)
         if reply.finish_reason == "length":
@@ -186,16 +190,12 @@ class OpenAIPolicy:
                 )
         return reply
 
-    def _without_key(self, text: str) -> str:
-        """Return a server's message without the key, which some repeat; a placeholder ("none", "EMPTY") may stay."""
-        return text.replace(self._key, "(the key)") if len(self._key) >= _SHORTEST_KEY else text
-
 
 def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the prompt and response tokens of one request."""
     prompt, response = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
     if prompt is None:
-        prompt = sum(_characters(message.get("content", "")) for message in messages) // _CHARACTERS_PER_TOKEN
+        prompt = sum(_characters(message.get("content") or "") for message in messages) // _CHARACTERS_PER_TOKEN
     if response is None:
         response = (len(reply.text) + sum(len(call.arguments) for call in reply.calls)) // _CHARACTERS_PER_TOKEN
     return prompt + response
@@ -257,15 +257,17 @@ class _OpenAIActor:
             texts.append(text)
             restored = well_formed and bool(self._tools)
             if restored:
-                function = {"name": call.name, "arguments": call.arguments.strip() or "{}"}
-                kept.append({"id": call.id, "type": "function", "function": function})
+                function = {**call.entry["function"], "arguments": call.arguments.strip() or "{}"}
+                kept.append({**call.entry, "id": call.id, "type": "function", "function": function})
             else:
                 shown.append(text)  # servers reject a history with malformed arguments, or with calls but no tools
             call_ids.append(call.id if restored else None)
         if not texts:
             reason = f"finish_reason {reply.finish_reason!r}"
             raise EmptyGeneration(f"model {self._policy.model!r} returned no text and no call ({reason})")
-        message = {"role": "assistant", "content": "\n".join(shown), **({"tool_calls": kept} if kept else {})}
+        content = reply.message.get("content") if len(kept) == len(reply.calls) else "\n".join(shown)
+        message = {"role": "assistant", "content": content, **({"tool_calls": kept} if kept else {})}
+        message |= {k: v for k, v in reply.message.items() if k not in _OWN_FIELDS and v not in (None, "", [], {})}
         action = "\n".join(texts)
         if self._policy.keep_reasoning and reply.reasoning:
             action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"
@@ -303,5 +305,6 @@ class _OpenAIActor:
         for turn in reversed(self._turns.values()):
             if turn.calls and content.endswith(turn.calls):
                 text = content[: -len(turn.calls)].rstrip("\n")
-                return turn._replace(message={**turn.message, "content": text})
+                known = {name: turn.message[name] for name in ("role", "tool_calls")}
+                return turn._replace(message={**known, "content": text})
         return _Turn({**message}, [], "")

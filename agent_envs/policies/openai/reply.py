@@ -17,7 +17,7 @@ from agent_envs.policies.openai.token_fields import read_tokens
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
 
-__all__ = ["Reply", "ServerCall", "StreamedReply", "read_reply"]
+__all__ = ["Reply", "ServerCall", "read_reply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class ServerCall:
     name: str
     arguments: str
     """The arguments, JSON as the model wrote it."""
+    entry: Mapping[str, Any]
+    """The call with all fields that the server sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Reply:
     """Tokens as sampled, if the server returned them."""
     logprobs: tuple[float, ...] | None
     """Log-probability of each sampled token, or None if some are missing."""
+    message: Mapping[str, Any]
+    """The message with all fields that the server sent."""
     usage: dict[str, int]
     """`prompt_tokens`, `completion_tokens`, `cached_tokens`, as far as the server reported them."""
 
@@ -89,6 +93,7 @@ def read_reply(data: Any) -> Reply:
         prompt_ids=tokens.prompt_ids,
         response_ids=tokens.response_ids,
         logprobs=tokens.response_logprobs,
+        message=message,
         usage=_usage(data.get("usage")),
     )
 
@@ -109,7 +114,7 @@ def _calls(value: Any) -> tuple[ServerCall, ...]:
         return ()
     if not isinstance(value, list):
         raise BackendReplyError(f"expected tool_calls as a list, got {value!r:.200}")
-    calls: list[ServerCall] = []
+    calls: dict[str, ServerCall] = {}
     for entry in value:
         function = entry.get("function") if isinstance(entry, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
@@ -118,10 +123,10 @@ def _calls(value: Any) -> tuple[ServerCall, ...]:
         if not isinstance(arguments, str):
             arguments = "" if arguments is None else json.dumps(arguments)
         call_id = entry.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in {call.id for call in calls}:
+        if not isinstance(call_id, str) or not call_id or call_id in calls:
             call_id = f"call_{uuid.uuid4().hex[:12]}"
-        calls.append(ServerCall(call_id, function["name"], arguments))
-    return tuple(calls)
+        calls[call_id] = ServerCall(call_id, function["name"], arguments, entry)
+    return tuple(calls.values())
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -137,77 +142,3 @@ def _usage(value: Any) -> dict[str, int]:
     if plausible.get("cached_tokens", 0) > plausible.get("prompt_tokens", 0):
         del plausible["cached_tokens"]
     return plausible
-
-
-class StreamedReply:
-    """Puts the chunks of a stream together into the completion that the server would have sent whole."""
-
-    def __init__(self) -> None:
-        self._data: dict[str, Any] = {}
-        self._choice: dict[str, Any] = {}
-        self._texts: dict[str, list[str]] = {}
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._tokens: list[int] | None = None
-        self._logprobs: list[Any] | None = None
-
-    def add(self, chunk: Any) -> None:
-        """Add a chunk; a BackendReplyError if it is malformed."""
-        if not isinstance(chunk, Mapping):
-            raise BackendReplyError(f"expected a chunk of a completion as a JSON object, got {chunk!r:.200}")
-        for name in ("usage", "error", "prompt_token_ids"):
-            if chunk.get(name):
-                self._data[name] = chunk[name]
-        choices = chunk.get("choices")
-        if not isinstance(choices, list):
-            if not {"error", "usage"} & chunk.keys():
-                raise BackendReplyError(f"expected a chunk with choices, got {chunk!r:.200}")
-            return
-        for choice in choices:
-            delta = choice.get("delta") if isinstance(choice, Mapping) else None
-            if not isinstance(choice, Mapping) or not (delta is None or isinstance(delta, Mapping)):
-                raise BackendReplyError(f"expected a choice with a delta, got {choice!r:.200}")
-            if not choice.get("index"):
-                self._add_choice(choice, delta or {})
-
-    def _add_choice(self, choice: Mapping[str, Any], delta: Mapping[str, Any]) -> None:
-        for name in ("finish_reason", "prompt_token_ids"):
-            if choice.get(name) is not None:
-                self._choice[name] = choice[name]
-        if isinstance(choice.get("token_ids"), list):
-            self._tokens = (self._tokens or []) + choice["token_ids"]
-        logprobs = choice.get("logprobs")
-        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
-            self._logprobs = (self._logprobs or []) + logprobs["content"]
-        for name in ("content", "refusal", "reasoning_content", "reasoning"):
-            if delta.get(name) is not None:
-                self._texts.setdefault(name, []).append(_text(delta[name]))
-        calls = delta.get("tool_calls") or []
-        if not isinstance(calls, list) or not all(isinstance(entry, Mapping) for entry in calls):
-            raise BackendReplyError(f"expected parts of tool calls, got {calls!r:.200}")
-        for entry in calls:
-            function = _object(entry.get("function"))
-            index = entry.get("index")
-            if type(index) is not int:  # the next call, or more of the last one
-                index = max(self._calls, default=-1) + bool(entry.get("id") or function.get("name") or not self._calls)
-            call = self._calls.setdefault(index, {"function": {}})
-            if entry.get("id"):
-                call["id"] = entry["id"]
-            if function.get("name"):
-                call["function"]["name"] = function["name"]
-            arguments = function.get("arguments")
-            if isinstance(arguments, Mapping):
-                arguments = json.dumps(arguments)
-            call["function"]["arguments"] = call["function"].get("arguments", "") + str(arguments or "")
-
-    def completion(self) -> dict[str, Any]:
-        """Return the whole completion; a BackendReplyError if the stream ended before the model's reply did."""
-        if "error" in self._data:
-            return self._data
-        if "finish_reason" not in self._choice:
-            raise BackendReplyError("the stream broke off: no finish_reason")
-        message: dict[str, Any] = {name: "".join(parts) for name, parts in self._texts.items()}
-        if self._calls:
-            message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
-        logprobs = None if self._logprobs is None else {"content": self._logprobs}
-        choice = {**self._choice, "message": message, "token_ids": self._tokens, "logprobs": logprobs}
-        return {**self._data, "choices": [choice]}
