@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import signal
+from pathlib import Path
 from typing import Any
 
 from agent_envs.cli.arguments import add_address
@@ -21,7 +23,8 @@ example:
   OPENAI_BASE_URL=http://localhost:8100/v1 python my_agent.py
 
 The agent sends X-Episode-Id with every call, or uses the base URL http://localhost:8100/episodes/ID/v1. To end an
-episode, post {"reward": 1.0} to http://localhost:8100/episodes/ID/reward. The episodes go to runs/mine/episodes.jsonl.
+episode, post {"reward": 1.0} to http://localhost:8100/episodes/ID/reward, with the header X-Judge-Token: the token in
+runs/mine/judge_token, which agents should not be able to read. The episodes go to runs/mine/episodes.jsonl.
 """
 
 
@@ -59,6 +62,7 @@ def run(arguments: argparse.Namespace) -> str:
         host=arguments.host,
         port=arguments.port,
         token=read_token(arguments.token_file),
+        judge_token=read_token(_judge_token(Path(arguments.out))),
         upstream_key=_secret(arguments.upstream_key_env),
         tokenizer=arguments.tokenizer,
         env_id=arguments.env_id,
@@ -83,6 +87,20 @@ def run(arguments: argparse.Namespace) -> str:
     return f"stopped: {server.store.finished} episodes in {server.store.path}" + (
         f"; {left} unfinished ones stay open for the next start" if left else ""
     )
+
+
+def _judge_token(folder: Path) -> Path:
+    """Return the file with the folder's token for verdicts, which is made if there is none."""
+    path = folder / "judge_token"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_urlsafe()}\n")
+    except FileExistsError:
+        pass
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e}") from e
+    return path
 
 
 def _secret(variable: str | None) -> str | None:

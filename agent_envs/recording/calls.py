@@ -6,25 +6,21 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import ConfigError, MissingExtraError, PromptError
+from agent_envs.errors import BackendReplyError, ConfigError, MissingExtraError, PromptError
 from agent_envs.messages import Message, observation_pictures
+from agent_envs.policies.openai.keys import request_keys, without_keys
+from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks
 from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 from agent_envs.recording.pictures import PromptPictures, shows_pictures
-from agent_envs.recording.replies import (
-    StreamedCompletion,
-    action_text,
-    error_reply,
-    observed_messages,
-    offered_tools,
-    strip_reply,
-)
+from agent_envs.recording.replies import action_text, error_reply, observed_messages, offered_tools, strip_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
-from agent_envs.recording.upstream import HOP_BY_HOP, Upstream
+from agent_envs.recording.upstream import Upstream, read_parts
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import read_body
 
@@ -40,12 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["CallRecorder"]
 
 _log = logging.getLogger(__name__)
-_OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token")
-_UNRECORDED = ("chat", "completions", "responses", "messages")  # paths that generate but are not recorded
+_OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token", "x-judge-token")
+_REPLY_HEADERS = re.compile(
+    r"content-type|retry-after(-ms)?|x-should-retry|x-request-id|x-ratelimit-.*|openai-.*", re.IGNORECASE
+)
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n")
 _MAX_NAME = 200
 _NO_TOKENS = SampledTokens(None, None, None)
-_MAX_LINE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +57,26 @@ class _Call:
 
 
 class CallRecorder:
-    """Answers ``/v1/...``: records chat completions and passes everything else through, but not its own token.
+    """Answers ``/v1/...``: records chat completions, passes a few other requests through, and refuses the rest.
 
-    The retokenizer, if any, makes the tokens that the server does not report.
+    Args:
+        upstream: The model's server.
+        store: Where the calls go.
+        token: What clients send to the recorder, which the model's server does not get, or None.
+        secrets: Keys that no agent is told, though the model's server repeat them.
+        retokenizer: Makes the tokens that the server does not report, or None.
     """
 
     def __init__(
-        self, upstream: Upstream, store: EpisodeStore, token: str | None, retokenizer: Retokenizer | None
+        self,
+        upstream: Upstream,
+        store: EpisodeStore,
+        token: str | None,
+        secrets: frozenset[str],
+        retokenizer: Retokenizer | None,
     ) -> None:
         self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
+        self._secrets = secrets
         self._pictures = PromptPictures(store.pictures)
 
     async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
@@ -78,9 +86,30 @@ class CallRecorder:
             await asyncio.sleep(0.005)
         return not episode.running
 
-    async def chat(self, request: Any) -> Any:
-        """Answer a chat completion, and record it."""
-        name = _episode_name(request)
+    async def answer(self, request: Any) -> Any:
+        """Answer a request below ``/v1``, by the path that its address means."""
+        parts = [part for part in request.match_info["tail"].split("/") if part not in ("", ".")]
+        path, name = "/".join(parts), _episode_name(request)
+        if (request.method, path) == ("POST", "chat/completions"):
+            return await self._chat(request, name)
+        if request.method == "GET" and parts[:1] == ["models"] and ".." not in parts:
+            return await self._pass_on(request, path, None)
+        if (request.method, path) == ("POST", "embeddings") and name is None:
+            return await self._pass_on(request, path, await read_body(request))
+        within = " of an episode" if name is not None else ""
+        here = f"{request.method} /v1/{path}{within}"
+        return error_reply(404, f"{here} is neither recorded nor passed on; only /v1/chat/completions is recorded")
+
+    async def _pass_on(self, request: Any, path: str, data: bytes | None) -> Any:
+        headers = self._passed_on(request)
+        try:
+            async with self._upstream.request(request.method, path, headers, params=request.query, data=data) as reply:
+                body = b"".join([part async for part in read_parts(reply)])
+                return web.Response(status=reply.status, body=self._told(body), headers=self._reply_headers(reply))
+        except (aiohttp.ClientError, TimeoutError) as e:
+            return self._upstream_failed(e)
+
+    async def _chat(self, request: Any, name: str | None) -> Any:
         if name is None:
             ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
             return error_reply(400, f"the request does not name its episode: {ways}")
@@ -91,6 +120,7 @@ class CallRecorder:
         group = _checked_name("X-Group-Id", request.headers.get("X-Group-Id"))
         agent = _checked_name("X-Agent-Id", request.headers.get("X-Agent-Id"))
         episode = self._store.episode(name, group, None if index is None else int(index))
+        episode.keys |= request_keys(request.headers, request.query) | self._secrets
         call = _Call(episode, episode.calls, body, agent, time.monotonic())
         episode.calls += 1
         episode.running += 1
@@ -100,61 +130,41 @@ class CallRecorder:
             episode.running -= 1
             episode.touched = time.monotonic()
 
-    async def other(self, request: Any) -> Any:
-        """Pass anything else through; within an episode, refuse other ways to generate: they would not be recorded."""
-        tail = request.match_info["tail"]
-        if ".." in tail.split("/"):
-            return error_reply(404, f"there is no /v1/{tail}")
-        generates = request.method == "POST" and tail.split("/")[0] in _UNRECORDED
-        if generates and _episode_name(request) is not None:
-            return error_reply(404, f"only /v1/chat/completions is recorded, not /v1/{tail}: use chat completions")
-        data = await read_body(request)
-        try:
-            async with self._upstream.request(
-                request.method, tail, self._passed_on(request), params=request.query, data=data or None
-            ) as reply:
-                response = web.StreamResponse(status=reply.status, headers=_reply_headers(reply))
-                await response.prepare(request)
-                async for part in reply.content.iter_any():
-                    await response.write(part)
-                await response.write_eof()
-                return response
-        except (aiohttp.ClientError, TimeoutError) as e:
-            return _upstream_failed(e)
-
     async def _answer(self, request: Any, call: _Call) -> Any:
         streaming = False
         try:
-            async with self._upstream.chat(call.request, self._passed_on(request), request.query) as (reply, data):
+            asked = self._upstream.chat(call.request, self._passed_on(request), request.query)
+            async with asked as (reply, data):
                 kind = reply.headers.get("Content-Type", "")
                 streaming = data is None and reply.status < 400 and kind.startswith("text/event-stream")
                 if streaming:
                     return await self._stream(request, call, reply)
-                return await self._whole(call, reply, await reply.read() if data is None else data)
+                data = b"".join([part async for part in read_parts(reply)]) if data is None else data
+                return await self._whole(call, reply, data)
         except (aiohttp.ClientError, TimeoutError) as e:
-            self._store.add_failure(call.episode, call.number, f"upstream: {type(e).__name__}: {e}")
-            return _upstream_failed(e)
+            self._failed(call, f"upstream: {type(e).__name__}: {e}")
+            return self._upstream_failed(e)
         except (asyncio.CancelledError, ConnectionError):
             if not streaming:
-                self._store.add_failure(call.episode, call.number, "the client went away before the answer")
+                self._failed(call, "the client went away before the answer")
             raise
 
     async def _whole(self, call: _Call, reply: Any, data: bytes) -> Any:
-        headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
+        headers = {**self._reply_headers(reply), "X-Call-Index": str(call.number)}
         try:
             completion = json.loads(data)
         except (ValueError, RecursionError):
             completion = None
         if reply.status >= 400 or not _is_completion(completion):
-            text = data[:2000].decode("utf-8", "replace")
-            self._store.add_failure(call.episode, call.number, f"upstream: {reply.status}: {text}")
-            return web.Response(status=reply.status, body=data, headers=headers)
+            self._failed(call, f"upstream: {reply.status}: {data.decode('utf-8', 'replace')}")
+            return web.Response(status=reply.status, body=self._told(data), headers=headers)
         await self._record(call, completion)
         strip_reply(completion, call.request)
-        return web.Response(status=reply.status, body=json.dumps(completion).encode("ascii"), headers=headers)
+        body = self._told(json.dumps(completion).encode("ascii"))
+        return web.Response(status=reply.status, body=body, headers=headers)
 
     async def _stream(self, request: Any, call: _Call, reply: Any) -> Any:
-        headers = {**_reply_headers(reply), "X-Call-Index": str(call.number)}
+        headers = {**self._reply_headers(reply), "X-Call-Index": str(call.number)}
         response = web.StreamResponse(status=reply.status, headers=headers)
         try:
             whole = await self._relay(request, response, call, reply)
@@ -167,39 +177,37 @@ class CallRecorder:
 
     async def _relay(self, request: Any, response: Any, call: _Call, reply: Any) -> bool:
         """Pass a stream on; the step is on disk before the client gets the last event. Return whether it got all."""
-        streamed, recorded, rest = StreamedCompletion(), False, b""
+        streamed, events, recorded = StreamedCompletion(), Events(), False
         try:
             await response.prepare(request)
-            async for part in reply.content.iter_any():
-                *lines, rest = (rest + part).split(b"\n")
-                if len(rest) > _MAX_LINE:
-                    raise aiohttp.ClientError(f"an event has more than {_MAX_LINE} bytes")
+            async for part in read_parts(reply):
                 out = []
-                for line in lines:
-                    line, ends = _event(line, streamed, call.request)
+                for event in events.add(part):
+                    event, ends = _read_event(event, streamed, call.request)
                     if ends and not recorded and streamed.finished:
-                        recorded = await self._record(call, streamed.completion)
-                    out.append(line + b"\n")
+                        recorded = await self._record(call, streamed.completion())
+                    out.append(event)
                 if out:
-                    await response.write(b"".join(out))
-            if rest:  # a last line without an end
-                await response.write(_event(rest, streamed, call.request)[0])
+                    await response.write(self._told(b"".join(out)))
+            rest, _ = _read_event(events.rest(), streamed, call.request)
+            if rest:  # a last event without an end
+                await response.write(self._told(rest))
         except (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
             # Once every choice is complete the agent has all of it, whoever hangs up first.
-            if not recorded and streamed.finished and streamed.error is None:
-                await asyncio.shield(self._record(call, streamed.completion))
+            if not recorded and streamed.finished:
+                await asyncio.shield(self._record(call, streamed.completion()))
             elif not recorded:
                 by_upstream = isinstance(e, (aiohttp.ClientError, TimeoutError)) and not _client_left(request)
                 error = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
-                self._store.add_failure(call.episode, call.number, error, streamed.text)
+                self._failed(call, error, streamed)
             if isinstance(e, asyncio.CancelledError):
                 raise
             return False
-        if not recorded and streamed.finished and streamed.error is None:
-            await self._record(call, streamed.completion)
+        if not recorded and streamed.finished:
+            await self._record(call, streamed.completion())
         elif not recorded:
-            error = json.dumps(streamed.error)[:2000] if streamed.error else "the stream broke off"
-            self._store.add_failure(call.episode, call.number, f"upstream: {error}", streamed.text)
+            error = json.dumps(streamed.error) if streamed.error else "the stream broke off"
+            self._failed(call, f"upstream: {error}", streamed)
         with contextlib.suppress(ConnectionError):  # it is recorded even if the client is gone
             await response.write_eof()
         return True
@@ -212,8 +220,14 @@ class CallRecorder:
         else:
             observed = observed_messages(messages)
         rows = [await self._row(call, completion, choice, observed, problems) for choice in completion["choices"]]
-        self._store.add_steps(call.episode, call.number, rows, list(offered_tools(call.request.get("tools"))))
+        tools = list(offered_tools(call.request.get("tools")))
+        self._store.add_steps(call.episode, call.number, rows, tools)
         return True
+
+    def _failed(self, call: _Call, error: str, streamed: StreamedCompletion | None = None) -> None:
+        choices = streamed.completion()["choices"] if streamed is not None else []
+        partial = action_text(choices[0]["message"]) if choices else None if streamed is None else ""
+        self._store.add_failure(call.episode, call.number, error, partial)
 
     async def _row(
         self,
@@ -258,6 +272,20 @@ class CallRecorder:
             own.add("authorization")
         return {name: value for name, value in request.headers.items() if name.lower() not in own}
 
+    def _told(self, data: bytes) -> bytes:
+        """Return an answer without what agents must not know."""
+        return without_keys(data.decode("latin-1"), self._secrets).encode("latin-1") if self._secrets else data
+
+    def _reply_headers(self, reply: Any) -> dict[str, str]:
+        headers = {name: value for name, value in reply.headers.items() if _REPLY_HEADERS.fullmatch(name)}
+        return {name: without_keys(value, self._secrets) for name, value in headers.items()}
+
+    def _upstream_failed(self, error: Exception) -> Any:
+        if isinstance(error, TimeoutError):
+            return error_reply(504, "the upstream server did not answer in time")
+        said = without_keys(str(error), self._secrets)
+        return error_reply(502, f"the upstream server failed: {type(error).__name__}: {said}")
+
 
 def _retokenized(
     tokenizer: Retokenizer, request: Mapping[str, Any], choice: Mapping[str, Any], reported: SampledTokens
@@ -270,22 +298,23 @@ def _retokenized(
     return SampledTokens(prompt_ids, tokenizer.response(request, text, choice), None)
 
 
-def _event(line: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return a line of a stream as the client gets it, and whether it ends the stream."""
-    if not line.startswith(b"data:"):
-        return line, False
-    data = line.removeprefix(b"data:").strip()
-    if data == b"[DONE]":
-        return line, True
+def _read_event(event: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Return an event of a stream as the client gets it, and whether it ends the stream."""
     try:
-        chunk = json.loads(data)
+        chunks = event_chunks(event)
     except (ValueError, RecursionError):
-        return line, False
-    if not isinstance(chunk, dict):
-        return line, False
-    streamed.add(chunk)
-    strip_reply(chunk, request)
-    return b"data: " + json.dumps(chunk).encode("ascii"), False
+        return event, False
+    changed = False
+    for chunk in chunks:
+        with contextlib.suppress(BackendReplyError, RecursionError):
+            if chunk != DONE:
+                streamed.add(chunk)
+        changed |= strip_reply(chunk, request)
+    if changed:
+        data = [b"data: " + (DONE if chunk == DONE else json.dumps(chunk)).encode("ascii") + b"\n" for chunk in chunks]
+        rest = [line for line in event.splitlines(keepends=True) if not line.startswith(b"data:")]
+        event = b"".join([*data, *rest])
+    return event, DONE in chunks
 
 
 def _is_completion(reply: Any) -> bool:
@@ -316,16 +345,6 @@ def _body(data: bytes) -> dict[str, Any]:
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise ConfigError("expected a request with 'messages', a list of objects")
     return body
-
-
-def _reply_headers(reply: Any) -> dict[str, str]:
-    return {name: value for name, value in reply.headers.items() if name.lower() not in (*HOP_BY_HOP, "set-cookie")}
-
-
-def _upstream_failed(error: Exception) -> Any:
-    if isinstance(error, TimeoutError):
-        return error_reply(504, "the upstream server did not answer in time")
-    return error_reply(502, f"the upstream server failed: {type(error).__name__}: {error}")
 
 
 def _client_left(request: Any) -> bool:

@@ -61,7 +61,7 @@ class PromptPictures:
             url = given.get("url") if isinstance(given, Mapping) else given
             try:
                 if not isinstance(url, str) or not url.startswith("data:"):
-                    raise DataError(f"{where}: expected a data: URL, got {url!r:.60}; addresses are not fetched")
+                    raise DataError(f"{where}: expected a data: URL; addresses are not fetched")
                 key = hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()
                 with self._lock:
                     if key in self._known:

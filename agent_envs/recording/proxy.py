@@ -12,11 +12,13 @@ from typing import Any
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, DataError, MissingExtraError, check_release
+from agent_envs.policies.openai.keys import request_keys
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.replies import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
 from agent_envs.recording.verdict import EpisodeVerdict
+from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import BackgroundServer, Listener, read_body
 
 try:
@@ -44,6 +46,8 @@ class RecordingServer(BackgroundServer):
         port: Port to listen on; 0 takes a free one.
         token: What clients have to send as their API key or as ``X-Record-Token``. With None, only requests from this
             machine are answered, and none from web pages of others.
+        judge_token: What a verdict has to bring as ``X-Judge-Token``, so that no agent sets its own reward. With None,
+            which needs ``token=None``, everything on this machine may judge.
         upstream_key: API key for the model's server, instead of the one that clients send.
         tokenizer: A Hugging Face tokenizer for the tokens of calls whose server does not report them.
         env_id: The episodes' ``env_id``.
@@ -68,6 +72,7 @@ class RecordingServer(BackgroundServer):
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        judge_token: str | None = None,
         upstream_key: str | None = None,
         tokenizer: str | None = None,
         env_id: str = "recorded",
@@ -81,10 +86,12 @@ class RecordingServer(BackgroundServer):
             if seconds not in (None, math.inf):
                 number(name, seconds, above=0)
         integer("max_request", max_request, minimum=1)
+        if token is not None and judge_token in (None, token):
+            raise ConfigError("agents hold the token, so verdicts need another one: pass judge_token=")
         self.listener = Listener(
             host, port, token, _refusal, max_body=max_request, token_header="X-Record-Token", stalled_seconds=600.0
         )
-        self._max_request = max_request
+        self._max_request, self._judge_token = max_request, judge_token
         self._timeout, self._keep_open = episode_timeout, keep_open
         self._upstream = Upstream(upstream, call_timeout, upstream_key)
         retokenizer = None
@@ -93,7 +100,8 @@ class RecordingServer(BackgroundServer):
 
             retokenizer = Retokenizer(tokenizer)
         self.store = EpisodeStore(folder, env_id)
-        self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
+        secrets = frozenset() if upstream_key is None else frozenset({upstream_key})
+        self._calls = CallRecorder(self._upstream, self.store, token, secrets, retokenizer)
         self._flushing: asyncio.Task[None]
         self._stopping = False
 
@@ -134,8 +142,7 @@ class RecordingServer(BackgroundServer):
         route.add_get("/episodes/{episode}", self._show)
         route.add_post("/episodes/{episode}/reward", self._reward)
         for prefix in ("", "/episodes/{episode}"):
-            route.add_post(prefix + "/v1/chat/completions", self._calls.chat)
-            route.add_route("*", prefix + "/v1/{tail:.*}", self._calls.other)
+            route.add_route("*", prefix + "/v1/{tail:.*}", self._calls.answer)
         await self._upstream.open()
         try:
             # A client that leaves cancels its call, and with it the one to the model's server.
@@ -213,6 +220,9 @@ class RecordingServer(BackgroundServer):
 
     async def _reward(self, request: Any) -> Any:
         name = request.match_info["episode"]
+        judge = f"Bearer {request.headers.get('X-Judge-Token', '')}"
+        if self._judge_token is not None and not holds_token(judge, self._judge_token):
+            return error_reply(403, "a verdict needs the judge's token: X-Judge-Token: TOKEN")
         try:
             body = json.loads(await read_body(request))
         except (ValueError, RecursionError) as e:
@@ -225,6 +235,7 @@ class RecordingServer(BackgroundServer):
             return error_reply(404, f"there is no episode {name!r}: the recorder has seen no call of it")
         if episode is None:
             raise FinishedError(f"episode {name!r} has already been finished, with another verdict")
+        episode.keys |= request_keys(request.headers, request.query)
         if not await self._calls.settled(episode, _VERDICT_WAIT):
             return error_reply(409, f"{episode.running} calls of episode {name!r} are still running")
         if not episode.steps and not episode.failed:

@@ -17,7 +17,7 @@ try:
 except ImportError as e:
     raise MissingExtraError("aiohttp", extra="record") from e
 
-__all__ = ["StreamedCompletion", "action_text", "error_reply", "observed_messages", "offered_tools", "strip_reply"]
+__all__ = ["action_text", "error_reply", "observed_messages", "offered_tools", "strip_reply"]
 
 _ROLES = {"developer": "system", "function": "tool"}
 _KNOWN_ROLES = ("system", "user", "assistant", "tool")
@@ -105,99 +105,20 @@ def error_reply(status: int, message: str) -> web.Response:
     return web.json_response({"error": error}, status=status)
 
 
-def strip_reply(reply: dict[str, Any], request: Mapping[str, Any]) -> None:
-    """Remove from a completion, or a chunk of one, what the recorder asked for and the agent did not."""
-    ids, logprobs = bool(request.get("return_token_ids")), bool(request.get("logprobs"))
-    if not ids:
-        reply.pop("prompt_token_ids", None)
-    choices = reply.get("choices")
-    for choice in choices if isinstance(choices, list) else []:
-        if not isinstance(choice, dict):
-            continue
-        if not ids:
-            for name in ("token_ids", "response_token_ids", "prompt_token_ids"):
-                choice.pop(name, None)
-        if not logprobs and choice.get("logprobs") is not None:
-            choice["logprobs"] = None
+def strip_reply(reply: Any, request: Mapping[str, Any]) -> bool:
+    """Remove from a completion, or a chunk of one, what the recorder asked for and the agent did not.
 
-
-class StreamedCompletion:
-    """Puts the chunks of a stream together into the completion that the server would have sent whole.
-
-    `policies.openai.reply.StreamedReply` does so for one choice and refuses malformed chunks; a recorder keeps all
-    choices and takes whatever a server sends.
+    Return whether there was any of it.
     """
-
-    def __init__(self) -> None:
-        self.completion: dict[str, Any] = {"choices": []}
-        self.error: Any = None
-        """The error that the server sent instead of a chunk, or None."""
-        self._choices: dict[int, dict[str, Any]] = {}
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice is complete."""
-        return bool(self._choices) and all(choice["finish_reason"] for choice in self._choices.values())
-
-    @property
-    def text(self) -> str:
-        """The text of the first choice so far."""
-        choices = self.completion["choices"]
-        return action_text(choices[0]["message"]) if choices else ""
-
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """Add a chunk."""
-        if chunk.get("error") is not None:
-            self.error = chunk["error"]
-        for key in ("id", "model", "created", "usage", "prompt_token_ids", "system_fingerprint"):
-            if chunk.get(key) is not None:
-                self.completion[key] = chunk[key]
-        choices = chunk.get("choices")
-        for part in choices if isinstance(choices, list) else []:
-            if isinstance(part, Mapping):
-                self._add_choice(part)
-
-    def _add_choice(self, part: Mapping[str, Any]) -> None:
-        index = part["index"] if type(part.get("index")) is int else 0
-        if index not in self._choices:
-            message: dict[str, Any] = {"role": "assistant", "content": None}
-            self._choices[index] = {"index": index, "message": message, "finish_reason": None}
-            self.completion["choices"] = [self._choices[i] for i in sorted(self._choices)]
-        choice = self._choices[index]
-        if part.get("finish_reason"):
-            choice["finish_reason"] = part["finish_reason"]
-        if part.get("prompt_token_ids"):
-            choice["prompt_token_ids"] = part["prompt_token_ids"]
-        if isinstance(part.get("token_ids"), list):
-            choice.setdefault("token_ids", []).extend(part["token_ids"])
-        logprobs = part.get("logprobs")
-        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
-            choice.setdefault("logprobs", {"content": []})["content"].extend(logprobs["content"])
-        delta, message = part.get("delta"), choice["message"]
-        if not isinstance(delta, Mapping):
-            return
-        for key in ("content", "reasoning_content", "reasoning", "refusal"):
-            if isinstance(delta.get(key), str):
-                message[key] = (message.get(key) or "") + delta[key]
-        calls = delta.get("tool_calls")
-        for call in calls if isinstance(calls, list) else []:
-            if isinstance(call, Mapping):
-                _add_call(message.setdefault("tool_calls", []), call)
-
-
-def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
-    """Add a piece of a tool call; its ``index`` says of which."""
-    index = part.get("index")
-    call = None if index is None else next((call for call in calls if call["index"] == index), None)
-    if call is None:
-        call = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-        calls.append(call)
-    function = part.get("function")
-    call["id"] = part.get("id") or call["id"]
-    if isinstance(function, Mapping):
-        for key in ("name", "arguments"):
-            if isinstance(function.get(key), str):
-                call["function"][key] += function[key]
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    parts = [part for part in (reply, *(choices if isinstance(choices, list) else ())) if isinstance(part, dict)]
+    names = () if request.get("return_token_ids") else ("prompt_token_ids", "token_ids", "response_token_ids")
+    removed = [part.pop(name) for part in parts for name in names if name in part]
+    for part in parts if not request.get("logprobs") else ():
+        if part.get("logprobs") is not None:
+            removed.append(part["logprobs"])
+            part["logprobs"] = None
+    return bool(removed)
 
 
 def _text(content: Any) -> str:

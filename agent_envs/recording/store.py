@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -20,14 +21,19 @@ from typing import Any
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import FileLock, JSONLines
+from agent_envs.files import FileLock, JSONLines, numbered_lines
 from agent_envs.messages import content_text
 from agent_envs.pictures.folder import PictureFolder
+from agent_envs.policies.openai.keys import without_keys
+from agent_envs.policies.openai.token_fields import SampledTokens
 from agent_envs.recording.verdict import EpisodeVerdict
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
 
 _log = logging.getLogger(__name__)
+_LONGEST_KEY, _LONGEST_LINE = 10_000, 1 << 30
+_RECORDED = re.compile(rb'"episode_id":\s*("(?:[^"\\]|\\.)*")')
+_ENDED_BY = re.compile(rb'"ended_by":\s*"(\w+)"')
 
 
 class FinishedError(ConfigError):
@@ -52,6 +58,8 @@ class OpenEpisode:
     failed: int = 0
     running: int = 0
     finished: bool = False
+    keys: frozenset[str] = frozenset()
+    """Keys that its requests brought, which are not written."""
     touched: float = field(default_factory=time.monotonic)
     """When something happened last (monotonic seconds)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -84,7 +92,7 @@ class EpisodeStore:
         except OSError as e:
             raise ConfigError(f"{folder} cannot be written: {e}") from e
         try:
-            self._finished = _FinishedEpisodes(self.path, self.folder / "open" / ".ended")
+            self._finished = self._read_finished()
             for path in sorted((self.folder / "open").glob("*.jsonl")):
                 self._resume(path)
         except BaseException:
@@ -94,15 +102,15 @@ class EpisodeStore:
     @property
     def finished(self) -> int:
         """The number of finished episodes."""
-        return len(self._finished.digests)
+        return len(self._finished)
 
     def is_finished(self, episode_id: str) -> bool:
         """Return whether an episode is finished."""
-        return episode_id in self._finished.digests
+        return episode_id in self._finished
 
     def finished_by(self, episode_id: str, verdict: EpisodeVerdict) -> bool:
         """Return whether an episode was finished by this very verdict, so that a repeated request gets its answer."""
-        return self._finished.digests.get(episode_id) == verdict.digest
+        return self._finished.get(episode_id) == verdict.digest
 
     def episode(self, episode_id: str, group_id: str | None = None, index: int | None = None) -> OpenEpisode:
         """Return the open episode of this name, a new one if there is none.
@@ -135,8 +143,9 @@ class EpisodeStore:
         """
         with episode.lock:
             self._check_open(episode)
-            rows = to_json_types(rows)
-            JSONLines(episode.path).append({"kind": "call", "number": number, "rows": rows, "tools": tools})
+            rows = [_keyless(row, episode.keys) for row in to_json_types(rows)]
+            line = {"kind": "call", "number": number, "rows": rows, "tools": without_keys(tools, episode.keys)}
+            JSONLines(episode.path).append(line)
             episode.steps += len(rows)
             episode.touched = time.monotonic()
 
@@ -145,7 +154,10 @@ class EpisodeStore:
         with episode.lock:
             if episode.finished:
                 return
-            failure = {"call": number, "error": error} | ({} if partial is None else {"partial": partial})
+            failure: dict[str, Any] = {"call": number}
+            for name, text, longest in (("error", error, 2000), ("partial", partial, 1 << 20)):
+                if text is not None:
+                    failure[name] = without_keys(text[: longest + _LONGEST_KEY], episode.keys)[:longest]
             JSONLines(episode.path).append({"kind": "failure", "failure": failure})
             episode.failed += 1
             episode.touched = time.monotonic()
@@ -159,7 +171,10 @@ class EpisodeStore:
         with episode.lock:
             self._check_open(episode)
             record = self._build(episode, verdict)
-            self._keep(record, verdict.digest)
+            with self._lock:
+                JSONLines(self.path).append(without_keys(to_json_types(record.to_dict()), episode.keys))
+                self._finished[record.episode_id] = verdict.digest
+                self.open.pop(record.episode_id, None)
             episode.finished = True
             episode.path.unlink(missing_ok=True)
         return record
@@ -176,11 +191,6 @@ class EpisodeStore:
     def _check_open(self, episode: OpenEpisode) -> None:
         if episode.finished:
             raise FinishedError(f"episode {episode.episode_id!r} has been finished meanwhile")
-
-    def _keep(self, record: Episode, digest: str) -> None:
-        with self._lock:
-            self._finished.add(record, digest)
-            self.open.pop(record.episode_id, None)
 
     def _build(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> Episode:
         """Return the record of an episode, with its steps in the order in which their calls came."""
@@ -213,6 +223,21 @@ class EpisodeStore:
             error=verdict.error,
         )
 
+    def _read_finished(self) -> dict[str, str | None]:
+        """Return each finished episode's `EpisodeVerdict.digest`, None if it is not known.
+
+        Lines may be megabytes: only the two fields are looked for.
+        """
+        finished: dict[str, str | None] = {}
+        if self.path.exists():
+            JSONLines(self.path).append()  # removes a last line that a kill cut off
+            for number, line in numbered_lines(self.path, _LONGEST_LINE):
+                name, digest = _RECORDED.search(line), _ENDED_BY.search(line)
+                if name is None:
+                    raise DataError(f"{self.path}, line {number}: not an episode")
+                finished[json.loads(name[1])] = None if digest is None else digest[1].decode()
+        return finished
+
     def _resume(self, path: Path) -> None:
         """Take over an episode that an earlier process left open."""
         rows = JSONLines(path)
@@ -235,78 +260,6 @@ class EpisodeStore:
             self.open[episode.episode_id] = episode
 
 
-class _FinishedEpisodes:
-    """The file of finished episodes, and an index with which a start need not read gigabytes of it.
-
-    The index has a short line per episode: its name, the digest of its verdict, and the bytes of its line. What it
-    lacks is read from the file, and if it does not fit the file, because somebody edited that, all of it is read.
-    """
-
-    def __init__(self, path: Path, index: Path) -> None:
-        self.digests: dict[str, str | None] = {}
-        """`EpisodeVerdict.digest` by episode; None if it is not known."""
-        self._episodes, self._index = JSONLines(path), JSONLines(index)
-        self._end = 0  # bytes of the file that have been read
-        if not path.exists():
-            index.unlink(missing_ok=True)
-            return
-        self._episodes.append()  # removes a last line that a kill cut off
-        if not self._read_index():
-            self.digests, self._end = {}, 0
-            index.unlink(missing_ok=True)
-        self._read_rest()
-
-    def add(self, record: Episode, digest: str) -> None:
-        """Write an episode; after an OSError it is not finished."""
-        self._episodes.append(to_json_types(record.to_dict()))
-        begin, self._end = self._end, self._episodes.path.stat().st_size
-        self.digests[record.episode_id] = digest
-        self._add_to_index(_entry(record.episode_id, digest, begin, self._end))
-
-    def _add_to_index(self, *entries: dict[str, Any]) -> None:
-        try:
-            self._index.append(*entries)
-        except OSError as e:
-            _log.warning("%s cannot be written, so the next start reads all episodes: %s", self._index.path, e)
-
-    def _read_index(self) -> bool:
-        """Read the index; return whether it fits the file as far as it goes."""
-        entry, path = None, self._episodes.path
-        size = path.stat().st_size
-        try:
-            for _, entry in self._index.after():
-                if entry["begin"] != self._end or not self._end < entry["end"] <= size:
-                    return False
-                self.digests[entry["episode_id"]], self._end = entry["ended_by"], entry["end"]
-            if entry is None:
-                return True
-            with path.open("rb") as file:
-                file.seek(entry["begin"])
-                line = file.read(entry["end"] - entry["begin"])
-            return line.endswith(b"\n") and json.loads(line)["episode_id"] == entry["episode_id"]
-        except FileNotFoundError:
-            return True
-        except (DataError, ValueError, KeyError, TypeError):
-            return False
-
-    def _read_rest(self) -> None:
-        """Read what the index lacks."""
-        entries = []
-        for end, record in self._episodes.after(self._end):
-            try:
-                name, digest = record["episode_id"], record["reset_info"].get("ended_by")
-            except (KeyError, TypeError, AttributeError) as e:
-                raise DataError(f"{self._episodes.path} holds a line that is not an episode: {e!r}") from e
-            entries.append(_entry(name, digest, self._end, end))
-            self.digests[name], self._end = digest, end
-        if entries:
-            self._add_to_index(*entries)
-
-
-def _entry(episode_id: str, digest: str | None, begin: int, end: int) -> dict[str, Any]:
-    return {"episode_id": episode_id, "ended_by": digest, "begin": begin, "end": end}
-
-
 def _calls_and_failures(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the answered calls in the lines of an open episode, in the order in which they came, and the failures."""
     calls = sorted((line for line in lines if line["kind"] == "call"), key=lambda line: line["number"])
@@ -318,6 +271,17 @@ def _name(episode: OpenEpisode, group_id: str | None, index: int | None) -> None
     names = {"episode_id": episode.episode_id, "group_id": group_id, "index": index}
     JSONLines(episode.path).append({"kind": "episode", **names})
     episode.group_id, episode.index = group_id, index
+
+
+def _keyless(row: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    """Return a row without the keys; tokens would spell them, so they go too."""
+    told = {name: value for name, value in row.items() if name not in SampledTokens._fields}
+    hidden = without_keys(told, keys)
+    if hidden is told:
+        return row
+    hidden.pop("prompt_pictures", None)
+    hidden["info"] |= {"tokens": "none", "tokens_error": "the text has a key, which is not recorded"}
+    return {**hidden, **dict.fromkeys(SampledTokens._fields)}
 
 
 def _latest_state(messages: list[dict[str, Any]]) -> str:

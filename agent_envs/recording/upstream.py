@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.policies.openai.fields import refused_fields
+from agent_envs.policies.openai.keys import bare_address
+from agent_envs.policies.openai.stream import LONGEST_REPLY
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
 try:
@@ -17,22 +19,16 @@ try:
 except ImportError as e:
     raise MissingExtraError("aiohttp", extra="record") from e
 
-__all__ = ["HOP_BY_HOP", "Upstream"]
+__all__ = ["Upstream", "read_parts"]
 
 _log = logging.getLogger(__name__)
 
-HOP_BY_HOP = frozenset({
+# Headers of a single connection, and those by which servers are told that another path is meant.
+_NOT_PASSED_ON = frozenset({
     "accept-encoding", "connection", "content-encoding", "content-length", "host", "keep-alive", "proxy-authenticate",
-    "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
+    "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "x-http-method-override", "x-original-url",
+    "x-rewrite-url",
 })  # fmt: skip
-"""Headers of a single connection, which are not passed on."""
-
-# Fields added to a request, most first; what a server refuses is not asked of it again.
-_STAGES: tuple[Mapping[str, Any], ...] = (TOKEN_REQUEST, {"logprobs": True}, {})
-_REFUSED = re.compile(
-    r"return_token_ids|logprob|unrecognized|unknown|unexpected|unsupported|not supported|extra|permitted|additional",
-    re.IGNORECASE,
-)
 
 
 class Upstream:
@@ -45,19 +41,18 @@ class Upstream:
     """
 
     def __init__(self, base_url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
-        expected = "the model's server needs an address such as http://localhost:8000/v1"
-        try:
+        url: yarl.URL | None = None
+        with suppress(ValueError):
             url = yarl.URL(base_url.rstrip("/"))
-        except ValueError as e:
-            raise ConfigError(f"{expected}, got {base_url!r:.200}: {e}") from e
-        if url.user is not None or url.password is not None:
-            raise ConfigError(f"{expected}, without a login: its key comes from --upstream-key-env, or from the agent")
-        if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
-            raise ConfigError(f"{expected}, got {base_url!r:.200}")
+        if url is None or url.scheme not in ("http", "https") or not url.host or base_url != bare_address(base_url):
+            raise ConfigError(
+                "the model's server needs an address such as http://localhost:8000/v1, without a login or a query (its "
+                f"key comes from --upstream-key-env, or from the agent), got {bare_address(base_url)!r:.200}"
+            )
         self.base_url = url
         self._timeout = aiohttp.ClientTimeout(total=None, connect=30, sock_read=timeout)
         self._api_key = api_key
-        self._stage: dict[tuple[str, bool], int] = {}
+        self._refused: dict[tuple[str, bool], frozenset[str]] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -84,15 +79,15 @@ class Upstream:
         """
         if self._session is None:
             raise ConfigError("the connection to the model's server is not open")
-        sent = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+        sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
         if self._api_key is not None:
             sent = {name: value for name, value in sent.items() if name.lower() != "authorization"}
             sent["Authorization"] = f"Bearer {self._api_key}"
         sent["Accept-Encoding"] = "identity"
-        url = self.base_url.joinpath(*path.split("/")) if path else self.base_url
+        url = self.base_url.joinpath(*path.split("/"))
         async with self._session.request(method, url, headers=sent, allow_redirects=False, **kwargs) as response:
             if 300 <= response.status < 400 and "Location" in response.headers:
-                to = response.headers["Location"]
+                to = bare_address(response.headers["Location"])
                 raise aiohttp.ClientError(f"the server redirects to {to!r:.200}: start the recorder with that address")
             yield response
 
@@ -100,25 +95,35 @@ class Upstream:
     async def chat(
         self, body: Mapping[str, Any], headers: Mapping[str, str], query: Mapping[str, str]
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, bytes | None]]:
-        """Ask for a completion. A server that refuses the added fields is asked again with fewer.
+        """Ask for a completion, and for its tokens. A server that refuses the fields for these is asked without them.
 
         Yields the response, and its body if that has already been read. Raises what `request` raises.
         """
         kind = (str(body.get("model")), bool(body.get("stream")))
-        refusal = ""
-        for stage in range(self._stage.get(kind, 0), len(_STAGES)):
-            sent = {"json": {**body, **_STAGES[stage]}, "params": query}
-            async with self.request("POST", "chat/completions", headers, **sent) as response:
+        own = {name for name in TOKEN_REQUEST if not body.get(name)}
+        known = left_out = self._refused.get(kind, frozenset[str]())
+        while True:
+            sent = {**body, **{name: TOKEN_REQUEST[name] for name in own - left_out}}
+            async with self.request("POST", "chat/completions", headers, json=sent, params=query) as response:
                 data = None
-                if stage + 1 < len(_STAGES) and response.status in (400, 422, 501):
-                    data = await response.read()
-                    refusal = data.decode("utf-8", "replace")
-                    if _REFUSED.search(refusal):
+                if response.status >= 400:
+                    data = b"".join([part async for part in read_parts(response)])
+                    refused = refused_fields(response.status, data.decode("utf-8", "replace"), own - left_out)
+                    if refused:
+                        left_out |= refused
                         continue
-                elif response.status < 400:
-                    if refusal:
-                        fields = ", ".join(name for name in TOKEN_REQUEST if name not in _STAGES[stage])
-                        _log.warning("the server is no longer asked for %s: %s", fields, refusal[:500])
-                    self._stage[kind] = stage
+                elif left_out != known:
+                    _log.warning("the server refuses %s, and is no longer asked for it", ", ".join(sorted(left_out)))
+                    self._refused[kind] = left_out
                 yield response, data
                 return
+
+
+async def read_parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield a response's body in the parts in which it comes; an aiohttp.ClientError if it does not end."""
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > LONGEST_REPLY:
+            raise aiohttp.ClientError(f"the answer has more than {LONGEST_REPLY >> 20} MiB")
+        yield part

@@ -70,7 +70,11 @@ class Recorder:
     def post(self, path: str, body: Any) -> str:
         """Return the whole answer, streamed or not; an error of UNREACHABLE if it breaks off."""
         url = f"http://127.0.0.1:{self.port}{path}"
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        headers = {
+            "Content-Type": "application/json",
+            "X-Judge-Token": (self.folder / "judge_token").read_text().strip(),
+        }
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.read().decode()
 
@@ -147,7 +151,7 @@ class Agent(threading.Thread):
 
 def cut_lines(folder: Path, rng: random.Random) -> None:
     """Leave beginnings of lines, as kills in the middle of a write do."""
-    files = [folder / "episodes.jsonl", folder / "open" / ".ended", *(folder / "open").glob("*.jsonl")]
+    files = [folder / "episodes.jsonl", *(folder / "open").glob("*.jsonl")]
     for path in files:
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if lines and rng.random() < 0.5:

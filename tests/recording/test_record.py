@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import numpy as np
@@ -184,7 +185,8 @@ def ask(agent, *texts, **kwargs):
 def post(proxy, path, body, headers=None):
     url = proxy.url.removesuffix("/v1") + path
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
+    judge = {"X-Judge-Token": proxy.judge} if hasattr(proxy, "judge") else {}
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **judge, **(headers or {})})
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:
             return reply.status, json.load(reply)
@@ -309,11 +311,7 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
             assert not stream or text == "Well, it is four."
     assert len(vllm.requests) == 2 + (2 - len(knows))  # the second call knows
     (warning,) = caplog.messages
-    assert (
-        "no longer asked for " in warning
-        and "return_token_ids: " in warning
-        and "Unrecognized request argument" in warning
-    )
+    assert "the server refuses " in warning and "return_token_ids" in warning and "no longer asked" in warning
     post(proxy, "/episodes/x/reward", {"reward": 1})
     (episode,) = episodes(tmp_path)
     for step in episode.steps:
@@ -575,7 +573,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ("/episodes/nobody/reward", {"reward": 1}, 404, "no episode 'nobody'"),
         ("/nothing", {}, 404, "the paths are /v1"),
         ("/v1/%2e%2e/secret", {}, 404, ""),
-        ("/v1/chat/completions/", {"messages": [{}]}, 404, "only /v1/chat/completions is recorded"),
+        ("/v1/chat/completions2", {"messages": [{}]}, 404, "only /v1/chat/completions is recorded"),
     ]:
         headers = {"X-Episode-Id": "x"} if path.startswith("/v1/chat") else {}
         got, reply = post(proxy, path, body, headers)
@@ -611,21 +609,133 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ask(agent, "?")
 
 
-def test_keys_are_passed_on_and_never_written(serving, tmp_path):
-    vllm, proxy = serving(tmp_path)
-    with client(proxy, "k") as agent:
-        ask(agent, "?")
-        ask(agent, "?", stream=True).close()
-    assert vllm.headers[0]["Authorization"] == "Bearer sk-secret" and "X-Episode-Id" not in vllm.headers[0]
-    post(proxy, "/episodes/k/reward", {"reward": 1})
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or b"sk-secret" not in path.read_bytes()
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (403, {"error": {"message": "You are not allowed to request logprobs from this model."}}),
+        (500, {"error": "unexpected keyword argument 'logprobs'"}),
+        (400, {"detail": [{"type": "extra_forbidden", "loc": ["body", "logprobs"]}]}),
+        (422, {"error": "This request has unsupported fields"}),
+    ],
+)
+def test_a_refused_field_is_left_out_whatever_the_status(fake_service, tmp_path, status, said):
+    def answer(asked, number):
+        if json.loads(asked.body).get("logprobs"):
+            return status, said, {"Content-Type": "application/json"}
+        return 200, {"choices": [GOOD]}, {"Content-Type": "application/json"}
+
+    service = fake_service(answer)
+    with RecordingServer(service.url, str(tmp_path)) as proxy, client(proxy, "x") as agent:
+        for _ in range(2):
+            assert ask(agent, "?").choices[0].message.content == "a"
+        assert ["logprobs" in json.loads(asked.body) for asked in service.asked] == [True, False, False]
+        with pytest.raises(openai.APIStatusError):  # what the agent asks for is not left out
+            ask(agent, "?", logprobs=True)
+
+
+@pytest.mark.parametrize("named", ["/episodes/e/v1/", "/v1/"])
+def test_what_means_a_completion_is_recorded_and_the_rest_refused(fake_service, tmp_path, named):
+    service = fake_service(lambda asked, number: (200, {"choices": [GOOD]}, {"Content-Type": "application/json"}))
+    body = {"messages": [{"role": "user", "content": "?"}]}
+    header = {"X-Episode-Id": "e"} if named == "/v1/" else {}
+    means = (
+        "chat/completions",
+        "./chat//completions",
+        "%2e/chat/completions/",
+        "chat%2fcompletions",
+        "chat/%63ompletions",
+    )
+    other = (
+        *("chat", "completions", "responses", "messages", "embeddings", "x/completions", "../chat/completions"),
+        *("chat/x/../completions", "%2e%2e/v1/chat/completions", "Chat/Completions", "chat/completions;x", "models"),
+        *("%2563hat/completions", "chat\\completions", "chat/completions%00", "models/../chat/completions", ""),
+    )
+    with RecordingServer(f"{service.url}/v1", str(tmp_path)) as proxy:
+        for tail in means:
+            assert post(proxy, named + tail, body, header)[0] == 200, tail
+        assert {asked.path for asked in service.asked} == {"/v1/chat/completions"}
+        for tail in other:
+            assert post(proxy, named + tail, body, header)[0] == 404, tail
+        assert len(service.asked) == len(means) == proxy.store.open["e"].steps
+        assert named == "/v1/" or post(proxy, "/episodes/e//v1/chat/completions", body)[0] == 404
+        post(proxy, "/v1/embeddings", {"input": "?"})
+        overridden = {"X-HTTP-Method-Override": "POST", "X-Original-URL": "/v1/chat/completions", **header}
+        for tail in ("models", "models/Qwen%2FQwen3"):
+            url = proxy.url.removesuffix("/v1") + named + tail
+            urllib.request.urlopen(urllib.request.Request(url, headers=overridden)).close()
+    assert [asked.path for asked in service.asked[len(means) :]] == [
+        "/v1/embeddings",
+        "/v1/models",
+        "/v1/models/Qwen/Qwen3",
+    ]
+    assert not {"x-http-method-override", "x-original-url"} & {name.lower() for name in service.asked[-1].headers}
+
+
+def test_keys_are_passed_on_and_never_written(fake_service, tmp_path, caplog):
+    """Nor what a server repeats of them: in an error, an answer, a stream, a header, or where it redirects to."""
+    keys = ("sk-agent-secret", "xk/other+secret", "query&secret==", "sk-upstream-secret", "sk-judge-secret")
+
+    def answer(asked, number):
+        told = f"{asked.headers['Authorization']} {asked.headers['X-Api-Key']} {asked.path} query&secret=="
+        message = {"role": "assistant", "content": told, "tool_calls": [{"function": {"name": "f", "arguments": told}}]}
+        whole = {"choices": [{"message": message, "finish_reason": "stop", "token_ids": [1]}], "prompt_token_ids": [2]}
+        chunk = {"choices": [{"delta": message, "finish_reason": "stop"}]}
+        kinds = {
+            "whole": (200, whole, {"Content-Type": "application/json", "X-Request-Id": told}),
+            "stream": (200, f"data: {json.dumps(chunk)}\n\n".encode(), {"Content-Type": "text/event-stream"}),
+            "broken": (200, f"data: {json.dumps({'error': told})}\n\n".encode(), {"Content-Type": "text/event-stream"}),
+            "refused": (401, {"error": {"message": told.replace("/", "\\/")}}, {"Content-Type": "application/json"}),
+            "blamed": (400, {"error": f"unknown parameter logprobs for {told}"}, {"Content-Type": "application/json"}),
+            "moved": (307, "", {"Location": f"http://me:sk-upstream-secret@x/v1?key={keys[2]}"}),
+        }
+        return kinds[json.loads(asked.body)["model"]]
+
+    service = fake_service(answer)
+    sent = {"Authorization": f"Bearer {keys[0]}", "X-Api-Key": keys[1], "Content-Type": "application/json"}
+    with RecordingServer(service.url, str(tmp_path), upstream_key=keys[3]) as proxy:
+        url = f"{proxy.url.replace('/v1', '/episodes/e/v1')}/chat/completions?key={urllib.parse.quote(keys[2])}"
+        for model in ("whole", "stream", "broken", "refused", "blamed", "moved"):
+            body = json.dumps({"model": model, "messages": [{"role": "user", "content": "?"}]}).encode()
+            try:
+                with urllib.request.urlopen(urllib.request.Request(url, body, sent), timeout=10) as reply:
+                    got = str(reply.headers).encode() + reply.read()
+            except urllib.error.HTTPError as e:
+                with e:
+                    got = e.read()
+            assert b"sk-upstream-secret" not in got, model  # which is not the agent's
+        verdict = {"reward": 1, "error": f"at {url}", "info": {"key": keys[4]}}
+        assert post(proxy, "/episodes/e/reward", verdict, {"X-Api-Key": keys[4]})[0] == 200
+    assert service.asked[0].headers["Authorization"] == "Bearer sk-upstream-secret"
+    assert service.asked[0].headers["X-Api-Key"] == keys[1]
+    text = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file()) + caplog.text
+    for key in keys:
+        for written in (key, urllib.parse.quote(key, safe=""), key.replace("/", "\\/")):
+            assert written not in text, key
+    (episode,) = episodes(tmp_path)
+    assert len(episode.steps) == 2 and len(episode.reset_info["failed_calls"]) == 4
+    step = episode.steps[0]
+    assert "(the key)" in step.action and step.prompt_ids is None and "has a key" in step.info["tokens_error"]
+
+
+def test_an_answer_without_end_is_left(fake_service, tmp_path, monkeypatch):
+    monkeypatch.setattr("agent_envs.recording.upstream.LONGEST_REPLY", 1 << 20)
+    event = b'data: {"choices": [{"delta": {"content": "word"}}]}\n\n'
+    for kind, body in (("application/json", b" " * (2 << 20)), ("text/event-stream", event * 40_000)):
+        service = fake_service(lambda asked, number, kind=kind, body=body: (200, body, {"Content-Type": kind}))
+        folder = tmp_path / kind[:4]
+        with RecordingServer(service.url, str(folder)) as proxy, client(proxy, "x") as agent:
+            with pytest.raises((openai.APIError, httpx.HTTPError)):
+                list(ask(agent, "?", stream=True))
+            assert post(proxy, "/episodes/x/reward", {"reward": 0})[0] == 200
+        assert "more than 1 MiB" in episodes(folder)[0].reset_info["failed_calls"][0]["error"]
 
 
 def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
     with pytest.raises(ConfigError, match="there is no token"):
         RecordingServer("http://x/v1", str(tmp_path), host="0.0.0.0")
-    vllm, proxy = serving(tmp_path, token="open-sesame", upstream_key="sk-upstream")
+    with pytest.raises(ConfigError, match="pass judge_token="):
+        RecordingServer("http://x/v1", str(tmp_path), token="open-sesame", judge_token="open-sesame")
+    vllm, proxy = serving(tmp_path, token="open-sesame", judge_token="judge-dredd", upstream_key="sk-upstream")
     with client(proxy, "t") as agent, pytest.raises(openai.AuthenticationError, match="server's token"):
         ask(agent, "?")
     with client(proxy, "t", X_Record_Token="open-sesame") as agent:
@@ -634,7 +744,7 @@ def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
         ask(agent, "?")
     assert [h["Authorization"] for h in vllm.headers] == ["Bearer sk-upstream"] * 2
     assert all("X-Record-Token" not in h for h in vllm.headers)
-    other, behind = serving(tmp_path / "behind", token="open-sesame")
+    other, behind = serving(tmp_path / "behind", token="open-sesame", judge_token="judge-dredd")
     basic = base64.b64encode(b"any:open-sesame").decode()
     for header in ("Bearer open-sesame", "bearer open-sesame", "Bearer  open-sesame", f"Basic {basic}"):
         body = {"model": "tiny", "messages": [{"role": "user", "content": "?"}]}
@@ -642,9 +752,15 @@ def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
     assert len(other.headers) == 4 and all(
         "Authorization" not in h for h in other.headers
     )  # the server has no use for it
-    assert post(proxy, "/episodes/t/reward", {"reward": 1})[0] == 401
-    assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "close-sesame"})[0] == 401
-    assert post(proxy, "/episodes/t/reward", {"reward": 1}, {"X-Record-Token": "open-sesame"})[0] == 200
+    for headers, status in (
+        ({}, 401),
+        ({"X-Record-Token": "close-sesame"}, 401),
+        ({"X-Record-Token": "open-sesame"}, 403),  # what agents hold ends no episode
+        ({"X-Judge-Token": "judge-dredd"}, 401),
+        ({"X-Record-Token": "open-sesame", "X-Judge-Token": "open-sesame"}, 403),
+        ({"X-Record-Token": "open-sesame", "X-Judge-Token": "judge-dredd"}, 200),
+    ):
+        assert post(proxy, "/episodes/t/reward", {"reward": 1}, headers)[0] == status, headers
 
 
 def test_episodes_that_nobody_ends(serving, tmp_path):
@@ -674,7 +790,8 @@ def test_what_a_kill_leaves_is_continued(tmp_path):
             command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         )
         line = process.stdout.readline()
-        proxy = type("Proxy", (), {"url": line.split(" at ")[1].split(" into ")[0]})
+        judge = (tmp_path / "out" / "judge_token").read_text().strip()
+        proxy = type("Proxy", (), {"url": line.split(" at ")[1].split(" into ")[0], "judge": judge})
         return process, proxy
 
     process, proxy = start()
@@ -828,9 +945,10 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
     for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
         with pytest.raises(ConfigError, match="needs an address such as"):
             RecordingServer(address, str(tmp_path))
-    with pytest.raises(ConfigError, match="without a login") as caught:
-        RecordingServer("http://me:secret@x/v1", str(tmp_path))
-    assert "secret" not in str(caught.value)
+    for address in ("http://me:secret@x/v1", "http://x/v1?key=secret", "http://x:secret@y:z/v1", "https://secret@"):
+        with pytest.raises(ConfigError, match="without a login") as caught:
+            RecordingServer(address, str(tmp_path))
+        assert "secret" not in str(caught.value)
     for wrong in ({"max_request": 0}, {"call_timeout": 0}, {"episode_timeout": float("nan")}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             RecordingServer("http://x/v1", str(tmp_path), **wrong)

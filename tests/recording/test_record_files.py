@@ -1,6 +1,6 @@
 """What a recorder leaves on disk, and finds there again.
 
-1. Its start reads the index, not the gigabytes of episodes; an index that does not fit the file counts for nothing.
+1. Its start knows the episodes that have ended from their file.
 2. What was said to be written is there, once, wherever a process is killed and whenever the disk is full.
 """
 
@@ -19,7 +19,6 @@ import pytest
 
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import JSONLines
 from agent_envs.recording import EpisodeStore, EpisodeVerdict
 
 ROW = {"observation": [{"role": "user", "content": "?"}], "action": "a", "info": {"call": 0}}
@@ -42,72 +41,18 @@ def opened(folder):
         store.close()
 
 
-@contextmanager
-def bytes_read(monkeypatch, folder):
-    """How many bytes of the file of episodes are read as records."""
-    read, after = [0], JSONLines.after
-
-    def counted(rows, offset=0):
-        for end, record in after(rows, offset):
-            read[0] += end - offset if rows.path == folder / "episodes.jsonl" else 0
-            offset = end
-            yield end, record
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JSONLines, "after", counted)
-        yield read
-
-
-def test_a_start_reads_the_index_and_what_it_lacks(tmp_path, monkeypatch):
+def test_a_start_knows_what_has_ended(tmp_path):
     with opened(tmp_path) as store:
-        for i in range(20):
-            play(store, f"e{i}")
-    index, episodes = tmp_path / "open" / ".ended", (tmp_path / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-    whole = index.read_bytes()
-    with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
-        assert store.finished == 20 and read[0] == 0
-        assert store.is_finished("e7") and store.finished_by("e7", EpisodeVerdict(reward=1.0))
-        assert not store.finished_by("e7", EpisodeVerdict(reward=2.0)) and not store.finished_by(
-            "e99", EpisodeVerdict(reward=1.0)
-        )
-    lines = whole.splitlines(keepends=True)
-    for left in (b"".join(lines[:15]), b"".join(lines[:15]) + lines[15][:9]):  # killed before, or while it was written
-        index.write_bytes(left)
-        with bytes_read(monkeypatch, tmp_path) as read, opened(tmp_path) as store:
-            assert store.finished == 20 and read[0] == len(b"".join(episodes[15:]))
-        assert index.read_bytes() == whole
-    index.unlink()
+        for name in ("a", 'said "episode_id": "no"', "\u2028\\"):
+            play(store, name)
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
+    compact = json.dumps({**json.loads(lines[0]), "episode_id": "b"}, separators=(",", ":"))  # somebody edited the file
+    (tmp_path / "episodes.jsonl").write_text("".join([*lines, compact, "\n", lines[0][:9]]))
     with opened(tmp_path) as store:
-        assert store.finished == 20
-    assert index.read_bytes() == whole
-
-
-@pytest.mark.parametrize("change", ["first gone", "last gone", "another last", "all gone", "nonsense", "gap"])
-def test_an_index_that_does_not_fit_counts_for_nothing(tmp_path, change):
-    with opened(tmp_path) as store:
-        for i in range(4):
-            play(store, f"e{i}")
-    path, index = tmp_path / "episodes.jsonl", tmp_path / "open" / ".ended"
-    lines, entries = path.read_bytes().splitlines(keepends=True), index.read_bytes().splitlines(keepends=True)
-    left = {"first gone": lines[1:], "last gone": lines[:-1], "another last": [*lines[:-1], lines[0]]}.get(
-        change, lines
-    )
-    path.write_bytes(b"".join(left))
-    if change == "all gone":
-        path.unlink()
-        left = []
-    elif change == "nonsense":
-        index.write_bytes(b'{"episode_id": []}\n[1]\n')
-    elif change == "gap":  # a line of it could not be written
-        index.write_bytes(b"".join(entries[:1] + entries[2:]))
-    names = {json.loads(line)["episode_id"] for line in left}
-    for _ in range(2):
-        with opened(tmp_path) as store:
-            assert store.finished == len(names) and all(store.is_finished(name) for name in names)
-    with opened(tmp_path) as store:
+        assert store.finished == 4 and all(map(store.is_finished, ("a", "b", 'said "episode_id": "no"', "\u2028\\")))
+        assert store.finished_by("a", EpisodeVerdict(reward=1.0))
+        assert not store.finished_by("a", EpisodeVerdict(reward=2.0))
         play(store, "new")
-    with opened(tmp_path) as store:
-        assert store.finished == len(names) + 1
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
@@ -161,23 +106,6 @@ def test_a_full_disk_leaves_no_group_that_is_not_in_the_file(tmp_path):
         store.episode("x", "group", 3)
     with opened(tmp_path) as store:
         assert (store.open["x"].group_id, store.open["x"].index) == ("group", 3)
-
-
-def test_an_index_without_room_costs_time_alone(tmp_path, monkeypatch, caplog):
-    with opened(tmp_path) as store:
-        play(store, "one")
-        with monkeypatch.context() as patch:
-            append = JSONLines.append
-            patch.setattr(JSONLines, "append", lambda rows, row: append(rows, row) if rows.path.suffix else fail())
-            play(store, "two")
-        play(store, "three")
-    assert "the next start reads all episodes" in caplog.text
-    with full_disk(1), opened(tmp_path) as store:
-        assert store.finished == 3
-
-
-def fail():
-    raise OSError("no space left")
 
 
 WRITER = """

@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 __all__ = ["bare_address", "request_keys", "without_keys"]
 
-_NAMES = re.compile(r"auth|key|token|secret|cookie|passw|signature|credential|^sig$", re.IGNORECASE)
+_NAMES = re.compile(r"authorization|[-_]auth\b|key|token|secret|cookie|passw|signature|credential|^sig$", re.IGNORECASE)
 _SHORTEST = 8  # a placeholder ("none", "EMPTY") may be a word of any text
-_HIDDEN = "(the key)"
 
 
 def request_keys(*fields: Mapping[str, str]) -> frozenset[str]:
@@ -30,17 +30,18 @@ def request_keys(*fields: Mapping[str, str]) -> frozenset[str]:
     return frozenset(word for word in words if len(word) >= _SHORTEST and " " not in word)
 
 
-def without_keys(text: str, keys: Iterable[str]) -> str:
-    """Return a text, which may be JSON, without the keys.
+def without_keys(value: Any, keys: Iterable[str]) -> Any:
+    """Return a text, or JSON values, without the keys; the same object if there are none in it.
 
-    >>> without_keys('{"message": "Bearer sk-123456 is wrong"}', {"sk-123456"})
-    '{"message": "Bearer (the key) is wrong"}'
+    >>> without_keys({"message": "Bearer sk-123456 is wrong"}, {"sk-123456"})
+    {'message': 'Bearer (the key) is wrong'}
     """
-    for key in sorted(keys, key=len, reverse=True):
+    told = text = value if isinstance(value, str) else json.dumps(value)
+    for key in sorted((key for key in keys if len(key) >= _SHORTEST), key=len, reverse=True):
         escaped = json.dumps(key)[1:-1]
         for written in {key, escaped, escaped.replace("/", "\\/"), quote(key, safe="")}:
-            text = text.replace(written, _HIDDEN) if len(key) >= _SHORTEST else text
-    return text
+            told = told.replace(written, "(the key)")
+    return value if told == text else told if isinstance(value, str) else json.loads(told)
 
 
 def bare_address(url: str) -> str:

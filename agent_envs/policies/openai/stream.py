@@ -1,14 +1,12 @@
 """Streamed chat completions: the events in a server's bytes, and the completion that their chunks are pieces of.
 
 Servers differ in how they stream tool calls. The index that tells calls apart may be missing, or 0 for each; the id may
-change from piece to piece; the name may come with every piece; arguments may be an object. All of it takes time linear
-in the length of the stream.
+change from piece to piece; the name may come with every piece; arguments may be an object.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +23,6 @@ LONGEST_REPLY = 256 << 20
 """Bytes of a reply, whole or streamed, beyond which it is not read: far more than a model writes."""
 
 _ONCE = frozenset({"id", "type", "index", "role", "name", "format"})  # texts within a field that do not grow
-_MARKS = re.compile(r'\\.?|["\[\]{}]', re.DOTALL)
 
 
 class Events:
@@ -85,8 +82,8 @@ class StreamedCompletion:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice is complete."""
-        return bool(self._choices) and not self._unfinished
+        """Whether every choice is complete, and no error came."""
+        return bool(self._choices) and not self._unfinished and not self.error
 
     def add(self, chunk: Any) -> None:
         """Add a chunk; a BackendReplyError if it is malformed."""
@@ -205,8 +202,6 @@ class _Call:
         self._fields: dict[str, Any] = {}
         self._function: dict[str, Any] = {}
         self._arguments: list[str] = []
-        self._scanned = self._depth = 0
-        self._quoted, self._escape = False, ""
 
     def add(self, piece: Mapping[str, Any], function: Mapping[str, Any], name: str, call_id: str, text: str) -> None:
         self.id = self.id or call_id
@@ -222,18 +217,14 @@ class _Call:
         renamed, another = name != self.name, bool(call_id and self.id and call_id != self.id)
         if not self._arguments:
             return another and (renamed or not indexed)
-        return renamed or (self._is_whole() and (another or bool(text.strip())))
+        return renamed or ((text.lstrip().startswith("{") or (another and not text.strip())) and self._is_whole())
 
     def _is_whole(self) -> bool:
-        """Return whether the arguments so far are a whole JSON value; each piece is looked at once."""
-        marks = _MARKS.findall(self._escape + "".join(self._arguments[self._scanned :]))
-        self._scanned, self._escape = len(self._arguments), "\\" if marks and marks[-1] == "\\" else ""
-        for mark in marks:
-            if mark == '"':
-                self._quoted = not self._quoted
-            elif not self._quoted and mark[0] != "\\":
-                self._depth += 1 if mark in "[{" else -1
-        return not self._depth and not self._quoted
+        """Return whether the arguments so far are a JSON object."""
+        if self._arguments[-1].rstrip().endswith("}"):
+            with suppress(ValueError, RecursionError):
+                return isinstance(json.loads("".join(self._arguments)), dict)
+        return False
 
     def whole(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": "".join(self._arguments), **self._function}
