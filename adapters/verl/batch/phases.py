@@ -31,7 +31,7 @@ __all__ = ["PhasedTrainer", "QueueBatch", "take_baselines"]
 
 
 class QueueBatch:
-    """A ``StepBatch`` of rows in TransferQueue."""
+    """The rows of a training batch, which are in TransferQueue."""
 
     def __init__(self, meta: KVBatchMeta) -> None:
         self.meta = meta

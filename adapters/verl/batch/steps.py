@@ -1,4 +1,4 @@
-"""Training over the steps of episodes, and what it needs of a trainer of verl, whichever that is.
+"""Training over the steps of episodes: what a trainer of verl asks for between playing and updating.
 
 - Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own reward, where
   verl gives every row the last one's (v1/agent_loop_tq.py:174).
@@ -7,9 +7,7 @@
   (``losses``). Padding, broken episodes and tokens the policy did not write have weight 0.
 - Metrics are over episodes; episodes are written to ``agentr1.episodes_dir``.
 
-``StepTraining`` knows no queue and no loop: a trainer shows it a batch as a ``StepBatch``, says how many ranks there
-are, and lets the workers update. ``trainer`` and ``asynchronous`` are over verl's v1 trainers, which keep rows in
-TransferQueue; ``ray_trainer`` is over RayPPOTrainer, with rows in memory.
+``trainer`` and ``asynchronous`` put it over verl's v1 trainers.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from verl.utils.config import omega_conf_to_dataclass
@@ -37,6 +35,7 @@ from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
 from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
+from agent_envs.adapters.verl.batch.phases import QueueBatch
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
@@ -46,29 +45,11 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.files import write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
-__all__ = ["StepBatch", "StepTraining"]
+__all__ = ["StepTraining"]
 
 logger = logging.getLogger(__name__)
 
 _GIVEN = ("rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared")
-
-
-class StepBatch(Protocol):
-    """The rows of a training batch, wherever a trainer keeps them."""
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Name of each row, "{uid}_{session}_{output}"."""
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each row."""
-
-    def read(self, *names: str) -> dict[str, Any]:
-        """Return those of the columns that there are: tensors jagged [rows, tokens], anything else as lists."""
-
-    def write(self, columns: Mapping[str, torch.Tensor]) -> None:
-        """Add columns, each jagged [rows, response tokens]."""
 
 
 class StepTraining(ABC):
@@ -125,7 +106,7 @@ class StepTraining(ABC):
         if critic_workers is not None:
             critic_workers.set_loss_fn(partial(losses.critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
 
-    def plan(self, batch: StepBatch) -> Layout:
+    def plan(self, batch: QueueBatch) -> Layout:
         """Return where each row goes: by rank and mini-batch, with padding; the same for the same seed."""
         if self.counts_rows:
             self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(self.config, len(batch.keys))
@@ -152,7 +133,7 @@ class StepTraining(ABC):
         with_critic = self.objective.estimator.needs_critic or config.critic.enable
         return actor, rows.mini_batches("critic", config.critic, config, count) if with_critic else 1
 
-    def add_columns(self, batch: StepBatch, *, last: bool = True) -> dict[str, float]:
+    def add_columns(self, batch: QueueBatch, *, last: bool = True) -> dict[str, float]:
         """Write what the batch is trained with, and its episodes to their file; return metrics.
 
         Args:
@@ -294,7 +275,7 @@ class StepTraining(ABC):
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"
 
 
-def _shared(batch: StepBatch) -> SortedRows:
+def _shared(batch: QueueBatch) -> SortedRows:
     """What the rows of a batch share."""
     tokens = batch.read("input_ids")["input_ids"]
     return sort_rows(flat(tokens).numpy(), row_offsets(tokens).numpy())

@@ -11,22 +11,6 @@ from agent_envs.errors import ConfigError
 
 __all__ = ["check_trainer"]
 
-_LACKING = (
-    "actor_rollout_ref.model.lora.rank",
-    "actor_rollout_ref.model.lora_adapter_path",
-    "actor_rollout_ref.model.lora_rank",
-    "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
-    "algorithm.filter_groups.enable",
-    "data.gen_batch_size",
-    "global_profiler.steps",
-    "reward.reward_model.enable",
-    "trainer.log_val_generations",
-    "trainer.rollout_data_dir",
-    "trainer.val_only",
-    "trainer.validation_data_dir",
-)
-"""Settings that must be off: ``batch.ray_trainer`` does not do what they ask for."""
-
 
 def check_trainer(config: Any, estimator: Estimator) -> None:
     """Check that the trainer of a run does what the run asks for; verl's own trainers are left to verl.
@@ -53,6 +37,7 @@ def check_trainer(config: Any, estimator: Estimator) -> None:
     updates = get("trainer.v1.separate_async.parameter_sync_step")
     estimator.check_group(rollout.n, "actor_rollout_ref.rollout.n")
     table = (
+        (not config.trainer.use_v1, "trainer.use_v1 must be True: steps are trained over verl's v1 trainers alone"),
         (
             estimator.needs_critic and config.critic.enable is not True,
             f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {config.critic.enable}",
@@ -115,15 +100,3 @@ def check_trainer(config: Any, estimator: Estimator) -> None:
     for wrong, sentence in table:
         if wrong:
             raise ConfigError(sentence)
-    if config.trainer.use_v1:
-        return
-    asked = [f"{name}={value}" for name in _LACKING if (value := get(name))]
-    if ahead:
-        asked.append(f"agentr1.mode={get('agentr1.mode')}")
-    if estimator.needs_baseline or estimator.needs_score_norms:
-        asked.append(f"the estimator {estimator.name}")
-    if asked:
-        raise ConfigError(
-            f"trainer.use_v1=False trains over RayPPOTrainer, which cannot do {', '.join(asked)}: leave that out, or "
-            "set trainer.use_v1=True"
-        )

@@ -44,7 +44,6 @@ def check_vision(config: Any, *, needs_critic: bool) -> None:
         f"actor_rollout_ref.rollout.name={rollout}": rollout not in _ENGINES,
         "actor_rollout_ref.model.lora_rank": bool(model.get("lora_rank") or model.get("lora_adapter_path")),
         "actor_rollout_ref.model.use_fused_kernels=True": bool(model.get("use_fused_kernels")),
-        "trainer.use_v1=False": not config.trainer.use_v1,
     }
     if found := [name for name, asked in refused.items() if asked]:
         raise ConfigError(

@@ -121,13 +121,6 @@ def _register_trees(module: Any) -> None:
         from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401
 
 
-def _register_ray_trainer(module: Any) -> None:
-    """trainer/main_ppo_v0.py:218 makes a RayPPOTrainer, whatever the configuration names."""
-    from agent_envs.adapters.verl.batch.ray_trainer import ray_trainer
-
-    module.RayPPOTrainer = ray_trainer
-
-
 def _patch_value_model(module: Any) -> None:
     """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration says.
 
@@ -273,7 +266,6 @@ def _patch_verl() -> None:
     after.add("verl.workers.rollout.base", _register_rollout)
     after.add("verl.workers.rollout.replica", _register_replica)
     after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)
-    after.add("verl.trainer.main_ppo_v0", _register_ray_trainer)
     after.add("verl.workers.engine_workers", _register_trees)
     after.add("verl.workers.engine_workers", _seed_engines)
 

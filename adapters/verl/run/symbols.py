@@ -51,18 +51,6 @@ _TRAINER = {
     "_save_checkpoint": "this adapter's state is saved beside verl's",
     "_load_checkpoint": "and loaded",
 }
-_RAY = "trainer/ppo/ray_trainer.py"
-_RAY_TRAINER = {
-    "__init__": "the configuration is checked before it",
-    "init_workers": "the losses are set after it",
-    "fit": "a loop over steps takes its place",
-    "_get_dp_size": "the layout of rows over ranks",
-    "_validate": "a validation over episodes takes its place",
-    "_val_metrics_update": "metrics over episodes",
-    "_save_checkpoint": "this adapter's state is saved beside verl's",
-    "_load_checkpoint": "and loaded",
-    "_shutdown_dump_executor": "the end of a run",
-}
 _LOOP = "experimental/agent_loop/agent_loop.py"
 _BUFFER = "trainer/ppo/v1/replay_buffer.py"
 _FSDP = "workers/engine/fsdp/transformer_impl.py"
@@ -74,25 +62,12 @@ SYMBOLS: tuple[Symbol, ...] = (
     Symbol("trainer/ppo/v1/trainer_sync.py", "PPOTrainerSync", "the synchronous trainer"),
     Symbol("trainer/ppo/v1/trainer_colocate_async.py", "PPOTrainerColocateAsync", "an asynchronous trainer"),
     Symbol("trainer/ppo/v1/trainer_separate_async.py", "PPOTrainerSeparateAsync", "the other one"),
-    *(Symbol(_RAY, f"RayPPOTrainer.{name}", purpose) for name, purpose in _RAY_TRAINER.items()),
-    Symbol(_RAY, "RayPPOTrainer", "the trainer without TransferQueue"),
-    Symbol("trainer/main_ppo_v0.py", "RayPPOTrainer", "makes this adapter's trainer instead"),
-    Symbol(_LOOP, "AgentLoopManager.generate_sequences", "rows of episodes without a queue"),
-    Symbol(_LOOP, "AgentLoopManager", "rows of episodes without a queue"),
-    Symbol(_LOOP, "AgentLoopWorker", "rows of episodes without a queue"),
-    Symbol(_LOOP, "AgentLoopWorker._agent_loop_postprocess", "several rows per episode"),
-    Symbol(_LOOP, "AgentLoopWorker._postprocess", "rows that are not padded"),
     Symbol(_LOOP, "AgentLoopWorker._compute_multi_modal_inputs", "the pictures of a row"),
     Symbol(_LOOP, "AgentLoopWorker._compute_position_ids", "the positions of a row with pictures"),
     Symbol("models/transformers/monkey_patch.py", "apply_monkey_patch", "log-probabilities of models that see"),
     Symbol("models/transformers/qwen2_vl.py", "_get_input_embeds", "rows without pictures of models that see"),
     Symbol("models/transformers/qwen2_vl.py", "qwen2_vl_attn_forward", "packed rows without FlashAttention"),
     Symbol("models/transformers/qwen2_vl.py", "unpack_visual_output", "rows without pictures of models that see"),
-    Symbol("trainer/ppo/metric_utils.py", "compute_data_metrics", "verl's metrics without its loop"),
-    Symbol("trainer/ppo/metric_utils.py", "compute_throughout_metrics", "verl's metrics without its loop"),
-    Symbol("trainer/ppo/metric_utils.py", "compute_timing_metrics", "verl's metrics without its loop"),
-    Symbol("utils/profiler/performance.py", "marked_timer", "times of a step without verl's loop"),
-    Symbol("utils/tracking.py", "Tracking", "the log without verl's loop"),
     Symbol(_BUFFER, "ReplayBuffer._wait_for_next_poll", "progress of generation"),
     Symbol(_BUFFER, "ReplayBufferAsync._materialize_batch", "batches in the order of their submission"),
     Symbol(_BUFFER, "ReplayBufferAsync._sync_metadata_from_transfer_queue", "batches in the order of their submission"),

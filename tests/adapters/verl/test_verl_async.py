@@ -230,6 +230,7 @@ SEPARATE, AHEAD, FILTERED = "agentr1.mode=separate", "agentr1.mode=colocate", "a
         (f"{SEPARATE} trainer.v1.separate_async.parameter_sync_step=3", "must be data.train_batch_size=16"),
         (f"{SEPARATE} actor_rollout_ref.rollout.nnodes=0", "needs devices to play on"),
         (f"{SEPARATE} actor_rollout_ref.rollout.checkpoint_engine.backend=naive", "such as nccl"),
+        ("trainer.use_v1=False", "over verl's v1 trainers alone"),
         ("distillation.enabled=True", "does not support distillation"),
         ("actor_rollout_ref.actor.shuffle=True", "mini-batches hold whole groups"),
         ("data.gen_batch_size=3", "does not divide data.train_batch_size=16"),

@@ -34,6 +34,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
     from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+    from verl.utils import tensordict_utils as tu
     from verl.utils.dataset.rl_dataset import RLHFDataset
     from verl.workers.rollout.replica import TokenOutput
 
@@ -42,13 +43,12 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from agent_envs import read_episodes  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
-from agent_envs.adapters.verl.batch.ray_trainer import RowBatch  # noqa: E402
+from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
 from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
 from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
 from agent_envs.adapters.verl.config.vision import check_vision, sees_pictures  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
-from agent_envs.adapters.verl.rollout.row_manager import as_rows  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
@@ -169,15 +169,15 @@ def play(made, config, wrappers, client=None, phase="train"):
     async def everything():
         return await asyncio.gather(*(one(i, specs) for i, specs in enumerate(wrappers)))
 
-    worker = SimpleNamespace(processor=None)
-    outputs = [output for outputs in asyncio.run(everything()) for output in outputs]
-    rows = as_rows(outputs, {"uid": "u", "session_id": 0})
-    for output, row in zip(outputs, rows, strict=True):  # the workers of verl's v1 trainers store the same
-        ids = row["input_ids"]
-        inputs = AgentLoopWorker._compute_multi_modal_inputs(worker, output, ids)
-        places = AgentLoopWorker._compute_position_ids(worker, ids[None], torch.ones_like(ids)[None], inputs)
-        assert inputs.keys() == row["multi_modal_inputs"].keys()
-        assert torch.equal(places.squeeze(0), row["position_ids"])
+    worker, rows = SimpleNamespace(processor=None), []
+    for output in [output for outputs in asyncio.run(everything()) for output in outputs]:
+        row = output.as_dict()  # and what verl's workers store beside it (v1/agent_loop_tq.py:187)
+        ids = row["input_ids"] = torch.cat([row["prompts"], row["responses"]])
+        row["loss_mask"] = row["response_mask"]
+        row[INPUTS] = AgentLoopWorker._compute_multi_modal_inputs(worker, output, ids)
+        places = AgentLoopWorker._compute_position_ids(worker, ids[None], torch.ones_like(ids)[None], row[INPUTS])
+        row["position_ids"] = places.squeeze(0)
+        rows.append(row)
     return rows
 
 
@@ -187,7 +187,9 @@ GROWS, FORGETS = [], ["ChatMessages", "SlidingWindow(k=1)"]
 def ask(worker, rows):
     """The log-probabilities that verl's worker computes of the sampled tokens of each row, and those of sampling."""
     settings = {"temperature": 1.0, "compute_loss": False, "calculate_entropy": False}
-    output = worker.infer_batch(RowBatch(rows).request(**settings))
+    columns = {name: tu.nested_tensor_from_tensor_list([row[name] for row in rows]) for name in TOKENS}
+    request = tu.get_tensordict({**columns, INPUTS: [row[INPUTS] for row in rows]}, non_tensor_dict=settings)
+    output = worker.infer_batch(request)
     computed, sampled = [], []
     for row, log_probs in zip(rows, output["log_probs"].unbind(), strict=True):
         first, wrote = len(row["prompts"]) - 1, row["response_mask"].bool()
@@ -246,7 +248,6 @@ def test_vllm_is_asked_as_it_takes_pictures(made, tmp_path):
         ("grpo", "model_engine=megatron"),
         ("grpo", "actor_rollout_ref.model.lora_rank=8"),
         ("grpo", "actor_rollout_ref.model.use_fused_kernels=True"),
-        ("grpo", "trainer.use_v1=False"),
     ],
 )
 def test_what_does_not_go_with_pictures_is_refused_by_name(made, composed, algo, override):

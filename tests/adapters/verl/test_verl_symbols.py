@@ -74,20 +74,18 @@ def file_of(module: str) -> str | None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_methods_of_verl_that_are_overridden_or_called_are_listed() -> None:
-    from agent_envs.adapters.verl.batch import asynchronous, phases, ray_trainer, trainer, tree_engine
-    from agent_envs.adapters.verl.rollout import agent_loop, cpu_rollout, ray_weights, row_manager
+    from agent_envs.adapters.verl.batch import asynchronous, phases, trainer, tree_engine
+    from agent_envs.adapters.verl.rollout import agent_loop, cpu_rollout, ray_weights
 
     listed = {symbol.name for symbol in SYMBOLS}
     ours_all = (
         asynchronous,
         phases,
-        ray_trainer,
         trainer,
         tree_engine,
         agent_loop,
         cpu_rollout,
         ray_weights,
-        row_manager,
     )
     for module in ours_all:
         for ours in vars(module).values():
