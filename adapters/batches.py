@@ -17,7 +17,7 @@ from agent_envs.checks import choice
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.prompts.conversation import Conversation
 
 __all__ = ["LAST_STATE", "TokenBatch", "build_batch", "micro_batches", "with_last_state"]
 
@@ -95,11 +95,12 @@ def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> It
         yield part
 
 
-def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episode:
+def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int, tool_instructions: str = "") -> Episode:
     """Add a step to a truncated episode, from which a critic reads the value of the state it was left in.
 
     An episode that was not truncated, or whose state leaves no room in the model's context of ``max_tokens``, is
-    returned as it is. The tokenizer makes the state's prompt, as an actor would have seen it.
+    returned as it is. The tokenizer makes the state's prompt, as an actor would have seen it;
+    ``tool_instructions`` are the environment's.
 
     Raises:
         PromptError: The chat template rejects the messages.
@@ -107,13 +108,15 @@ def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int) -> Episod
     last = episode.steps[-1] if episode.steps else None
     if last is None or not last.truncated or last.terminated or not last.response_ids:
         return episode
-    conversation = TokenConversation(PromptBuilder(tokenizer, episode.tools), episode.instructions)
-    info = episode.reset_info
+    conversation, info = Conversation(episode.instructions), episode.reset_info
     for step in episode.steps:
         conversation.observe(step.observation, info)
-        conversation.respond(step.action, step.response_ids or ())
+        conversation.respond(step.action)
         info = step.info
-    prompt_ids = tuple(conversation.observe(episode.final_observation, info))
+    new, fresh = conversation.observe(episode.final_observation, info)
+    builder = PromptBuilder(tokenizer, episode.tools, tool_instructions=tool_instructions)
+    grown = last.prompt_ids or ()
+    prompt_ids = tuple(builder.start(new) if fresh else builder.extend(grown, last.response_ids, new))
     if len(prompt_ids) >= max_tokens:
         return episode
     state = Step(episode.final_observation, "", 0.0, False, False, {LAST_STATE: True}, prompt_ids, (0,))

@@ -201,11 +201,12 @@ def play(name: str, groups: int, noise: float) -> list[Episode]:
 
 def with_tokens(episode: Episode, tokenizer) -> Episode:
     """The tokens that a policy would have been given and have written."""
-    conversation = TokenConversation(PromptBuilder(tokenizer, episode.tools), episode.instructions)
+    builder = PromptBuilder(tokenizer, episode.tools)
+    conversation = TokenConversation(builder, episode.instructions)
     steps, info = [], episode.reset_info
     for step in episode.steps:
         prompt = tuple(conversation.observe(step.observation, info))
-        answer = (*tokenizer.encode(step.action, add_special_tokens=False), tokenizer.eos_token_id)
+        answer = tuple(builder.response(step.action))
         conversation.respond(step.action, answer)
         info = step.info
         steps.append(replace(step, prompt_ids=prompt, response_ids=answer, response_logprobs=(-1.0,) * len(answer)))

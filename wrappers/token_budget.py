@@ -39,8 +39,8 @@ class TokenBudget(ContextWrapper):
 
     Tokens are counted with the chat template and the environment's tools. Prompts that grow hold the responses as they
     were sampled, if a rollout reports their tokens (``note_response``); otherwise the tokenizer's own encoding is
-    counted, which can be a few tokens shorter than what a model samples. A template that shows no tools does not count
-    them: put ``ChatMessages(tools="text")`` beneath. A picture takes as many tokens as the model's image processor
+    counted, which can be a few tokens shorter than what a model samples. Tools that the template does not show
+    are counted in words, as policies show them. A picture takes as many tokens as the model's image processor
     says; a text that is cut loses the pictures behind the cut.
 
     Args:
@@ -115,7 +115,7 @@ class TokenBudget(ContextWrapper):
                 f"{checks.shown(name)}"
             )
         try:
-            return PromptBuilder(tokenizer, self.env.get_wrapper_attr("tools"), self.template_kwargs, pictures)
+            return PromptBuilder.of_env(self.env, tokenizer, template_kwargs=self.template_kwargs, pictures=pictures)
         except PromptError as e:
             raise ConfigError(str(e)) from e
 
@@ -163,17 +163,15 @@ class TokenBudget(ContextWrapper):
         ):
             return self._shared.start(messages)
         try:
-            return self._shared.extend(self._prompt_ids, self._response_ids(), after)
+            return self._shared.extend(self._prompt_ids, self._response_ids(after), after)
         except PromptError:  # the template drops earlier responses, so that actors render every prompt from scratch
             return self._shared.start(messages)
 
-    def _response_ids(self) -> list[int]:
-        """Return the tokens of the last action."""
+    def _response_ids(self, after: list[Message]) -> list[int]:
+        """Return the tokens of the last action before other messages."""
         if self._response.response_ids and self._response.text == self._action:
             return list(self._response.response_ids)
-        tokenizer = self._shared.tokenizer
-        end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        return [*tokenizer.encode(self._action, add_special_tokens=False), *end]
+        return self._shared.response(self._action, after)
 
     def _cut_down(self, messages: list[Message]) -> tuple[list[Message], list[int]]:
         """Return a prompt that fits and its tokens; at its shortest it may still be too long."""

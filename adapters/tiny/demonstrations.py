@@ -1,7 +1,7 @@
 """Demonstrations of an environment by its own, sometimes mistaken, demonstrator: played, and as tokens.
 
-Tokens are made as in the rollout: a prompt from `PromptBuilder.start`, then prompt + response + the tokens of the
-answer from `PromptBuilder.extend`. One episode is one sequence; if its prompts are rebuilt, each of its steps is one.
+Tokens are made as in the rollout (`PromptBuilder.conversation`). One episode is one sequence; if its prompts are
+rebuilt, each of its steps is one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent_envs.messages import pictures_of
 from agent_envs.policies import Policy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import PictureTokens
-from agent_envs.rollout.demonstrations import Demonstration, demonstrate, encode_conversation
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate
 from agent_envs.wrapping.specs import make_text_env
 
 __all__ = ["encode", "encoded", "play"]
@@ -69,14 +69,13 @@ def encoded(
 ) -> Iterator[Conversation]:
     """Yield the tokens of each demonstration; actions that are marked as mistakes are ignored.
 
-    A response ends with the tokenizer's end token, like a sampled one.
+    A response ends with the end of its turn, like a sampled one.
     """
-    builders: dict[tuple[str, ...], PromptBuilder] = {}
     for demonstration in demonstrations:
-        key = tuple(tool["function"]["name"] for tool in demonstration.tools)
-        if key not in builders:
-            builders[key] = PromptBuilder(tokenizer, tools=list(demonstration.tools), pictures=image_tokens)
-        ids, spans = encode_conversation(demonstration.messages, builders[key], len(demonstration.opening))
+        builder = PromptBuilder(
+            tokenizer, demonstration.tools, pictures=image_tokens, tool_instructions=demonstration.tool_instructions
+        )
+        ids, spans = builder.conversation(demonstration.messages, len(demonstration.opening))
         wrong = demonstration.mistaken or [False] * len(spans)
         ignored = [span for span, mistaken in zip(spans, wrong, strict=True) if mistaken]
         yield Conversation(ids, spans, ignored, pictures_of(demonstration.messages))

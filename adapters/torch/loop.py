@@ -360,7 +360,8 @@ def train(config: LoopConfig) -> list[Record]:
         record["seconds/play"] = time.monotonic() - began
         began = time.monotonic()
         if "critic" in run.models:
-            episodes = [with_last_state(episode, run.tokenizer, config.max_tokens) for episode in episodes]
+            of_run = (run.tokenizer, config.max_tokens, run.tool_instructions)
+            episodes = [with_last_state(episode, *of_run) for episode in episodes]
         batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, run.layout, run.pictures)
         record["train/rows"] = len(batch.row.unique())
         record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes

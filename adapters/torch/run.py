@@ -70,7 +70,7 @@ class Run:
         self._began, self.stopped = time.monotonic(), False
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss, updates=config.mini_batches * config.epochs)
-        self.pool, self.held_out, space = task_pools(config)
+        self.pool, self.held_out, space, self.tool_instructions = task_pools(config)
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
         if not config.freeze_vision:
             del settings["freeze_vision"]  # settings of older runs lack it
@@ -243,8 +243,9 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
     return model.to(device).eval()
 
 
-def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any]]:
-    """Return the number of tasks to train on, the indices of those to evaluate on, and the space of observations.
+def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any], str]:
+    """Return the number of tasks to train on, the indices of those to evaluate on, the space of observations, and the
+    tools in words.
 
     An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
 
@@ -261,15 +262,16 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any]]:
         if not env.has_wrapper_attr("num_tasks"):
             raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
         sizes.append(int(env.get_wrapper_attr("num_tasks")))
+        words = env.get_wrapper_attr("tool_instructions") if env.get_wrapper_attr("tools") else ""
         env.close()
     if not config.eval_tasks:
-        return sizes[0], np.arange(0), space
+        return sizes[0], np.arange(0), space, words
     first = 0
     if one_split:
         sizes = [sizes[0] - sizes[0] // 10, sizes[0] // 10]
         first = sizes[0]
     drawn = first + np.random.default_rng(config.seed).permutation(sizes[1])
-    return sizes[0], drawn[: config.eval_tasks], space
+    return sizes[0], drawn[: config.eval_tasks], space, words
 
 
 def about(episodes: Sequence[Episode]) -> Record:

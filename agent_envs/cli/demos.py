@@ -32,9 +32,9 @@ __all__ = ["Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
 _EPILOG = """\
 A row has `messages` (system, user, assistant, tool; tool calls are part of the assistant's text, as the environment
 reads them) and `tools` (if the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT expect them, also
-`env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`, the number of messages before the first
-action. An episode is one row. If a wrapper rebuilds the prompt, each prompt is a row, `step` is the step it starts at,
-and earlier actions that a window repeats are part of the opening.
+`tool_instructions` (the tools in words), `env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`,
+the number of messages before the first action. An episode is one row. If a wrapper rebuilds the prompt, each prompt is
+a row, `step` is the step it starts at, and earlier actions that a window repeats are part of the opening.
 
 examples:
   agentr1 demos --env AgentR1/GSM8KTool-v0 --n 5000 --out demos.jsonl
@@ -206,7 +206,9 @@ def _row(demonstration: Demonstration, step: int, pictured: bool) -> dict[str, A
         # A column has one type: every content is a list of parts, and the pictures are a column of their own.
         whole: list[Message] = [{**m, "content": content_parts(m["content"])} for m in demonstration.messages]
         row["messages"], row["images"] = without_pictures(whole)
-    return {**row, "tools": list(demonstration.tools)} if demonstration.tools else row
+    if demonstration.tools:
+        row |= {"tools": list(demonstration.tools), "tool_instructions": demonstration.tool_instructions}
+    return row
 
 
 def _is_new(row: dict[str, Any], seen: set[bytes]) -> bool:

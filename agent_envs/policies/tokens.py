@@ -7,8 +7,6 @@ tokenized again.
 from __future__ import annotations
 
 import copy
-import itertools
-import json
 import threading
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +17,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, MissingExtraError, first_line
-from agent_envs.messages import Message, Observation, ToolSpec, joined_content
+from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
@@ -44,7 +42,7 @@ class TokenPolicy:
 
     Args:
         tokenizer: The model's tokenizer, with a chat template.
-        stop_token_ids: Tokens that end a response, besides the one with which the chat template ends a turn.
+        stop_token_ids: Tokens that end a response, besides those of the chat template and the tokenizer.
         max_tokens, context_length, seed, tool_mode, template_kwargs: See `TransformersPolicy`.
         pictures: The image tokens of a vision-language model; None for a model of text, which refuses environments
             with pictures.
@@ -71,8 +69,8 @@ class TokenPolicy:
         self.seed = checks.integer("seed", seed, minimum=0)
         self.tool_mode = checks.choice("tool_mode", tool_mode, ("native", "text", None))
         self._template_kwargs = dict(template_kwargs or {})
-        self.stop_token_ids = frozenset(stop_token_ids) | turn_end_ids(PromptBuilder(tokenizer, None, template_kwargs))
-        self._builders: dict[str, PromptBuilder] = {}
+        self.stop_token_ids = frozenset(stop_token_ids)
+        self.stop_token_ids |= turn_end_ids(PromptBuilder(tokenizer, None, template_kwargs))
         self._started: dict[str, int] = {}  # number of episodes of each task so far
         self._lock = threading.Lock()
         self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
@@ -80,13 +78,15 @@ class TokenPolicy:
     def start(self, env: gym.Env[Any, str]) -> _TokenActor:
         if self.pictures is None:
             refuse_pictures(env.observation_space, f"{type(self).__name__.lstrip('_')} with a model of text")
-        tools = env.get_wrapper_attr("tools")
-        instructions = env.get_wrapper_attr("instructions")
-        with self._lock:
-            builder = self._builder(tools)
-        if tools and builder.tools is None:
-            instructions = "\n\n".join(filter(None, (instructions, env.get_wrapper_attr("tool_instructions"))))
-        return _TokenActor(self, builder, instructions)
+        builder = PromptBuilder.of_env(
+            env,
+            self.tokenizer,
+            template_kwargs=self._template_kwargs,
+            pictures=self.pictures,
+            tool_mode=self.tool_mode,
+            stop_token_ids=self.stop_token_ids,
+        )
+        return _TokenActor(self, builder, env.get_wrapper_attr("instructions"))
 
     def with_seed(self, seed: int) -> Self:
         """Return a policy with another seed that shares the model: closing one closes the other."""
@@ -118,45 +118,6 @@ class TokenPolicy:
     def text(self, token_ids: Sequence[int]) -> str:
         """Return the `response_text` of a response."""
         return response_text(self.tokenizer, token_ids, self.stop_token_ids)
-
-    def _builder(self, tools: Sequence[ToolSpec]) -> PromptBuilder:
-        key = json.dumps(list(tools))
-        if key not in self._builders:
-            plain = PromptBuilder(self.tokenizer, None, self._template_kwargs, self.pictures)
-            native = PromptBuilder(self.tokenizer, tools, self._template_kwargs, self.pictures)
-            hello: Any = [{"role": "user", "content": "Hello"}]
-            shown = self.tool_mode == "native"
-            if self.tool_mode is None and tools:
-                shown = native.start(hello) != plain.start(hello)
-            results = _UserResultsBuilder(self.tokenizer, None, self._template_kwargs, self.pictures)
-            in_words = results if tools else plain
-            self._builders[key] = native if shown else in_words
-        return self._builders[key]
-
-
-class _UserResultsBuilder(PromptBuilder):
-    """For tools that the template does not show: their results get the role user, as ``OpenAIPolicy`` sends them."""
-
-    def start(self, messages: Sequence[Message]) -> list[int]:
-        return super().start(_results_as_user(messages))
-
-    def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        return super().extend(prompt_ids, response_ids, _results_as_user(messages))
-
-
-def _results_as_user(messages: Sequence[Message]) -> list[Message]:
-    """Join consecutive tool results to one message of the user.
-
-    >>> _results_as_user([{"role": "tool", "content": "2"}, {"role": "tool", "content": "3"}])
-    [{'role': 'user', 'content': '2\\n3'}]
-    """
-    out: list[Message] = []
-    for together, group in itertools.groupby(messages, key=lambda message: message["role"] == "tool"):
-        if together:
-            out.append({"role": "user", "content": joined_content((message["content"] for message in group), "\n")})
-        else:
-            out += group
-    return out
 
 
 class _TokenActor:
@@ -233,8 +194,5 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int
 
 
 def turn_end_ids(builder: PromptBuilder) -> frozenset[int]:
-    """Return the control token that the chat template puts after a response, if there is one."""
-    tokenizer = builder.tokenizer
-    control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
-    after = builder.extend([], [], [{"role": "user", "content": "Hello"}])
-    return frozenset(after[:1]) & control
+    """Return the tokens with which a model ends a response that was trained on the chat template."""
+    return builder.facts.ends

@@ -2,22 +2,23 @@
 
 Decoding a response and tokenizing the text can give other tokens, and a trainer would then train tokens that were never
 sampled. So the next prompt is the previous prompt, the response as sampled, and the tokens that the chat template puts
-after it.
+after it. Policies, trainers and demonstrations all make their prompts here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import gymnasium as gym
 
 from agent_envs.errors import PromptError
-from agent_envs.messages import Content, Message, ToolSpec, content_parts, joined_content, pictures_of, text_alone
+from agent_envs.messages import Message, ToolSpec, content_text, joined_content, pictures_of, text_alone
+from agent_envs.prompts.facts import ChatTemplate, Ending, answered, probe
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["PromptBuilder"]
+__all__ = ["PromptBuilder", "with_instructions"]
 
-# A stand-in for a response, to see what the template puts after one. Plain letters, which no template trims.
-_PROBE = "qzxresponseprobexzq"
 _WHO = "a prompt of tokens"
 
 
@@ -25,10 +26,10 @@ class PromptBuilder:
     """Builds prompts with a Hugging Face tokenizer's chat template.
 
     Text in messages cannot forge turns: the text of a control token in a message (say ``<|im_end|>`` in a tool's
-    result) is broken up with a space before it is tokenized.
+    result) is broken up with a space before it is tokenized, and no text can be taken for the model's own words.
 
-    A template that rejects system messages or tool results, or leaves them or their pictures out (as some of Mistral's
-    and Gemma's do), gets them with the role user.
+    What a template rejects or leaves out (`TemplateFacts`) is said otherwise: a system message and tool results by the
+    user, the tools in words at the end of the system message, and then their results by the user too.
 
     With ``pictures``, messages may hold pictures; each takes as many image tokens as the vision tower gives features.
 
@@ -37,6 +38,10 @@ class PromptBuilder:
         tools: The tools that the template shows, in the OpenAI function form.
         template_kwargs: Further keyword arguments of the template, such as ``enable_thinking``.
         pictures: The image tokens of a vision-language model; None for a model of text.
+        tool_instructions: The tools in words, for a template that does not show them.
+        tool_mode: ``"native"``: the template shows the tools. ``"text"``: the system message shows them in words. None:
+            in words if the template does not show them.
+        stop_token_ids: Tokens that end a response, besides the template's and the tokenizer's.
 
     Raises:
         PromptError: The tokenizer has no chat template.
@@ -48,6 +53,10 @@ class PromptBuilder:
         tools: Sequence[ToolSpec] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         pictures: PictureTokens | None = None,
+        *,
+        tool_instructions: str = "",
+        tool_mode: Literal["native", "text"] | None = None,
+        stop_token_ids: Collection[int | None] = (),
     ) -> None:
         if not tokenizer.chat_template:
             raise PromptError(
@@ -55,12 +64,24 @@ class PromptBuilder:
                 "put a chat_template.jinja beside its tokenizer.json"
             )
         self.tokenizer, self.pictures = tokenizer, pictures
-        self.tools = list(tools) if tools else None
-        self.template_kwargs = dict(template_kwargs or {})
-        control = {str(token) for token in tokenizer.all_special_tokens}
-        control |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-        self._plain_roles = False
-        self._control_tokens = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
+        picture, kwargs = pictures.names[0] if pictures else "", dict(template_kwargs or {})
+        self._template = ChatTemplate(tokenizer, list(tools or ()) or None, kwargs, picture)
+        in_words = tool_mode == "text" if tool_mode else bool(tool_instructions) and not self._template.facts().tools
+        if in_words:
+            self._template = ChatTemplate(tokenizer, None, kwargs, picture)
+        self.facts = self._template.facts()
+        self._told = tool_instructions if in_words else ""
+        self._results = "" if in_words else self.facts.results
+        self._probe = probe()
+        self.ends = self.facts.ends | ({tokenizer.eos_token_id, *stop_token_ids} - {None})
+        """The tokens that end a response: the template's, the tokenizer's and the given ones."""
+
+    @classmethod
+    def of_env(cls, env: gym.Env[Any, str], tokenizer: Any, **settings: Any) -> Self:
+        """Return the builder for the tools of an environment; ``settings`` are the other arguments."""
+        tools = env.get_wrapper_attr("tools")
+        words = env.get_wrapper_attr("tool_instructions") if tools else ""
+        return cls(tokenizer, tools, tool_instructions=words, **settings)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """Return the token ids of a conversation up to the model's response, shape [prompt tokens].
@@ -68,14 +89,18 @@ class PromptBuilder:
         Raises:
             PromptError: The template rejects the messages, or leaves out pictures.
         """
-        return self._with_pictures(self._encode(self._render(messages)), messages)
+        if self._results not in ("", "plain") and any(m["role"] == "assistant" for m in messages):
+            return self.conversation(messages)[0]  # the template takes no results after a call as the model wrote it
+        if self._told:
+            messages = with_instructions(messages, self._told)
+        return self._encode(self._template.render(self._fitted(messages), parts=self.facts.parts), messages)
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
 
         Args:
             prompt_ids: The prompt of the response, shape [prompt tokens].
-            response_ids: The response as sampled, with or without its end-of-turn token, shape [response tokens].
+            response_ids: The response as sampled, with or without its end-of-turn tokens, shape [response tokens].
             messages: The messages after it: tool results, or the user's.
 
         Returns:
@@ -84,57 +109,68 @@ class PromptBuilder:
         Raises:
             PromptError: The template rejects the messages, or leaves out pictures.
         """
-        conversation: list[Message] = [
-            {"role": "user", "content": "..."},
-            {"role": "assistant", "content": _PROBE},
-            *messages,
-        ]
-        _, separator, after = self._render(conversation).rpartition(_PROBE)
+        ending, turn = self._ending(messages), answered(self._results, self._probe, self._fitted(messages))
+        text = self._template.render([{"role": "user", "content": "..."}, *turn], parts=self.facts.parts)
+        _, separator, after = text.rpartition(self._probe)
         if not separator:
             raise PromptError("the chat template drops earlier assistant messages, so a prompt cannot be extended")
-        new_ids = self._with_pictures(self._encode(after), messages)
-        return [*prompt_ids, *response_ids, *new_ids[_overlap(response_ids, new_ids) :]]
+        new_ids = self._encode(after, messages)[ending.skip :]
+        return [*prompt_ids, *response_ids, *new_ids[self._closed(response_ids, new_ids, ending) :]]
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        safe = [self._safe(m) for m in messages]
-        if not self._plain_roles:
-            text, refusal = self._apply(safe)
-            if text is not None and not self._leaves_out(safe, text):
-                return text
-        text, refusal = self._apply(_as_user(safe))
-        if text is None:
-            roles = [m["role"] for m in messages]
-            raise PromptError(f"the chat template rejects messages with the roles {roles}: {refusal}") from refusal
-        self._plain_roles = True
-        return text
+    def response(self, text: str, after: Sequence[Message] = ()) -> list[int]:
+        """Return the tokens of a text as the model would write it before other messages, with the end of its turn."""
+        ids = self._template.encode(text)
+        return ids if ids and ids[-1] in self.ends else [*ids, *self._ending(after).end]
 
-    def _leaves_out(self, messages: Sequence[Message], text: str) -> bool:
-        """Return whether a picture, or a system message or tool result, escaped or not, is missing in ``text``."""
-        if self.pictures is not None and text.count(self.pictures.names[0]) != len(_images(messages)):
-            return True
-        others = [m for m in messages if m["role"] in ("system", "tool")]
-        if all(words.strip() in text for m in others for words in _texts(m["content"])):
-            return False
-        probed, _ = self._apply([{**m, "content": _PROBE} if m in others else m for m in messages])
-        return probed is None or probed.count(_PROBE) < len(others)
+    def conversation(
+        self, messages: Sequence[Message], opening: int | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the tokens of a conversation as a rollout makes them, and where its responses are.
 
-    def _apply(self, messages: Sequence[Message]) -> tuple[str | None, Exception | None]:
-        """Return the rendered conversation, or None and the error with which the template rejects it."""
-        from jinja2.exceptions import TemplateError
+        Args:
+            messages: The conversation.
+            opening: Number of messages before the first response; None for all before the first of the assistant.
 
-        try:
-            text = self.tokenizer.apply_chat_template(
-                messages, tools=self.tools, add_generation_prompt=True, tokenize=False, **self.template_kwargs
-            )
-        except TemplateError as e:
-            return None, e
-        return text, None
+        Returns:
+            Token ids, shape [tokens], and the first token and the end of each response in them.
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        Raises:
+            PromptError: The template rejects the messages, or leaves out pictures.
+        """
+        said = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= (opening or 0)]
+        ids, spans = self.start(messages[: said[0]]), []
+        for i, following in zip(said, [*said[1:], len(messages)], strict=True):
+            new = messages[i + 1 : following]
+            response = self.response(text_alone(messages[i], _WHO), new)
+            spans.append((len(ids), len(ids) + len(response)))
+            ids = self.extend(ids, response, new) if new else [*ids, *response]
+        return ids, spans
 
-    def _with_pictures(self, ids: list[int], messages: Sequence[Message]) -> list[int]:
+    def _ending(self, after: Sequence[Message]) -> Ending:
+        """Return how a response before other messages ends."""
+        return self.facts.tool if self._results and any(m["role"] == "tool" for m in after) else self.facts.user
+
+    def _encode(self, text: str, messages: Sequence[Message]) -> list[int]:
+        ids = self._template.encode(text)
         return ids if self.pictures is None else self.pictures.expanded(ids, pictures_of(messages))
+
+    def _fitted(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages in the roles that the template shows, and without the text of control tokens."""
+        fitted: list[Message] = []
+        before = ""  # the role of the last message
+        for message in messages:
+            role, safe = message["role"], self._safe(message)
+            if (role == "system" and not self.facts.system) or (role == "tool" and not self._results):
+                safe = {"role": "user", "content": safe["content"]}
+            joins = self.facts.joined or (role, before) != ("user", "user")
+            if fitted and fitted[-1]["role"] == safe["role"] == "user" and joins:
+                separator = "\n" if role == before == "tool" else "\n\n"
+                content = joined_content([fitted[-1]["content"], safe["content"]], separator)
+                fitted[-1] = {"role": "user", "content": content}
+            else:
+                fitted.append(safe)
+            before = role
+        return fitted
 
     def _safe(self, message: Message) -> Message:
         """Return a message as the template gets it: without text that its control tokens would be read from."""
@@ -143,14 +179,32 @@ class PromptBuilder:
                 return message
             return {**message, "content": _defused(text_alone(message, _WHO), self.pictures.names)}
         if self.pictures is None or isinstance(message["content"], str):
-            return {**message, "content": _defused(text_alone(message, _WHO), self._control_tokens)}
+            return {**message, "content": _defused(text_alone(message, _WHO), self.facts.control)}
         parts: list[Any] = [
-            {"type": "text", "text": _defused(part["text"], self._control_tokens)}
+            {"type": "text", "text": _defused(part["text"], self.facts.control)}
             if part["type"] == "text"
             else {"type": "image"}
             for part in message["content"]
         ]
         return {**message, "content": parts}
+
+    def _closed(self, response_ids: Sequence[int], new_ids: Sequence[int], ending: Ending) -> int:
+        """Return how many of the new tokens the response has already, or has others for: those that close its turn."""
+        closing = list(ending.closing) if tuple(new_ids[: len(ending.closing)]) == ending.closing else []
+        if response_ids and response_ids[-1] in self.ends:
+            return len(closing) or int(list(new_ids[:1]) == [response_ids[-1]])
+        lengths = range(min(len(response_ids), len(closing)), 0, -1)  # it was cut within its end
+        return next((n for n in lengths if list(response_ids[-n:]) == closing[:n]), 0)
+
+
+def with_instructions(messages: Sequence[Message], instructions: str) -> list[Message]:
+    """Return a prompt whose system message has the instructions."""
+    first = messages[0] if messages and messages[0]["role"] == "system" else None
+    if first is None:
+        return [{"role": "system", "content": instructions}, *messages] if instructions else [*messages]
+    if instructions in content_text(first["content"]):
+        return [*messages]
+    return [{**first, "content": joined_content([first["content"], instructions], "\n\n")}, *messages[1:]]
 
 
 def _defused(content: str, tokens: Sequence[str]) -> str:
@@ -163,42 +217,3 @@ def _defused(content: str, tokens: Sequence[str]) -> str:
         if token in content:
             content = content.replace(token, f"{token[0]} {token[1:]}")
     return content
-
-
-def _texts(content: Content) -> list[str]:
-    return [part["text"] for part in content_parts(content) if part["type"] == "text"]
-
-
-def _images(messages: Sequence[Message]) -> list[Any]:
-    return [part for m in messages for part in content_parts(m["content"]) if part["type"] == "image"]
-
-
-def _as_user(messages: Sequence[Message]) -> list[Message]:
-    """Give all messages but the assistant's the role user, and join consecutive ones by blank lines.
-
-    >>> _as_user([{"role": "system", "content": "Act."}, {"role": "user", "content": "Go."}])
-    [{'role': 'user', 'content': 'Act.\\n\\nGo.'}]
-    """
-    out: list[Message] = []
-    for message in messages:
-        if message["role"] == "assistant":
-            out.append(message)
-        elif out and out[-1]["role"] == "user":
-            out[-1] = {"role": "user", "content": joined_content([out[-1]["content"], message["content"]], "\n\n")}
-        else:
-            out.append({"role": "user", "content": message["content"]})
-    return out
-
-
-def _overlap(response_ids: Sequence[int], new_ids: Sequence[int]) -> int:
-    """Return how many of ``new_ids`` the response has already, usually its end-of-turn token.
-
-    >>> _overlap([5, 6, 2], [2, 9])
-    1
-    >>> _overlap([5, 6], [2, 9])
-    0
-    """
-    for length in range(min(len(response_ids), len(new_ids)), 0, -1):
-        if list(response_ids[-length:]) == list(new_ids[:length]):
-            return length
-    return 0

@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 from agent_envs.messages import (
     Message,
     Observation,
-    content_text,
-    joined_content,
     observation_messages,
     pictures_of,
 )
 from agent_envs.pictures.picture import Picture
-from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.builder import PromptBuilder, with_instructions
 
 __all__ = ["Conversation", "TokenConversation", "Turn"]
 
@@ -63,7 +61,7 @@ class Conversation:
         """
         shown = self.messages
         if isinstance(observation, list):
-            whole = _with_instructions(observation, self.instructions)
+            whole = with_instructions(observation, self.instructions)
             grows = bool(shown) and len(whole) > len(shown) and whole[: len(shown)] == shown
             self.messages = whole
             return Turn(whole[len(shown) :] if grows else list(whole), not grows)
@@ -128,13 +126,3 @@ class TokenConversation:
         other = copy.copy(self)
         other.conversation = self.conversation.fork()
         return other
-
-
-def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
-    """Return a prompt whose system message has the instructions."""
-    first = messages[0] if messages and messages[0]["role"] == "system" else None
-    if first is None:
-        return [{"role": "system", "content": instructions}, *messages] if instructions else [*messages]
-    if instructions in content_text(first["content"]):
-        return [*messages]
-    return [{**first, "content": joined_content([first["content"], instructions], "\n\n")}, *messages[1:]]

@@ -14,10 +14,9 @@ import gymnasium as gym
 
 from agent_envs.messages import Message, ToolSpec
 from agent_envs.policies.policy import Policy
-from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["Demonstration", "demonstrate", "encode_conversation", "without_nulls"]
+__all__ = ["Demonstration", "demonstrate", "without_nulls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,8 @@ class Demonstration:
     """The return of the episode."""
     info: dict[str, Any] = field(default_factory=dict)
     """The info of `reset`."""
+    tool_instructions: str = ""
+    """The tools in words."""
 
     @property
     def messages(self) -> list[Message]:
@@ -69,6 +70,7 @@ def demonstrate(
     reset_info = dict(info)
     conversation = Conversation(env.get_wrapper_attr("instructions"))
     tools = tuple(env.get_wrapper_attr("tools"))
+    words = env.get_wrapper_attr("tool_instructions") if tools else ""
     actor: Any = policy.start(env)
     openings: list[tuple[Message, ...]] = []
     actions: list[list[str]] = []
@@ -94,45 +96,9 @@ def demonstrate(
         total += float(reward)
     success = bool(info["success"])
     return [
-        Demonstration(tools, opening, tuple(acted), tuple(answered), success, tuple(wrong), total, reset_info)
+        Demonstration(tools, opening, tuple(acted), tuple(answered), success, tuple(wrong), total, reset_info, words)
         for opening, acted, answered, wrong in zip(openings, actions, answers, mistaken, strict=True)
     ]
-
-
-def encode_conversation(
-    messages: Sequence[Message], builder: PromptBuilder, opening: int | None = None
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the tokens of a conversation as the rollout makes them, and where its responses are.
-
-    A response is the assistant's text and the tokenizer's end token, like a sampled one.
-
-    Args:
-        messages: The conversation, which ends with the assistant.
-        builder: Renders messages with the model's chat template.
-        opening: Number of messages before the first response; None for all before the first of the assistant.
-
-    Returns:
-        Token ids, shape [tokens], and the first token and the end of each response in them.
-
-    Raises:
-        PromptError: The chat template rejects the messages.
-    """
-    tokenizer = builder.tokenizer
-    if opening is None:
-        opening = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
-    ids, spans = builder.start(messages[:opening]), []
-    response: list[int] = []
-    new: list[Message] = []
-    for message in messages[opening:]:
-        if message["role"] != "assistant":
-            new.append(message)
-            continue
-        if new:
-            ids, new = builder.extend(ids[: len(ids) - len(response)], response, new), []
-        response = [*tokenizer.encode(message["content"], add_special_tokens=False), tokenizer.eos_token_id]
-        spans.append((len(ids), len(ids) + len(response)))
-        ids = [*ids, *response]
-    return ids, spans
 
 
 def without_nulls(value: Any) -> Any:

@@ -16,7 +16,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Message, Observation, content_text, observation_text
 from agent_envs.policies import Actor, Policy
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.rollout.demonstrations import Demonstration, encode_conversation
+from agent_envs.rollout.demonstrations import Demonstration
 
 __all__ = ["Stumbling", "encode_moments", "ending", "opening", "transcript"]
 
@@ -94,7 +94,7 @@ def encode_moments(
         learned += [n == actions for n in range(1, actions + 1)]
         gathered += sum(len(tokenizer.encode(message["content"])) for message in chosen)
         if gathered >= length:
-            ids, spans = encode_conversation(messages, builder, 1)
+            ids, spans = builder.conversation(messages, 1)
             if len(ids) <= 2 * length:
                 ignored = [span for span, kept in zip(spans, learned, strict=True) if not kept]
                 found.append(Conversation(ids, spans, ignored))

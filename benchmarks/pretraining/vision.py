@@ -32,7 +32,6 @@ from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.messages import pictures_of
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.rollout.demonstrations import encode_conversation
 from benchmarks.pretraining import practice
 from benchmarks.pretraining.language import add_numbers, train, write_base
 from benchmarks.pretraining.seen import Located
@@ -224,7 +223,7 @@ def _located(made: VisionModel, located: Iterable[Located], *, digits: bool = Fa
 
     def found() -> Iterable[Conversation]:
         for messages, middles in located:
-            ids, spans = encode_conversation(messages, builder)
+            ids, spans = builder.conversation(messages)
             seen = pictures_of(messages)
             if middles:
                 numbers = [n for span in spans for n in range(*span) if ids[n] in figures and ids[n - 1] not in figures]

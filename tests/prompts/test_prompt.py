@@ -154,4 +154,4 @@ def test_other_families_grow_as_their_templates_render(bytes_tokenizer, template
 def test_what_a_template_leaves_out_is_said_by_the_user(bytes_tokenizer):
     builder = PromptBuilder(bytes_tokenizer(FORGETFUL, "</s>"))
     text = builder.tokenizer.decode(builder.extend([], [], RESULTS))
-    assert text == "</s><user>2\n\n spaced \n</s><assistant>"
+    assert text == "</s><user>2\n spaced \n</s><assistant>"

@@ -8,7 +8,7 @@ adds to tools with different arguments. Use this one instead:
 
 from __future__ import annotations
 
-import json
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
 from agent_envs.errors import DataError
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.rollout.demonstrations import encode_conversation, without_nulls
+from agent_envs.rollout.demonstrations import without_nulls
 
 __all__ = ["DemonstrationDataset"]
 
@@ -27,24 +27,26 @@ class DemonstrationDataset(MultiTurnSFTDataset):
     If a row has `opening`, responses begin after that many messages; earlier assistant messages are context.
     """
 
+    tokenizer: Any
     messages: list[Any]
     tools: list[Any] | None
 
     def _read_files_and_process(self) -> None:
+        # verl renders two messages of the user in a row, for prompts that are not used here: many templates reject it
+        tokenizer, self.tokenizer = self.tokenizer, SimpleNamespace(apply_chat_template=lambda *args, **kwargs: [])
         super()._read_files_and_process()
+        self.tokenizer = tokenizer
         self.messages = [without_nulls(messages) for messages in self.messages]
         self.tools = None if self.tools is None else [without_nulls(tools) for tools in self.tools]
-        openings = self.dataframe["opening"].tolist() if "opening" in self.dataframe.columns else []
-        self._openings = openings or [None] * len(self.messages)
-        self._builders: dict[str, PromptBuilder] = {}
+        table = self.dataframe.reindex(columns=["opening", "tool_instructions"]).astype(object)
+        self._openings, self._words = (table[name].where(table[name].notna(), None).tolist() for name in table)
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `position_ids`, `loss_mask` and, for padded rows, `attention_mask`; shape [tokens]."""
         tools = None if self.tools is None else self.tools[item]
-        key = json.dumps(tools)
-        if key not in self._builders:
-            self._builders[key] = PromptBuilder(self.tokenizer, tools, self.apply_chat_template_kwargs)
-        ids, spans = encode_conversation(self.messages[item], self._builders[key], self._openings[item])
+        words = self._words[item] or ""
+        builder = PromptBuilder(self.tokenizer, tools, self.apply_chat_template_kwargs, tool_instructions=words)
+        ids, spans = builder.conversation(self.messages[item], self._openings[item])
         mask = torch.zeros(len(ids), dtype=torch.int64)
         for start, end in spans:
             mask[start:end] = 1

@@ -9,7 +9,6 @@ What is asked of every server, and what verl's own loops leave out:
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import zlib
@@ -26,7 +25,7 @@ from agent_envs.errors import BackendAbortedError, BackendReplyError, ContextLen
 from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
-from agent_envs.policies.tokens import response_text, turn_end_ids
+from agent_envs.policies.tokens import response_text
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.prompts.pictures import PictureTokens
@@ -35,9 +34,6 @@ from agent_envs.spaces import refuse_pictures
 __all__ = ["ServerActor", "ServerPolicy"]
 
 _ABORTED = ("abort", "aborted")  # SGLang's word, and that of the others
-
-# Builders, and the tokens that end a response. verl makes one agent loop per episode, so a process shares them.
-_builders: dict[tuple[int, str], tuple[PromptBuilder, frozenset[int]]] = {}
 
 
 class ServerActor:
@@ -75,7 +71,7 @@ class ServerActor:
                 f"{policy.prompt_length} and the context {policy.max_model_len}"
             )
         params = {**policy.sampling_params, "max_tokens": min(policy.response_length, room)}
-        params["stop_token_ids"] = sorted(policy.ends)
+        params["stop_token_ids"] = sorted(self.conversation.builder.ends)
         if policy.seed is not None:
             params["seed"] = zlib.crc32(f"{policy.seed}/{step}".encode())
         start = time.monotonic()
@@ -94,7 +90,7 @@ class ServerActor:
         if not response_ids:
             raise EmptyGeneration(f"the server returned no token at step {step}")
         log_probs = _log_probs(out.log_probs, len(response_ids), step) if params.get("logprobs") else None
-        text = response_text(policy.tokenizer, response_ids, policy.ends)
+        text = response_text(policy.tokenizer, response_ids, self.conversation.builder.ends)
         self.conversation.respond(text, response_ids)
         return Response(text, tuple(prompt_ids), tuple(response_ids), log_probs, pictures=pictures)
 
@@ -147,7 +143,6 @@ class ServerPolicy:
     engine: str = "agentr1_cpu"
     request_id: str = field(init=False, default_factory=lambda: uuid4().hex)
     actor: ServerActor | None = field(init=False, default=None)
-    ends: frozenset[int] = field(init=False, default=frozenset())  # tokens that end a response
 
     def start(self, env: gym.Env[Any, str]) -> ServerActor:
         """Return the actor of this episode.
@@ -157,13 +152,13 @@ class ServerPolicy:
         """
         if self.pictures is None:
             refuse_pictures(env.observation_space, "training with verl with a model of text")
-        tools = env.get_wrapper_attr("tools")
-        key = (id(self.tokenizer), json.dumps([tools, self.template_kwargs], sort_keys=True))
-        if key not in _builders:
-            builder = PromptBuilder(self.tokenizer, tools, self.template_kwargs, self.pictures)
-            ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id, *turn_end_ids(builder)}
-            _builders[key] = builder, frozenset(ends - {None})
-        builder, self.ends = _builders[key]
+        builder = PromptBuilder.of_env(
+            env,
+            self.tokenizer,
+            template_kwargs=self.template_kwargs,
+            pictures=self.pictures,
+            stop_token_ids=[self.tokenizer.pad_token_id],
+        )
         self.actor = ServerActor(self, builder, env.get_wrapper_attr("instructions"))
         return self.actor
 
