@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +16,18 @@ from agent_envs.branching import restore, snapshot
 from agent_envs.policies.random import random_value
 from agent_envs.text_env import TextEnv
 
-__all__ = ["Watch", "after_end", "difference", "lengths", "orders", "repeats", "resets", "snapshots"]
+__all__ = [
+    "Watch",
+    "after_end",
+    "difference",
+    "experts",
+    "lengths",
+    "nobody",
+    "orders",
+    "repeats",
+    "resets",
+    "snapshots",
+]
 
 _TASKS = 8
 _MORE = 1.01  # what counts as more than the expert's return
@@ -38,13 +50,13 @@ class Watch:
             reward, info = step.reward, step.info
             if not math.isfinite(reward):
                 self._note("range", "a reward that is no number", f"the reward is {reward}", played)
-            if reward > 0 and info.get("invalid_action") is True:
+            results = [result for result in info.get("tool_results") or () if isinstance(result, dict)]
+            failed = [result for result in results if result.get("error")]
+            if reward > 0 and results and len(failed) == len(results):
+                self._note("invalid", "a failed call", f"reward {reward:g} for calls that all failed", played)
+            elif reward > 0 and info.get("invalid_action") is True and not results:
                 why = f"reward {reward:g} for an action that info calls invalid"
                 self._note("invalid", "an invalid action", why, played)
-            results = info.get("tool_results")
-            failed = [r for r in results if isinstance(r, dict) and r.get("error")] if isinstance(results, list) else []
-            if reward > 0 and failed and len(failed) == len(results):  # type: ignore[arg-type]
-                self._note("invalid", "a failed call", f"reward {reward:g} for calls that all failed", played)
         if not self.low <= played.reward <= self.high and math.isfinite(played.reward):
             why = f"return {played.reward:g}, where {self.low:g} to {self.high:g} is declared"
             self._note("range", "the declared range", why, played)
@@ -59,99 +71,67 @@ class Watch:
 
 
 def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
-    """Repeat what is paid, alone and beside calls, and compare with what the expert gets for the task."""
+    """Repeat what is paid, alone and beside calls, and compare with what the expert gets; and repeat calls alone."""
+    write, rng = arena.writer(), np.random.default_rng(0)
+    functions = [tool["function"] for tool in arena.tools for _ in range(2)]
+    calls = [] if write is None else [write(f["name"], random_value(f["parameters"], rng)) for f in functions]
     for task in arena.tasks[:_TASKS]:
-        expert = study.experts.get(task)
-        best = max(study.full, expert.reward if expert else 0.0)
         scripts: list[tuple[str, list[str]]] = []
-        if expert is not None:
-            for number, step in enumerate(expert.episode.steps, start=1):
-                if step.reward > 0:
-                    scripts.append(("a paid action again and again", expert.actions[:number]))
+        best = study.full
+        if (expert := study.experts.get(task)) is not None:
+            best = max(best, expert.reward)
+            paid = [number for number, step in enumerate(expert.episode.steps, start=1) if step.reward > 0]
+            scripts += [("a paid action again and again", expert.actions[:number]) for number in paid]
         if task in study.golds:
-            scripts.append(("the answer again and again", [study.written(task)]))
-            calls = [call + "\n" + study.written(task) for call in _calls(arena)]
-            scripts += [("the answer beside a call, again and again", [text]) for text in calls]
+            answer = study.written(task)
+            scripts.append(("the answer again and again", [answer]))
+            scripts += [("the answer beside a call, again and again", [f"{call}\n{answer}"]) for call in calls]
         for name, actions in scripts:
             played = arena.play(task, _for_ever(actions), patient=True)
             if played.reward > best * _MORE + 1e-9:
                 why = f"return {played.reward:.4g} in {len(played.actions)} steps, where a solved task pays {best:.4g}"
-                yield Finding("repeat", name, why, _shortened(arena, task, actions, played, best))
-                return
-    yield from _calling(arena, study)
-
-
-def _calling(arena: Arena, study: Study) -> Iterator[Finding]:
-    """Call a tool with the same arguments at every step, without doing the task."""
-    for task in arena.tasks[:_TASKS]:
-        for call in _calls(arena):
+                longer = (actions + actions[-1:] * times for times in range(1, len(played.actions)))
+                shorter = (arena.play(task, scripted(script), patient=True) for script in longer)
+                shown = next((one for one in shorter if one.reward > best * _MORE + 1e-9), played)
+                yield Finding("repeat", name, why, shown)
+        for call in calls:
             played = arena.play(task, _for_ever([call]), patient=True)
-            paid = sum(step.reward > 0 for step in played.episode.steps)
-            if paid > 3 and played.reward >= 0.5 * study.full and not played.success:
-                why = f"the same call is paid {paid} times, {played.reward:.4g} in all, without an answer"
+            times = sum(step.reward > 0 for step in played.episode.steps)
+            if times > 3 and played.reward >= 0.5 * study.full and not played.success:
+                why = f"the same call is paid {times} times, {played.reward:.4g} in all, without an answer"
                 yield Finding("repeat", "the same call again and again", why, played)
-                return
-
-
-def _calls(arena: Arena) -> list[str]:
-    write, rng = arena.writer(), np.random.default_rng(0)
-    if write is None:
-        return []
-    return [
-        write(tool["function"]["name"], random_value(tool["function"]["parameters"], rng))
-        for tool in arena.tools
-        for _ in range(2)
-    ]
 
 
 def _for_ever(actions: list[str]) -> Act:
     return lambda view: actions[min(view.step, len(actions) - 1)]
 
 
-def _shortened(arena: Arena, task: int, actions: list[str], played: Played, best: float) -> Played:
-    """Return the shortest episode that is still paid more."""
-    for times in range(1, len(played.actions)):
-        short = arena.play(task, scripted([*actions, *([actions[-1]] * times)]), patient=True)
-        if short.reward > best * _MORE + 1e-9:
-            return short
-    return played
-
-
 def lengths(arena: Arena, study: Study) -> Iterator[Finding]:
     """Pad answers and delay experts: neither may be paid more than before."""
-    for task in arena.tasks[:_TASKS]:
-        expert = study.experts.get(task)
-        if task in study.golds and expert is not None and expert.actions:
-            prefix, text = expert.actions[:-1], expert.actions[-1]
-            for padded in (_FILLER * 40 + "\n" + text, text + "\n" + _FILLER * 40):
-                played = arena.play(task, scripted([*prefix, padded]))
-                if played.reward > expert.reward * _MORE + 1e-9:
-                    why = f"return {played.reward:.4g} with filler, {expert.reward:.4g} without"
-                    yield Finding("length", "a right answer with filler", why, played)
-                    return
+    for task, expert in ((task, study.experts[task]) for task in arena.tasks[:_TASKS] if task in study.experts):
+        if task in study.golds and expert.actions:
+            way, text = expert.actions[:-1], expert.actions[-1]
             wrong = study.forms[0].format("no such answer")
-            short = arena.play(task, scripted([*prefix, wrong]))
-            long = arena.play(task, scripted([*prefix, _FILLER * 100 + "\n" + wrong]))
-            if len(long.actions) == len(short.actions) and long.reward > short.reward + 0.05 * study.full:
-                why = f"return {long.reward:.4g} for a wrong answer with filler, {short.reward:.4g} without"
-                yield Finding("length", "a wrong answer with filler", why, long)
-                return
-        if expert is not None:
-            late = arena.play(task, _delayed(expert.actions), patient=True)
-            if late.reward > expert.reward * _MORE + 1e-9 and late.over:
-                why = f"return {late.reward:.4g} after three idle steps, {expert.reward:.4g} at once"
-                yield Finding("length", "an expert that waits", why, late)
-                return
-
-
-def _delayed(actions: list[str]) -> Act:
-    return lambda view: "" if view.step < 3 else actions[view.step - 3] if view.step - 3 < len(actions) else None
+            pairs = [("a wrong answer", wrong, f"{_FILLER * 100}\n{wrong}", 0.05 * study.full)]
+            pairs += [
+                ("a right answer", text, padded, (_MORE - 1) * expert.reward + 1e-9)
+                for padded in (f"{_FILLER * 40}\n{text}", f"{text}\n{_FILLER * 40}")
+            ]
+            for name, bare, padded, more in pairs:
+                short, long = (arena.play(task, scripted([*way, said])) for said in (bare, padded))
+                if len(long.actions) == len(short.actions) and long.reward > short.reward + more:
+                    why = f"return {long.reward:.4g} with filler, {short.reward:.4g} without"
+                    yield Finding("length", f"{name} with filler", why, long)
+        late = arena.play(task, scripted(["", "", "", *expert.actions]), patient=True)
+        if late.reward > expert.reward * _MORE + 1e-9 and late.over:
+            why = f"return {late.reward:.4g} after three idle steps, {expert.reward:.4g} at once"
+            yield Finding("length", "an expert that waits", why, late)
 
 
 def after_end(arena: Arena, study: Study) -> Iterator[Finding]:
     """Act on after the end of an episode, without the wrappers that would refuse to."""
     for task in arena.tasks[:_TASKS]:
-        actions = study.experts[task].actions if task in study.experts else ["0"]
+        actions = _script(study, task)
         played = arena.play(task, scripted(actions))
         if not played.over or not (played.episode.steps[-1].terminated or len(actions) < arena.limit):
             continue
@@ -165,57 +145,50 @@ def after_end(arena: Arena, study: Study) -> Iterator[Finding]:
             if float(result[1]) > 0:
                 why = f"reward {float(result[1]):g} for a step after the one that ended the episode"
                 yield Finding("after_end", "an action after the end", why, extended(played, action, *result))
-                return
 
 
-def _wrongly(arena: Arena, study: Study, task: int) -> list[str]:
+def _script(study: Study, task: int) -> list[str]:
+    """Return what solves a task, or some actions where that is not known."""
+    return study.experts[task].actions if task in study.experts else ["0", "1", "look"]
+
+
+def _wrongly(study: Study) -> list[str]:
     return [study.forms[0].format("0 zz")] if study.golds else ["zz", "look"]
 
 
 def resets(arena: Arena, study: Study) -> Iterator[Finding]:
     """Compare new instances with each other, and one that was played before with a new one."""
-    one, other = arena.fresh(), arena.fresh()
-    used = arena.fresh()
+    one, other, used = arena.fresh(), arena.fresh(), arena.fresh()
     for task in arena.tasks[:_TASKS]:
-        actions = study.experts[task].actions if task in study.experts else ["0", "1", "look"]
-        for script in ([*_wrongly(arena, study, task)], actions):
-            first = arena.play(task, scripted(script), env=one)
-            again = arena.play(task, scripted(script), env=other)
-            if first.transcript != again.transcript:
-                yield Finding(
-                    "nondeterminism", "two new instances", difference(first.transcript, again.transcript), again
-                )
+        for script in (_wrongly(study), _script(study, task)):
+            first, again = (arena.play(task, scripted(script), env=env).transcript for env in (one, other))
+            if first != again:
+                shown = arena.play(task, scripted(script), env=other)
+                yield Finding("nondeterminism", "two new instances", difference(first, again), shown)
                 return
-            dirty = arena.tasks[-1] if task != arena.tasks[-1] else arena.tasks[0]
-            arena.play(dirty, scripted(study.experts[dirty].actions if dirty in study.experts else ["0"]), env=used)
-            arena.play(task, scripted(actions), env=used)
-            arena.play(task, scripted(actions[:1]), env=used)
+            before = arena.tasks[-1] if task != arena.tasks[-1] else arena.tasks[0]
+            arena.play(before, scripted(_script(study, before)), env=used)
+            arena.play(task, scripted(_script(study, task)), env=used)
+            arena.play(task, scripted(_script(study, task)[:1]), env=used)
             later = arena.play(task, scripted(script), env=used)
-            if later.transcript != first.transcript:
+            if later.transcript != first:
                 name = "an episode after others in the same instance"
-                yield Finding("carried", name, difference(first.transcript, later.transcript), later)
-                return
+                yield Finding("carried", name, difference(first, later.transcript), later)
 
 
 def orders(arena: Arena, study: Study) -> Iterator[Finding]:
     """Play the same wrong answer to one task many times, and all tasks in another order."""
-    task = arena.tasks[0]
-    script = _wrongly(arena, study, task)
-    env = arena.fresh()
-    first = arena.play(task, scripted(script), env=env)
+    task, wrong, env = arena.tasks[0], scripted(_wrongly(study)), arena.fresh()
+    first = arena.play(task, wrong, env=env).transcript
     for number in range(2, _TIMES + 1):
-        again = arena.play(task, scripted(script), env=env)
-        if again.transcript != first.transcript:
-            yield Finding(
-                "order", f"episode {number} of one task", difference(first.transcript, again.transcript), again
-            )
-            return
+        again = arena.play(task, wrong, env=env)
+        if again.transcript != first:
+            yield Finding("order", f"episode {number} of one task", difference(first, again.transcript), again)
     shown = {one: arena.play(one, scripted([]), env=env).start for one in arena.tasks[:_TASKS]}
-    for one in reversed(arena.tasks[:_TASKS]):
-        if arena.play(one, scripted([]), env=env).start != shown[one]:
-            played = arena.play(one, scripted([]), env=env)
+    for one in reversed(shown):
+        played = arena.play(one, scripted([]), env=env)
+        if played.start != shown[one]:
             yield Finding("order", "the tasks in another order", f"task {one} has another first observation", played)
-            return
 
 
 def difference(one: Transcript, other: Transcript) -> str:
@@ -238,16 +211,14 @@ def snapshots(arena: Arena, study: Study) -> Iterator[Finding]:
     for number, task in enumerate(arena.tasks[:_TASKS]):
         scripts = [study.experts[task].actions] if task in study.experts else []
         if number < _IDLE:
-            scripts.append([_wrongly(arena, study, task)[0]] * (arena.limit + 1))
+            scripts.append(_wrongly(study)[:1] * (arena.limit + 1))
         for actions in scripts:
             straight = arena.play(task, scripted(actions), patient=True)
-            for start in {0, len(straight.actions) // 2}:
-                for tried in (_wrongly(arena, study, task), actions):
-                    played = arena.play(task, _peeking(start, tried, actions), patient=True)
-                    if played.transcript != straight.transcript:
-                        name = f"an episode after a return to its step {start}"
-                        yield Finding("snapshot", name, difference(straight.transcript, played.transcript), played)
-                        return
+            for start, tried in itertools.product({0, len(straight.actions) // 2}, (_wrongly(study), actions)):
+                played = arena.play(task, _peeking(start, tried, actions), patient=True)
+                if played.transcript != straight.transcript:
+                    name = f"an episode after a return to its step {start}"
+                    yield Finding("snapshot", name, difference(straight.transcript, played.transcript), played)
 
 
 def _peeking(start: int, tried: list[str], actions: list[str]) -> Act:
@@ -264,3 +235,25 @@ def _peeking(start: int, tried: list[str], actions: list[str]) -> Act:
         return scripted(actions)(view)
 
     return act
+
+
+def experts(arena: Arena, study: Study) -> Iterator[Finding]:
+    """Yield a finding if there are tasks that the expert does not solve."""
+    lost = [played for played in study.experts.values() if not study.solved(played)]
+    if lost:
+        tasks = ", ".join(str(played.task) for played in lost[:5])
+        why = f"{len(lost)} of {len(study.experts)} tasks, such as {tasks}"
+        shortest = min(lost, key=lambda played: len(played.actions))
+        yield Finding("expert", "tasks that the expert does not solve", why, shortest)
+
+
+def nobody(arena: Arena, study: Study, won: bool) -> Iterator[Finding]:
+    """Yield a finding if no task was seen to be solved, or if solving one pays no more than silence."""
+    idle = scripted([""])
+    if not study.experts and not won:
+        why = "no policy solves a task, and there is no expert: that it can be won is not shown"
+        yield Finding("expert", "nobody solves a task", why, arena.play(arena.tasks[0], idle))
+    solved = list(study.experts.values())[:_TASKS]
+    if solved and all(played.reward <= arena.play(played.task, idle).reward for played in solved):
+        why = f"return {solved[0].reward:g}, and no less for an empty text"
+        yield Finding("expert", "a solved task is not paid", why, solved[0])

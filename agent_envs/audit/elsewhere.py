@@ -8,11 +8,13 @@ Such a process runs this module: it reads a request from standard input and answ
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium as gym
@@ -68,28 +70,22 @@ def _answers(request: str) -> list[Any] | str:
     """Return the answers of two processes, or why there are none."""
     command = [sys.executable, "-m", "agent_envs.audit.elsewhere"]
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    processes = [
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            encoding="utf-8", errors="surrogatepass", env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-        )
-        for seed in _SEEDS
-    ]  # fmt: skip
+
+    def answer(seed: str) -> Any:
+        ran = subprocess.run(
+            command, input=request, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
+            errors="surrogatepass", timeout=_SECONDS, check=False,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+        )  # fmt: skip
+        return json.loads(ran.stdout)
+
     try:
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(request)
-            process.stdin.close()
-            process.stdin = None
-        return [json.loads(process.communicate(timeout=_SECONDS)[0]) for process in processes]
+        with ThreadPoolExecutor(len(_SEEDS)) as pool:
+            return list(pool.map(answer, _SEEDS))
     except subprocess.TimeoutExpired:
         return f"another process did not play them in {_SECONDS:g} seconds"
     except (OSError, ValueError):
         return "another process cannot make it"
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
 
 
 def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[Any, Any]]:
@@ -99,13 +95,8 @@ def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[A
         env: What `agent_envs.audit.audit` takes.
         env_kwargs: Keyword arguments, which those of a call replace.
     """
-
-    def make(**more: Any) -> gym.Env[Any, Any]:
-        kwargs = {**env_kwargs, **more}
-        made: gym.Env[Any, Any] = env(**kwargs) if callable(env) else make_env(env, **kwargs)
-        return made
-
-    return make
+    make = env if callable(env) else functools.partial(make_env, env)
+    return functools.partial(make, **env_kwargs)
 
 
 def _replies(request: Mapping[str, Any]) -> list[Any]:

@@ -95,20 +95,8 @@ def exceeds(hits: int, count: int, limit: float) -> bool:
     >>> exceeds(2, 20, 0.01), exceeds(4, 20, 0.01)
     (False, True)
     """
-    if not 0 < limit < 1:
-        return limit <= 0 < hits
-    odds = math.log(limit), math.log1p(-limit)
-    tail = (
-        math.exp(
-            math.lgamma(count + 1)
-            - math.lgamma(k + 1)
-            - math.lgamma(count - k + 1)
-            + k * odds[0]
-            + (count - k) * odds[1]
-        )
-        for k in range(hits, count + 1)
-    )
-    return hits > 0 and sum(tail) < _LUCK
+    tail = sum(math.comb(count, k) * limit**k * (1 - limit) ** (count - k) for k in range(hits, count + 1))
+    return hits > 0 and tail < _LUCK
 
 
 def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +173,7 @@ class Certificate:
             dataclasses.replace(
                 f.played.episode,
                 episode_id=f"{number:02d}-{f.kind}",
-                reset_info=_plain(f.played.start_info),
+                reset_info=_plain(f.played.episode.reset_info),
                 steps=tuple(dataclasses.replace(step, info=_plain(step.info)) for step in f.played.episode.steps),
             )
             for number, f in enumerate(self.findings, start=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,11 +77,6 @@ class Played:
         return str(steps[0].observation if steps else self.episode.final_observation)
 
     @property
-    def start_info(self) -> dict[str, Any]:
-        """The info of the reset."""
-        return self.episode.reset_info
-
-    @property
     def instructions(self) -> str:
         """How to act, as the environment said it in this task."""
         return self.episode.instructions
@@ -106,14 +102,14 @@ class Played:
         return self.episode.error or ""
 
     @property
-    def last_info(self) -> dict[str, Any]:
-        """The info of the last step; nothing without one."""
-        return self.episode.steps[-1].info if self.episode.steps else {}
+    def info(self) -> dict[str, Any]:
+        """The latest info."""
+        return self.episode.steps[-1].info if self.episode.steps else self.episode.reset_info
 
     @property
     def success(self) -> bool | None:
-        """What the last info says; None if it says nothing."""
-        told = self.last_info.get("success")
+        """What the info of the last step says; None if it says nothing."""
+        told = self.info.get("success") if self.episode.steps else None
         return None if told is None else bool(told)
 
     @property
@@ -182,8 +178,10 @@ class _Stage(gym.Wrapper[Any, Any, Any, Any]):
         return _text(observation), dict(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        began = time.perf_counter()
         with self._shared.guard.call(action):
             observation, reward, terminated, truncated, info = self.env.step(action)
+        self._shared.seconds = time.perf_counter() - began
         self._shared.paid += float(reward)
         return _text(observation), float(reward), bool(terminated), bool(truncated), dict(info)
 
@@ -231,8 +229,8 @@ class Arena:
     def __init__(self, make: Callable[..., gym.Env[Any, Any]], tasks: int, guard: Guard | None = None) -> None:
         self._make, self.guard = make, guard or Guard(math.inf)
         self.episodes = 0
-        self.paid = 0.0
-        """What the episode being played has earned."""
+        self.paid = self.seconds = 0.0
+        """What the episode being played has earned, and how long its latest step took."""
         self.refused: ConfigError | None = None
         """Why the environment does not take the latest reset."""
         self.watch: Callable[[Played], None] = lambda played: None

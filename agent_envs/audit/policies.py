@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from agent_envs.errors import AgentEnvsError
 from agent_envs.layers import available_actions
 from agent_envs.policies import RandomPolicy
 
-__all__ = ["Attack", "answers", "attacks", "judged", "measured"]
+__all__ = ["answers", "judged", "tried"]
 
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
@@ -27,7 +28,7 @@ _SCRIPTS = 20  # experts whose actions are played on other tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class _Attack:
     """A policy to be tried on every task."""
 
     kind: str
@@ -45,50 +46,47 @@ def _constant(text: str) -> Act:
     return lambda view: text
 
 
-def attacks(arena: Arena, study: Study) -> Iterator[Attack]:
+def _attacks(arena: Arena, study: Study) -> Iterator[_Attack]:
     """Yield the policies that know nothing of the task, or copy from what they are shown."""
-    yield from (Attack("silent", repr(text), _constant(text)) for text in SILENCE)
+    yield from (_Attack("silent", repr(text), _constant(text)) for text in SILENCE)
     for form in study.forms:
         for text in CONSTANTS if form == study.forms[0] else CONSTANTS[:_FEW]:
-            yield Attack("constant", form.format(text), _constant(form.format(text)))
+            yield _Attack("constant", form.format(text), _constant(form.format(text)))
     for text in (*SHAPES, *(form.format("") for form in study.forms)):
-        yield Attack("format", text, _constant(text), sample=20)
+        yield _Attack("format", text, _constant(text), sample=20)
     ends = Counter(played.last.strip() for played in study.experts.values() if study.solved(played))
     for text in (*IMITATIONS, *(text for text, _ in ends.most_common(3))):
         for form in ("{}", study.forms[0]) if text in IMITATIONS[:2] and study.forms[0] != "{}" else ("{}",):
-            yield Attack("imitate", form.format(text), _constant(form.format(text)), sample=20)
+            yield _Attack("imitate", form.format(text), _constant(form.format(text)), sample=20)
     for which, name in ((0, "first"), (-1, "last")):
-        yield Attack("constant", f"the {name} of the listed actions", _listed(which))
-        yield Attack("stall", f"the {name} of the listed actions", _listed(which), patient=True, tasks=10)
-    yield Attack("random", "random actions", _random(), tasks=60)
+        yield _Attack("constant", f"the {name} of the listed actions", _listed(which))
+        yield _Attack("stall", f"the {name} of the listed actions", _listed(which), patient=True, tasks=10)
+    yield _Attack("random", "random actions", _random(), tasks=60)
     write = arena.writer()
     calls = [] if write is None else [write(tool["function"]["name"], {}) for tool in arena.tools]
     for text in ("", "wait", "0", *calls):
-        yield Attack("stall", repr(text), _constant(text), patient=True, tasks=10)
+        yield _Attack("stall", repr(text), _constant(text), patient=True, tasks=10)
     for amount in (30, 300, 3000):
         filler = "the answer needs careful thought " * (amount // 5)
-        yield Attack("constant", f"{amount} words of filler", _constant(filler), tasks=20)
+        yield _Attack("constant", f"{amount} words of filler", _constant(filler), tasks=20)
     yield from _borrowed(study)
     yield from _many(arena, study)
     yield from _copies(arena, study)
 
 
-def _borrowed(study: Study) -> Iterator[Attack]:
+def _borrowed(study: Study) -> Iterator[_Attack]:
     """What solves one task, tried on the others: the expert's last words, and all of its actions."""
     won = [played for played in study.experts.values() if study.solved(played) and played.actions]
     golds = Counter(study.golds.values()).most_common(3)
     for text, count in golds:
         if count > 1 or len(study.golds) < 5:
-            yield Attack("frequent", text, _constant(study.forms[0].format(text)))
+            yield _Attack("frequent", text, _constant(study.forms[0].format(text)))
     for text, owner in {played.actions[-1]: played.task for played in reversed(won)}.items():
-        yield Attack("frequent", text, _lent(text, owner), sample=_SAMPLED)
+        lent = functools.partial(lambda text, owner, view: None if view.task == owner else text, text, owner)
+        yield _Attack("frequent", text, lent, sample=_SAMPLED)
     for played in won[:_SCRIPTS]:
         if len(played.actions) > 1:
-            yield Attack("frequent", f"what solves task {played.task}", _elsewhere(played), sample=_SAMPLED)
-
-
-def _lent(text: str, owner: int) -> Act:
-    return lambda view: None if view.task == owner else text
+            yield _Attack("frequent", f"what solves task {played.task}", _elsewhere(played), sample=_SAMPLED)
 
 
 def _elsewhere(solved: Played) -> Act:
@@ -125,7 +123,7 @@ def _random() -> Act:
     return act
 
 
-def _many(arena: Arena, study: Study) -> Iterator[Attack]:
+def _many(arena: Arena, study: Study) -> Iterator[_Attack]:
     lists = {
         "all whole numbers to 1000": " ".join(map(str, range(1001))),
         "all digits": "0 1 2 3 4 5 6 7 8 9",
@@ -134,16 +132,16 @@ def _many(arena: Arena, study: Study) -> Iterator[Attack]:
     }
     for name, text in lists.items():
         for form in study.forms[:4]:
-            yield Attack("every", f"{name}, as {form}", _constant(form.format(text)))
+            yield _Attack("every", f"{name}, as {form}", _constant(form.format(text)))
             if name != "all whole numbers to 1000":
                 each = "\n".join(form.format(part) for part in text.split())
-                yield Attack("every", f"{name}, each as {form}", _constant(each))
+                yield _Attack("every", f"{name}, each as {form}", _constant(each))
     if study.golds and not study.commands():
         pool = " ".join(dict.fromkeys(study.golds.values()))
-        yield Attack("every", "the answers to all tasks in one text", _constant(study.forms[0].format(pool)))
+        yield _Attack("every", "the answers to all tasks in one text", _constant(study.forms[0].format(pool)))
 
 
-def _copies(arena: Arena, study: Study) -> Iterator[Attack]:
+def _copies(arena: Arena, study: Study) -> Iterator[_Attack]:
     """Rules of copying from the question and the instructions; those that miss every answer are left out."""
     sources: dict[str, Callable[[View | Played], str]] = {
         "the question": lambda view: view.start,
@@ -157,8 +155,8 @@ def _copies(arena: Arena, study: Study) -> Iterator[Attack]:
                 if not hits:
                     continue
             for form in study.forms if study.golds or rule == WHOLE else study.forms[:4]:
-                yield Attack("copy", f"{rule} of {source}, as {form}", _copied(read, copy, form))
-    yield Attack("copy", "what was said last", lambda view: view.observation or None)
+                yield _Attack("copy", f"{rule} of {source}, as {form}", _copied(read, copy, form))
+    yield _Attack("copy", "what was said last", lambda view: view.observation or None)
 
 
 def _copied(read: Callable[[View | Played], str], copy: Callable[[str], str], form: str) -> Act:
@@ -169,7 +167,16 @@ def _copied(read: Callable[[View | Played], str], copy: Callable[[str], str], fo
     return act
 
 
-def measured(arena: Arena, study: Study, attack: Attack) -> tuple[Attempt, Finding | None]:
+def tried(arena: Arena, study: Study, progress: bool) -> Iterator[tuple[Attempt, Finding | None]]:
+    """Try every attack, and yield what it earned; a bar on standard error shows how far it is, if asked for."""
+    from tqdm import tqdm
+
+    todo = list(_attacks(arena, study))
+    for attack in tqdm(todo, unit="attack", disable=not progress, leave=False):
+        yield _measured(arena, study, attack)
+
+
+def _measured(arena: Arena, study: Study, attack: _Attack) -> tuple[Attempt, Finding | None]:
     """Try an attack on the tasks, and judge what it earned.
 
     What the environment calls an invalid action on the first tasks, every time, is not played on the others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from agent_envs.audit import conduct, leaks, policies
 from agent_envs.audit.elsewhere import hash_seeds, maker_of
 from agent_envs.audit.findings import Attempt, Certificate, Finding
 from agent_envs.audit.guard import Guard, Stuck
-from agent_envs.audit.play import Act, Arena, Hung, Played, scripted
+from agent_envs.audit.play import Act, Arena, Hung
 from agent_envs.audit.splits import shared_tasks
 from agent_envs.audit.study import Study, expert_act, study
 from agent_envs.checks import number
@@ -25,6 +26,7 @@ from agent_envs.spaces import UnicodeText
 __all__ = ["audit"]
 
 _TASKS = 100
+_EACH = 3  # findings of a kind
 _Check = Callable[[Arena, Study], Iterator[Finding]]
 _CHECKS: Mapping[str, _Check] = {
     "repeat": conduct.repeats,
@@ -73,34 +75,43 @@ def audit(
     (True, 1.0)
     """
     kwargs = dict(env_kwargs or {})
-    number("chance", chance, minimum=0, maximum=1)
+    known = Study(chance=number("chance", chance, minimum=0, maximum=1))
     began = time.monotonic()
-
     guard = Guard(number("step_timeout", step_timeout, above=0))
     arena = Arena(maker_of(env, kwargs), tasks, guard)
-    known = Study(chance=chance)
     attempts: list[Attempt] = []
     checks: dict[str, str] = {}
     found: list[Finding] = []
     try:
         with guard:
             _check_actions(arena)
-            watch = conduct.Watch(arena)
-            arena.watch = watch
-            known = study(arena, expert)
-            known.chance = chance
-            for what in _attacked(arena, known, env, kwargs, processes, progress, checks):
-                (attempts if isinstance(what, Attempt) else found).append(what)  # type: ignore[arg-type]
+            arena.watch = watch = conduct.Watch(arena)
+            known = study(arena, expert, chance)
+            for attempt, finding in policies.tried(arena, known, progress):
+                attempts.append(attempt)
+                found += [] if finding is None else [finding]
+            found += policies.answers(arena, known)
+            share = known.share
+            solves = f"solves {100 * (share or 0):.4g} % of {len(known.experts)} tasks"
+            checks["expert"] = "none" if share is None else solves
+            for name, check in _CHECKS.items():
+                here = list(itertools.islice(check(arena, known), _EACH))
+                checks[name] = f"{len(here)} found" if here else "nothing found"
+                found += here
+            if processes:
+                checks["processes"], here = hash_seeds(arena, known, env, kwargs)
+                found += here
+            checks["splits"], here = shared_tasks(arena, env, kwargs)
+            found += [*here, *conduct.experts(arena, known)]
             found += [f for f in watch.found.values() if f.kind not in {other.kind for other in found}]
             if not found:
-                found += _nobody(arena, known, attempts)
+                found += conduct.nobody(arena, known, any(attempt.solved for attempt in attempts))
     except (Hung, Stuck) as e:
         checks["stopped"] = "the environment did not return, so what was left is not tested"
         why, played = (str(e), e.played) if isinstance(e, Hung) else ("a step after the end of an episode", None)
         found.append(Finding("crash", "an action that does not return", why, played))
     finally:
         arena.close()
-    found = _ordered(found)
     name = named(env)
     return Certificate(
         env=name,
@@ -108,12 +119,12 @@ def audit(
         versions=versions(name),
         tasks=len(arena.tasks),
         episodes=arena.episodes,
-        expert=_share(known),
+        expert=known.share,
         full=known.full,
         chance=chance,
         attempts=attempts,
         checks=checks,
-        findings=found,
+        findings=_ordered(found),
         seconds=time.monotonic() - began,
     )
 
@@ -125,90 +136,12 @@ def _check_actions(arena: Arena) -> None:
         )
 
 
-def _attacked(
-    arena: Arena,
-    known: Study,
-    env: Any,
-    kwargs: dict[str, Any],
-    processes: bool,
-    progress: bool,
-    checks: dict[str, str],
-) -> Iterator[Attempt | Finding]:
-    """Yield what was tried and found; `checks` gets a line for each check that was made."""
-    from tqdm import tqdm
-
-    todo = list(policies.attacks(arena, known))
-    with tqdm(total=len(todo) + len(_CHECKS) + 2, unit="attack", disable=not progress, leave=False) as bar:
-        for attack in todo:
-            bar.set_description(attack.kind)
-            attempt, finding = policies.measured(arena, known, attack)
-            yield attempt
-            if finding is not None:
-                yield finding
-            bar.update()
-        yield from policies.answers(arena, known)
-        checks["expert"] = _expert(known)
-        for name, check in _CHECKS.items():
-            bar.set_description(name)
-            here = list(check(arena, known))
-            checks[name] = f"{len(here)} found" if here else "nothing found"
-            yield from here
-            bar.update()
-        bar.set_description("processes")
-        checks["processes"], differing = hash_seeds(arena, known, env, kwargs) if processes else ("not compared", [])
-        yield from differing
-        bar.update()
-        bar.set_description("splits")
-        checks["splits"], shared = shared_tasks(arena, env, kwargs)
-        yield from shared
-        bar.update()
-    yield from _unsolved(known)
-
-
-def _share(known: Study) -> float | None:
-    played = list(known.experts.values())
-    return sum(map(known.solved, played)) / len(played) if played else None
-
-
-def _expert(known: Study) -> str:
-    share = _share(known)
-    return "none" if share is None else f"solves {100 * share:.4g} % of {len(known.experts)} tasks"
-
-
-def _unsolved(known: Study) -> list[Finding]:
-    lost: list[Played] = [played for played in known.experts.values() if not known.solved(played)]
-    if not lost:
-        return []
-    shortest = min(lost, key=lambda played: len(played.actions))
-    tasks = ", ".join(str(played.task) for played in lost[:5])
-    why = f"{len(lost)} of {len(known.experts)} tasks, such as {tasks}"
-    return [Finding("expert", "tasks that the expert does not solve", why, shortest)]
-
-
-def _nobody(arena: Arena, known: Study, attempts: list[Attempt]) -> list[Finding]:
-    """Return a finding if no task was seen to be solved, or if solving pays no more than silence."""
-    task, idle = arena.tasks[0], scripted([""])
-    solved = [played for played in known.experts.values() if known.solved(played)]
-    if not solved and not any(attempt.solved for attempt in attempts):
-        why = "no policy solves a task, and there is no expert: that it can be won is not shown"
-        return [Finding("expert", "nobody solves a task", why, arena.play(task, idle))]
-    if solved and all(played.reward <= arena.play(played.task, idle).reward for played in solved[:_EACH]):
-        why = f"return {solved[0].reward:g}, and no less for an empty text"
-        return [Finding("expert", "a solved task is not paid", why, solved[0])]
-    return []
-
-
 def _ordered(found: list[Finding]) -> list[Finding]:
     """Return the findings with one of each kind first: the shortest episode; and of what is left, a few."""
     kinds: dict[str, list[Finding]] = {}
-    for finding in found:
+    for finding in sorted(
+        found, key=lambda f: [] if f.played is None else [len(f.played.actions), len("".join(f.played.actions))]
+    ):
         kinds.setdefault(finding.kind, []).append(finding)
-
-    def length(finding: Finding) -> tuple[int, int]:
-        actions = [] if finding.played is None else finding.played.actions
-        return len(actions), sum(map(len, actions))
-
-    return [finding for same in kinds.values() for finding in sorted(same, key=length)[:_EACH]]
-
-
-_EACH = 3
+    order = dict.fromkeys(finding.kind for finding in found)
+    return [finding for kind in order for finding in kinds[kind][:_EACH]]

@@ -31,6 +31,11 @@ class Study:
     chance: float = 0.0
     """Share of the tasks that a guess may solve, since that is their nature."""
 
+    @property
+    def share(self) -> float | None:
+        """Share of the tasks that the expert solves; None without an expert."""
+        return sum(map(self.solved, self.experts.values())) / len(self.experts) if self.experts else None
+
     def solved(self, played: Played) -> bool:
         """Return whether an episode counts as solved: its info says so, or it was paid in full."""
         told = played.success
@@ -60,9 +65,9 @@ def expert_act(view: View) -> str | None:
     return action
 
 
-def study(arena: Arena, expert: Act = expert_act) -> Study:
+def study(arena: Arena, expert: Act, chance: float) -> Study:
     """Play the expert, and find out how answers are written from its last actions."""
-    known = Study()
+    known = Study(chance=chance)
     base = arena.env.unwrapped
     rights = {}
     for task in arena.tasks:

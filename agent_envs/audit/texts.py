@@ -155,10 +155,10 @@ def normal(text: str) -> str:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """Yield the texts of nested data by path: a text, a number or a truth as text, a list of texts as a tuple.
+    """Yield the texts of nested data by path: a text, a number or a truth as text, a list of texts as a tuple too.
 
     >>> list(leaves({"a": {"b": 3}, "c": ["x", "y"]}))
-    [('a.b', '3'), ('c', ('x', 'y'))]
+    [('a.b', '3'), ('c', ('x', 'y')), ('c.0', 'x'), ('c.1', 'y')]
     """
     if isinstance(value, (str, bool)):
         yield path, str(value)
@@ -170,6 +170,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str | tuple[str, .
     elif isinstance(value, (list, tuple)):
         if value and all(isinstance(entry, str) for entry in value):
             yield path, tuple(value)
+            yield from ((f"{path}.{place}", value[place]) for place in sorted({0, len(value) - 1}))
         else:
             for number, entry in enumerate(value[:20]):
                 yield from leaves(entry, f"{path}.{number}")
