@@ -15,12 +15,10 @@ advantages, old log-probabilities and weights have been all along; so a token th
 their gradients.
 """
 
-from agent_envs.adapters.trees.cuts import cut, repeated, spread
+from agent_envs.adapters.trees.cuts import cut, spread
 from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, TokenTrees, build_trees, pack_tree, sort_rows
 
-__all__ = [
-    "PackedTree", "SortedRows", "TokenTrees", "build_trees", "cut", "pack_tree", "repeated", "sort_rows", "spread",
-]  # fmt: skip
+__all__ = ["PackedTree", "SortedRows", "TokenTrees", "build_trees", "cut", "pack_tree", "sort_rows", "spread"]
 
 
 def __dir__() -> list[str]:
