@@ -31,16 +31,16 @@ from agent_envs.retrieval.papers import Paper
 TABLE = [
     # call, agentr1, paperscout
     (ScoredCall("search", OK, (0.9,)), 0.9, 1 - 0.1),
-    (ScoredCall("search", OK, (0.9, 0.8, 0.7, 0.6)), 2.4, 4 - 0.1),  # the three best
+    (ScoredCall("search", OK, (0.9, 0.8, 0.7, 0.6)), 2.4, 3 - 0.1),  # the three best
     (ScoredCall("search", OK, (0.1, 0.5, 0.39, 0.4)), 1.29, 2 - 0.1),  # 0.4 is relevant
     (ScoredCall("search", OK, (0.01, 0.02)), 0.03, -0.1),
-    (ScoredCall("search", OK, ()), 0.0, -0.1),  # nothing kept
+    (ScoredCall("search", OK, ()), 0.0, 0.0),  # nothing kept
     (ScoredCall("search", REPEATED), -0.5, -0.5),
     (ScoredCall("search", ERROR), 0.0, 0.0),
     (ScoredCall("expand", OK, (1.0, 1.0)), 2.0, 2 - 0.05),
-    (ScoredCall("expand", OK, ()), 0.0, -0.05),
+    (ScoredCall("expand", OK, ()), 0.0, 0.0),
     (ScoredCall("expand", REPEATED), -0.5, -0.5),
-    (ScoredCall("expand", UNKNOWN), 0.0, -0.5),
+    (ScoredCall("expand", UNKNOWN), -0.5, -0.5),
     (ScoredCall("expand", ERROR), 0.0, 0.0),
     (ScoredCall("no_such_tool", ERROR), 0.0, 0.0),
 ]
@@ -61,7 +61,7 @@ def test_costs_are_for_calls_that_bring_something():
 
 # Scores of the papers a to g; h is below what is kept.
 SCORES = {"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.4, "e": 0.3, "f": 0.02, "g": 1.0, "h": 0.009}
-SEARCHES = {"first": "abcd", "second": "bcef", "faint": "h", "none": ""}
+SEARCHES = {"first": "abcd", "First ": "abcd", "second": "bcef", "faint": "h", "none": ""}
 EDGES = {"a": "bgh", "b": "", "c": "ag"}
 
 
@@ -126,31 +126,32 @@ def play(reward, *turns):
 @pytest.mark.parametrize(
     ("turns", "first", "second"),
     [
-        ([["s first"]], [[0.9 + 0.8 + 0.5]], [[4 - 0.1]]),
+        ([["s first"]], [[0.9 + 0.8 + 0.5]], [[3 - 0.1]]),
         # b and c are in the pool already
-        ([["s first"], ["s second"]], [[2.2], [0.3 + 0.02]], [[3.9], [-0.1]]),
-        ([["s first"], ["s First "]], [[2.2], [-0.5]], [[3.9], [-0.5]]),  # the same search
-        ([["s faint"]], [[0.0]], [[-0.1]]),  # found and not kept
-        ([["s none"]], [[0.0]], [[-0.1]]),
+        ([["s first"], ["s second"]], [[2.2], [0.3 + 0.02]], [[2.9], [-0.1]]),
+        ([["s first"], ["s first"]], [[2.2], [-0.5]], [[2.9], [-0.5]]),  # the same search
+        ([["s first"], ["s First "]], [[2.2], [0.0]], [[2.9], [0.0]]),  # another: it finds the same
+        ([["s faint"]], [[0.0]], [[0.0]]),  # found and not kept
+        ([["s none"]], [[0.0]], [[0.0]]),
         ([["s  "]], [[0.0]], [[0.0]]),  # an empty query
-        ([["e a"]], [[0.0]], [[-0.5]]),  # not in the pool
-        ([["s faint"], ["e h"]], [[0.0], [0.0]], [[-0.1], [-0.5]]),  # found and not kept: not in the pool
-        ([["s first"], ["e a"]], [[2.2], [1.0]], [[3.9], [1 - 0.05]]),  # b known, g new, h too low
-        ([["s first"], ["e [a]"]], [[2.2], [1.0]], [[3.9], [1 - 0.05]]),  # the id as it is shown
-        ([["s first"], ["e b"], ["e b"]], [[2.2], [0.0], [-0.5]], [[3.9], [-0.05], [-0.5]]),
-        ([["s first"], ["e d"]], [[2.2], [0.0]], [[3.9], [-0.05]]),  # the citation service does not know it
+        ([["e a"]], [[-0.5]], [[-0.5]]),  # not in the pool
+        ([["s faint"], ["e h"]], [[0.0], [-0.5]], [[0.0], [-0.5]]),  # found and not kept: not in the pool
+        ([["s first"], ["e a"]], [[2.2], [1.0]], [[2.9], [1 - 0.05]]),  # b known, g new, h too low
+        ([["s first"], ["e [a]"]], [[2.2], [1.0]], [[2.9], [1 - 0.05]]),  # the id as it is shown
+        ([["s first"], ["e b"], ["e b"]], [[2.2], [0.0], [-0.5]], [[2.9], [0.0], [-0.5]]),
+        ([["s first"], ["e d"]], [[2.2], [0.0]], [[2.9], [0.0]]),  # the citation service does not know it
         # one turn: who is first earns it
-        ([["s first", "s second"]], [[2.2, 0.32]], [[3.9, -0.1]]),
+        ([["s first", "s second"]], [[2.2, 0.32]], [[2.9, -0.1]]),
         ([["s second", "s first"]], [[0.8 + 0.5 + 0.3, 0.9 + 0.4]], [[2 - 0.1, 2 - 0.1]]),
-        ([["s first", "s first"]], [[2.2, -0.5]], [[3.9, -0.5]]),
-        ([["s first", "e a"]], [[2.2, 0.0]], [[3.9, -0.5]]),  # the pool had no a when this was written
-        ([["s first"], ["e a", "e c", "e a"]], [[2.2], [1.0, 0.0, -0.5]], [[3.9], [0.95, -0.05, -0.5]]),
-        ([["s first"], ["e c", "e a"]], [[2.2], [1.0, 0.0]], [[3.9], [0.95, -0.05]]),
-        ([["x first", "s first"]], [[0.0, 2.2]], [[0.0, 3.9]]),  # no such tool
+        ([["s first", "s first"]], [[2.2, -0.5]], [[2.9, -0.5]]),
+        ([["s first", "e a"]], [[2.2, -0.5]], [[2.9, -0.5]]),  # the pool had no a when this was written
+        ([["s first"], ["e a", "e c", "e a"]], [[2.2], [1.0, 0.0, -0.5]], [[2.9], [0.95, 0.0, -0.5]]),
+        ([["s first"], ["e c", "e a"]], [[2.2], [1.0, 0.0]], [[2.9], [0.95, 0.0]]),
+        ([["x first", "s first"]], [[0.0, 2.2]], [[0.0, 2.9]]),  # no such tool
         # the sixth call does not run, and earns nothing
-        ([["s none"] + ["s  "] * 4 + ["s first"], ["s first"]], [[0.0] * 5, [2.2]], [[-0.1, 0, 0, 0, 0], [3.9]]),
-        ([["s first", "f"]], [[2.2, 0.0]], [[3.9, 0.0]]),  # calls beside the end run
-        ([["f", "s first"]], [[0.0, 2.2]], [[0.0, 3.9]]),
+        ([["s none"] + ["s  "] * 4 + ["s first"], ["s first"]], [[0.0] * 5, [2.2]], [[0.0] * 5, [2.9]]),
+        ([["s first", "f"]], [[2.2, 0.0]], [[2.9, 0.0]]),  # calls beside the end run
+        ([["f", "s first"]], [[0.0, 2.2]], [[0.0, 2.9]]),
     ],
 )
 def test_turns(turns, first, second):

@@ -96,11 +96,11 @@ class PaperSearchEnv(ToolEnv):
     ## Rewards
     A paper is new if it was not in the pool before the call; the calls of a step count in the order in which they are
     written (`agent_envs.envs.papersearch.reward`). A paper joins the pool with a score of at least 0.01.
-    - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for a
-      repeated search or expansion; 0 for a call that fails or finds nothing new.
-    - `reward="paperscout"`: each call earns the number of new papers with a score of at least 0.4, minus 0.1 for a
-      search and 0.05 for an expansion; -0.5 for a repeated call or for a paper that is not in the pool; 0 for a
-      malformed call.
+    - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for the expansion of a
+      paper that is not in the pool and for a call that is repeated to the letter; 0 for a call that fails or finds
+      nothing new.
+    - `reward="paperscout"`: the same, but a score counts 1 from 0.4 on and 0 below, and of what a search finds 0.1 is
+      taken, of what an expansion finds 0.05.
     - `reward="f1"`: the F1 of the pool when the policy finishes, and 0 before it and at the step limit.
 
     ## Episode End

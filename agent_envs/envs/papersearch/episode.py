@@ -22,7 +22,6 @@ __all__ = [
     "Pooled",
     "SearchPapersTool",
     "one_line",
-    "query_key",
     "rejection",
     "render_papers",
 ]
@@ -50,7 +49,7 @@ class PaperState:
     pool: dict[str, Pooled] = field(default_factory=dict)
     """The papers by id, in the order in which they were found."""
     searched: set[str] = field(default_factory=set)
-    """The keys (`query_key`) of the queries so far."""
+    """The queries so far, as they were written."""
     history: list[str] = field(default_factory=list)
     """The calls that ran: "[Search] query" and "[Expand] id"."""
     shown: list[str] = field(default_factory=list)
@@ -82,7 +81,7 @@ class PaperState:
         """Record a call that ran; return the papers that it added to the pool, best first."""
         asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
         if found.kind == "search":
-            self.searched.add(query_key(found.asked))
+            self.searched.add(found.asked)
             self.history.append(f"[Search] {asked}")
         elif found.kind == "expand":
             self.pool[found.asked].expanded = True
@@ -101,7 +100,7 @@ class PaperState:
     def has_run(self, found: Found) -> bool:
         """Return whether the same call ran earlier in this turn. (The tools check the turns before.)"""
         if found.kind == "search":
-            return query_key(found.asked) in self.searched
+            return found.asked in self.searched
         return found.kind == "expand" and self.pool[found.asked].expanded
 
     def ranked(self, expanded: bool | None = None) -> list[Pooled]:
@@ -131,11 +130,6 @@ class _Env(Protocol):
 
     @property
     def task(self) -> Any: ...
-
-
-def query_key(query: str) -> str:
-    """Return the key that equal searches share, whatever their case and spaces."""
-    return " ".join(query.lower().split())
 
 
 def one_line(text: str) -> str:
@@ -197,7 +191,7 @@ class SearchPapersTool(_PaperTool):
             raise ToolError("the query is empty; expected words to search for")
         if len(query) > MAX_QUERY:
             raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
-        if query_key(query) in self.env.state.searched:
+        if query in self.env.state.searched:
             return Found(self.name, query, REPEATED)
         papers = self.backend.search(query, self.top_k, self.env.task.date or None)
         return Found(self.name, query, OK, self._in_time(papers)[: self.top_k])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.datasets.papersearch.generated import words
-from agent_envs.envs.papersearch.episode import PaperState, Pooled, query_key
+from agent_envs.envs.papersearch.episode import PaperState, Pooled
 
 __all__ = ["STEPS", "expert_text", "parse_query", "wrong_text"]
 
@@ -68,7 +68,7 @@ def _wanted(query: str, state: PaperState, abstract_words: int) -> list[_Call]:
     kind, named = parse_query(query) or ("topic", {"a": query})
     texts = {i: " ".join(state.pool[i].paper.abstract.split()[:abstract_words]) for i in state.shown}
     queries = _queries(kind, named, list(texts.values()))
-    searches = [("search", query) for query in queries if query_key(query) not in state.searched]
+    searches = [("search", query) for query in queries if query not in state.searched]
     if kind == "followups":
         first = [i for i in texts if re.search(rf"\b{re.escape(named['x'])}\b", state.pool[i].paper.title)]
         expansions = [("expand", i) for i in first if not state.pool[i].expanded]

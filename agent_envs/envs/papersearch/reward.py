@@ -7,7 +7,7 @@ it before the call; the calls of a turn count in the order in which they are wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent_envs.retrieval.papers.paper import title_key
@@ -34,7 +34,7 @@ OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
 MIN_SCORE = 0.01  # the least score with which a paper joins the pool
 SUCCESS_RECALL = 0.9  # the least recall that counts as success
 
-_REPEATED = -0.5
+_USELESS = -0.5
 _BEST = 3
 _RELEVANT = 0.4
 _COSTS: Mapping[str, float] = MappingProxyType({"search": 0.1, "expand": 0.05})
@@ -56,31 +56,28 @@ class ScoredCall:
 def agentr1(call: ScoredCall, cost: float = 0.0) -> float:
     """Return the reward of a call in Agent-R1: the 3 best scores of its new papers, minus a cost (0 as released).
 
-    A repeated call earns -0.5, and one that fails or finds nothing new 0.
+    A repeated call or an unknown paper earns -0.5, and a call that fails or finds nothing new 0.
 
     >>> agentr1(ScoredCall("search", OK, (0.2, 0.9, 0.5, 0.7))), agentr1(ScoredCall("expand", REPEATED))
     (2.1, -0.5)
     """
-    if call.status == REPEATED:
-        return _REPEATED
-    if call.status != OK or not call.scores:
+    if call.status in (REPEATED, UNKNOWN):
+        return _USELESS
+    if not call.scores:
         return 0.0
     return total(sorted(call.scores, reverse=True)[:_BEST]) - cost
 
 
 def paperscout(call: ScoredCall) -> float:
-    """Return the reward of a call in PaperScout: the number of new papers that score 0.4 or more, minus its cost.
+    """Return the reward of a call in PaperScout: as in Agent-R1, but a score counts 1 from 0.4 on and 0 below.
 
-    A search costs 0.1 and an expand 0.05. A repeated call or an unknown paper earns -0.5, a malformed call 0.
+    A search costs 0.1 and an expand 0.05, if they find something new.
 
     >>> paperscout(ScoredCall("search", OK, (0.4, 0.9, 0.39))), paperscout(ScoredCall("expand", OK))
-    (1.9, -0.05)
+    (1.9, 0.0)
     """
-    if call.status in (REPEATED, UNKNOWN):
-        return _REPEATED
-    if call.status != OK:
-        return 0.0
-    return sum(score >= _RELEVANT for score in call.scores) - _COSTS.get(call.kind, 0.0)
+    relevant = tuple(float(score >= _RELEVANT) for score in call.scores)
+    return agentr1(replace(call, scores=relevant), _COSTS.get(call.kind, 0.0))
 
 
 def no_reward(call: ScoredCall) -> float:
