@@ -19,6 +19,7 @@ from agent_envs.datasets.files import find_files
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, ToolError
 from agent_envs.rewards.short_answers import exact_match
+from agent_envs.rewards.tagged import bare
 from agent_envs.tasks import FileTasks
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
@@ -185,7 +186,7 @@ class MCPEnv(ToolEnv):
     def answer(self, text: str) -> Outcome:
         answer = text.rpartition("</think>")[2].strip()
         if self._check is None:
-            score = exact_match(answer, self.task.answers)
+            score = exact_match(bare(answer), self.task.answers)
         else:
             score = number(
                 "the check's score", float(self._check(self.task.row, answer, self._ask)), minimum=0, maximum=1

@@ -4,8 +4,8 @@ r"""Reading the number that a text gives as its answer, exactly.
     lenient     #### about $1,072.50    so \boxed{\frac{1}{2}}    The answer is **72** clips.    48 + 24 = 72 clips
 
 The strict rule reads an integer after the last `####`, or alone. Otherwise the first number after `####`, in a box or
-after "the answer is" counts, in this order, else the last number of the text. What is unreadable (a power, a root, over
-100 digits) is not replaced by another number: then there is no answer.
+after "the answer is" counts, in this order, else the last number of the text. What is unreadable (a power, a root, a
+sum, over 100 digits) is not replaced by another number: then there is no answer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from fractions import Fraction
 
 from agent_envs.errors import DataError
 
-__all__ = ["extract_answer", "gold_answer", "plain", "tail"]
+__all__ = ["extract_answer", "gold_answer", "plain", "tail", "whole_number"]
 
 TAIL = 10_000
 """How many characters at the end of a text are searched for its last number."""
 
+_LONGEST = 400  # characters in which one number is looked for
 _STRICT = re.compile(r"-?[0-9]{1,100}")
 _PLACES = (  # where the answer is the first number
     re.compile(r"(?s).*####(?!\s{0,3}\**\s{0,3}(?:[Ss]tep|[Pp]art)\b)(.{1,400})"),  # not in a heading
@@ -35,11 +36,11 @@ _SPELLINGS = (  # how else a number is written
     (re.compile(r"\\[dt]?frac\s?(?:\{\s?([0-9.,]+)\s?\}\s?\{\s?([0-9.,]+)\s?\}|([0-9])([0-9]))"), r"\1\3/\2\4"),
     (re.compile(r"(?<![0-9 ])\^[{(]?-?[0-9]+"), ""),  # cm^2
 )
-_SPELLINGS_IN_PLACES = (  # these may mean something else in other text: a bullet, two numbers
+_SPELLINGS_ALONE = (  # these may mean something else in other text: a bullet, two numbers
     (re.compile(r"\A[ *$:]*- +(?=[$.0-9])"), "-"),  # - 5
     (re.compile(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9/]))"), ","),  # 1 000
-    (re.compile(r"[-+*/^0-9.,()$%×÷x{} \t]{1,200}="), " "),  # 3*4 = 12
 )
+_CALCULATION = re.compile(r"[-+*/^0-9.,()$%×÷x{} \t]{1,200}=")  # 3*4 = 12
 _NUMBER = re.compile(
     r"""
     (?P<root> (?:√|sqrt)[ {(\[]? )?
@@ -53,6 +54,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_GOES_ON = re.compile(r" ?[-+*×÷/] ?[0-9]|,[0-9]")  # 144+1, 18,8
 _SCALES = {None: 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -78,6 +80,18 @@ def gold_answer(answer: str) -> str:
     return number
 
 
+def whole_number(text: str) -> str | None:
+    r"""Return the number that a text is, in plain form, or None if it is, or says, anything else.
+
+    >>> whole_number(r"\frac{6}{4}"), whole_number("-1./3"), whole_number("1 000"), whole_number("7,3")
+    ('1.5', '-1/3', '1000', None)
+    """
+    alone = re.sub(r"(?<=[0-9])\.(?![0-9])", "", text.strip(" $").lstrip("+"))  # 1.
+    number = _NUMBER.fullmatch(_respelled(alone, alone=True)) if len(text) <= _LONGEST else None
+    value = None if number is None else _value(number)
+    return None if value is None else plain(value)
+
+
 def plain(value: Fraction) -> str:
     """Write an integer, an exact decimal of up to 12 places, or a reduced fraction."""
     scaled = value * 10**12
@@ -95,14 +109,15 @@ def tail(text: str) -> str:
 def _find_leniently(text: str) -> re.Match[str] | None:
     for place in _PLACES:
         segment = place.match(text)
-        if segment and (number := _NUMBER.search(_respelled(segment[1], in_place=True))):
-            return number
+        spelled = _CALCULATION.sub(" ", _respelled(segment[1], alone=True)) if segment else ""
+        if number := _NUMBER.search(spelled):
+            return None if _GOES_ON.match(spelled, number.end()) else number
     numbers = [*_NUMBER.finditer(_respelled(tail(text)))]
     return numbers[-1] if numbers else None
 
 
-def _respelled(text: str, in_place: bool = False) -> str:
-    for pattern, spelling in _SPELLINGS + _SPELLINGS_IN_PLACES if in_place else _SPELLINGS:
+def _respelled(text: str, alone: bool = False) -> str:
+    for pattern, spelling in _SPELLINGS + _SPELLINGS_ALONE if alone else _SPELLINGS:
         text = pattern.sub(spelling, text)
     return text
 

@@ -9,7 +9,6 @@ r"""Released rows of mathematics, by the path of their files: DAPO-Math-17k, AIM
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,10 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import answer_field, as_list, as_object, keys_of, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.rewards.tagged import boxed
 from agent_envs.tasks import FileTasks
 
-__all__ = ["SUFFIXES", "MathRow", "boxed", "math_rows", "parse_row"]
+__all__ = ["SUFFIXES", "MathRow", "math_rows", "parse_row"]
 
 SUFFIXES = (".jsonl", ".parquet", ".json")
 _QUESTIONS = ("problem", "Problem", "question")
@@ -77,28 +77,3 @@ def parse_row(row: Any, where: str, task_id: str) -> MathRow:
     if not answer:
         raise DataError(f"{where}: there is no answer, and no \\boxed{{}} in the solution (keys: {keys_of(fields)})")
     return MathRow(task_id, question, answer)
-
-
-_SEARCHED = 100_000  # characters at the end of a text in which a box is looked for
-_LONGEST = 2000  # characters of a box
-
-
-def boxed(text: str) -> str | None:
-    r"""Return what the last complete \boxed{} of a text holds, or None.
-
-    >>> boxed(r"so \boxed{1} or rather \boxed{\frac{1}{2}}."), boxed("none"), boxed(r"\boxed{open")
-    ('\\frac{1}{2}', None, None)
-    """
-    text = text[-_SEARCHED:]
-    opened: list[int] = []
-    last: tuple[int, int] | None = None
-    for brace in re.finditer(r"[{}]", text):
-        if brace[0] == "{":
-            opened.append(brace.start())
-        elif opened:
-            start = opened.pop()
-            later = last is None or start > last[0]
-            if later and brace.start() - start <= _LONGEST and text.endswith("\\boxed", 0, start):
-                last = start, brace.start()
-    return None if last is None else text[last[0] + 1 : last[1]].strip()
-    return None

@@ -144,7 +144,9 @@ def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
         if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
             raise DataError(f"{where}: expected a list of strings under 'choices', got {choices!r:.60}")
         question = f"{question} Choose one of: {', '.join(choices)}."
-    if isinstance(unit := fields.get("unit"), str) and unit:
-        question = f"{question} (unit: {unit})"
+    unit, title = (value if isinstance(value := fields.get(key), str) else "" for key in ("unit", "table_title"))
+    question = f"{question} (unit: {unit})" if unit else question
+    question = f"{title}\n{question}" if title else question
     rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip())
-    return TableTask(task_id, question, (answer_field(fields, "answer", where).strip(),), ((_FILE, _plain_csv(rows)),))
+    answers = (answer_field(fields, "answer", where).strip(),)
+    return TableTask(task_id, question, answers, ((_FILE, _plain_csv(rows)),), unit=unit)

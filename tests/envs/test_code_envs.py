@@ -303,9 +303,11 @@ def test_wiki_table_questions(wiki):
 
 def test_tabmwp(tmp_path):
     row = {"question": "How many?", "table": "Day | Number\nMonday | 5", "answer": "5", "unit": None, "choices": None}
-    (tmp_path / "problems_train.json").write_text(json.dumps({"1": row, "2": {**row, "choices": ["5", "6"]}}))
+    titled = {**row, "table_title": "Cups sold", "unit": "fluid ounces"}
+    rows = {"1": row, "2": {**row, "choices": ["5", "6"]}, "3": titled}
+    (tmp_path / "problems_train.json").write_text(json.dumps(rows))
     env = gym.make(TABLE, data=str(tmp_path / "problems_train.json"))
-    assert env.unwrapped.num_tasks == 2
+    assert env.unwrapped.num_tasks == 3
     env.reset(options={"index": 1})
     assert "Choose one of: 5, 6." in env.unwrapped.task.question
     assert list(csv.reader(io.StringIO(dict(env.unwrapped.task.files)["table.csv"]))) == [
@@ -313,6 +315,9 @@ def test_tabmwp(tmp_path):
         ["Monday", "5"],
     ]
     assert env.step("It is\n5.")[1] == 1.0
+    for answer, reward in (("5", 1.0), ("5 Fluid ounces", 1.0), ("5 ounces", 0.0), ("6 fluid ounces", 0.0)):
+        assert "Cups sold" in env.reset(options={"index": 2})[0]
+        assert env.step(f"<answer>{answer}</answer>")[1] == reward
     env.close()
 
 
@@ -328,7 +333,38 @@ def test_tabmwp(tmp_path):
         ("", ("a",), False),
         ("1/2", ("0.5",), True),
         ("12-13", ("12–13",), True),
+        ("White; green", ("White; green",), True),  # a gold value that holds the separator
+        ("c; a; b", ("a; b", "c"), True),
+        ("b; a; c", ("a; b", "c"), False),
+        ("White", ("White; green",), False),
+        ("18", ("18,8",), False),  # a part of a number
+        ("8", ("18,8",), False),
+        ("18,8", ("18,8",), True),
+        ("5", ("5:19.35",), False),
+        ("17.0", ("17 years",), True),  # canonical values
+        ("17 years", ("17 years",), True),
+        ("17 months", ("17 years",), False),
+        ("17 years", ("17",), False),
+        ("20", ("20 km walk",), False),
+        ("202", ("202 (estimate)",), True),
+        ("1.9821985E7", ("19821985",), True),
+        ("1995-01-26", ("January 26, 1995",), True),
+        ("26 Jan. 1995", ("January 26, 1995",), True),
+        ("1995-01-27", ("January 26, 1995",), False),
+        ("xxxx-08-31", ("August 31",), True),
+        ("2008-07-xx", ("July 2008",), True),
+        ("1936-xx-xx", ("1936",), True),
+        ("May", ("5 May",), False),
+        ("Osken", ("Osken†[1]",), True),  # footnotes, details, quotes
+        ("Osken*", ("Osken [note 2]",), True),
+        ("Japan; South Korea", ("Japan (JPN)", "South Korea (KOR)"), True),
+        ("Dig Me Out", ('"Dig Me Out"',), True),
+        ("(hello)", ("(hello)",), True),
+        ("- Ost\n- West", ("West", "Ost"), True),  # a list
+        ("1. FC Koln", ("1. FC Köln",), True),
+        ("12/0", ("12/0",), True),
     ],
 )
 def test_answers_over_tables(given, gold, same):
+    given = given if "answer" in given else f"<answer>{given}</answer>"
     assert same_answers(given_answers(given), gold) == same

@@ -159,6 +159,9 @@ RULES = {
         ("4. \\boxed{\\sqrt{4}}", None),  # roots
         ("\\boxed{3\\sqrt{2}}", None),
         ("√4", None),
+        ("\\boxed{144+1}", None),  # sums, differences
+        ("#### 18-20", None),
+        ("#### 18,8", None),  # neither thousands nor one number
         ("1. #### 1.000.000", None),  # points between groups
         ("v. 1.2.3", None),
         ("9" * 101, None),  # too long to be an answer

@@ -239,6 +239,26 @@ def test_answers(rows: str, text: str, em: float, overlap: float, sub: float) ->
 
 
 @pytest.mark.parametrize(
+    ("text", "invalid"),
+    [
+        ("Korvath", True),
+        ("I do not know yet.", True),
+        ("It is in Pigam.", False),
+        ("<answer>Korvath</answer>", False),
+        ("<answer>Korvath", True),
+        ("<ANSWER>**Pigam**</ANSWER>", False),
+        (r"\boxed{\text{Pigam}}", False),
+    ],
+)
+def test_a_text_without_tags_and_without_the_answer_is_invalid(rows: str, text: str, invalid: bool) -> None:
+    env = gym.make(HOTPOT, data=rows)
+    env.reset(options={"index": 0})
+    _, reward, terminated, _, info = env.step(text)
+    assert (terminated, info["invalid_action"]) == (True, invalid)
+    assert reward == float(info["answer"] == "Pigam") == float("*" in text or "boxed" in text)
+
+
+@pytest.mark.parametrize(
     "text", ["<answer></answer>", "<answer> </answer>", "<think>Pigam</think>\u200b<answer>\n</answer>"]
 )
 def test_an_empty_answer_is_an_answer(rows: str, text: str) -> None:

@@ -1,6 +1,6 @@
-r"""Whether an answer equals the gold one: as numbers here, and otherwise by math-verify in the sandbox.
+r"""Whether an answer equals the gold one: as single numbers here, and otherwise by math-verify in the sandbox.
 
-    \boxed{\frac{12}{8}} and 3/2; \boxed{0.5} and \frac{1}{2}; \boxed{x \in [1, 2)} and [1,2)
+    \boxed{\frac{12}{8}} and 3/2; \boxed{3, 7} and 7,3; \boxed{x \in [1, 2)} and [1,2)
 
 math-verify (https://github.com/huggingface/Math-Verify) reads LaTeX with sympy. A hostile answer can keep that busy for
 ever or eat the memory, so it runs behind the same walls as programs do; one that is stopped there counts as wrong.
@@ -11,33 +11,31 @@ from __future__ import annotations
 import functools
 import importlib.util
 
-from agent_envs.datasets.mathcode.rows import boxed
 from agent_envs.errors import BackendError, MissingExtraError
-from agent_envs.rewards.math_answers import extract_answer
+from agent_envs.rewards.math_answers import whole_number
+from agent_envs.rewards.tagged import boxed
 from agent_envs.sandbox import Sandbox
 
 __all__ = ["answer_of", "equivalent", "need_math_verify"]
 
 _LONGEST = 1000  # characters of an answer that are judged
 _SECONDS = 10.0
-# What stands in a box is read as LaTeX, or as a number if it is one: of other texts that it cannot read as LaTeX,
-# math-verify would take just a number. It drops \mathrm{...} as a unit, in a formula too, so constants are freed first.
+# What stands in a box is read as one formula: of a text that is none, math-verify would take just a number. It drops
+# \mathrm{...} as a unit, in a formula too, so constants are freed first; in 10\,000 it would multiply 10 by 000.
 _JUDGE = r"""
 import math_verify, re, warnings
 warnings.simplefilter("ignore")
 def read(name):
     text = re.sub(r"\\(?:mathrm|text|operatorname)\{([ei])\}", r"{\1}", open(name, encoding="utf-8").read())
-    targets = [math_verify.LatexExtractionConfig()]
-    if re.fullmatch(r"[-+]?[0-9.][0-9.,/ ]*(\\?%|percent|percentage|pct)?", text.strip()):
-        targets.append(math_verify.ExprExtractionConfig())
-    for formula in ("$" + text + "$", text):
-        found = math_verify.parse(formula, targets, parsing_timeout=None)
-        if any(not isinstance(one, str) for one in found):
-            return text, found
-    return text, None
+    text = re.sub(r"(?<=\d)\\[, ](?=\d{3}(?!\d))|(?<=\d)\.(?!\d)|\\?\$", "", text)
+    text = re.sub(r"(?<!\\)\s*[.,;]+$", "", " ".join(text.split()))
+    formula, percent = re.fullmatch(r"(.*?)\s*(\\?%|percent|percentage|pct)?", text).groups("")
+    found = math_verify.parse(f"${formula}${percent}", [math_verify.LatexExtractionConfig()], parsing_timeout=None)
+    texts = [one for one in found if isinstance(one, str)]
+    return "".join((texts or [formula])[0].split()) + percent, found if len(found) > len(texts) else None
 (gold_text, gold), (answer_text, answer) = read("gold"), read("answer")
 if gold is None or answer is None:
-    print(gold_text.split() == answer_text.split())
+    print(gold_text == answer_text)
 else:
     print(math_verify.verify(gold, answer, timeout_seconds=None))
 """
@@ -64,10 +62,12 @@ def equivalent(answer: str, gold: str, sandbox: Sandbox) -> bool:
         return False
     if answer == gold:
         return True
-    numbers = [extract_answer(f"\\boxed{{{text}}}") if _is_number(text) else None for text in (answer, gold)]
-    if None not in numbers:
-        return numbers[0] == numbers[1]
-    if _is_number(gold) and importlib.util.find_spec("math_verify") is None:
+    number, gold_number = whole_number(answer), whole_number(gold)
+    if number == gold_number is not None:
+        return True
+    if number and gold_number and "\\" not in answer + gold:
+        return False
+    if gold_number and importlib.util.find_spec("math_verify") is None:
         return False  # generated tasks need no extra: what is no number is no answer to them
     if len(answer) > _LONGEST:
         return False
@@ -87,7 +87,3 @@ def need_math_verify() -> None:
     """Raise MissingExtraError if math-verify is not installed."""
     if importlib.util.find_spec("math_verify") is None:
         raise MissingExtraError("math-verify", extra="math")
-
-
-def _is_number(text: str) -> bool:
-    return len(text) <= 100 and all(c in "0123456789.,/-+ " for c in text) and any(c.isdigit() for c in text)

@@ -13,7 +13,7 @@ from agent_envs.datasets.picturesearch.task import PictureTask
 __all__ = ["is_right"]
 
 _NUMBERS = re.compile(r"(?<![0-9])-?[0-9]{1,20}")  # a line between two numbers is no sign
-_OPTION = re.compile(r"\(?([A-Z])\)?[.:)]?(?:\s+(.*))?", re.DOTALL)
+_OPTION = re.compile(r"[*`]*\(?([A-Z])\)?[*`]*[.:)]?[*`]*(?:\s+(.*))?", re.DOTALL)
 
 
 def is_right(given: str, task: PictureTask) -> bool:

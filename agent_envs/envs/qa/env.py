@@ -25,11 +25,12 @@ from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
 from agent_envs.envs.qa.expert import expert_text, wrong_text
 from agent_envs.envs.qa.prompt import INSTRUCTIONS, hotpotqa_prompt
-from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward, last_answer
+from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
 from agent_envs.rewards.short_answers import f1, squad_f1
+from agent_envs.rewards.tagged import bare, last_answer
 from agent_envs.tasks import IndexedTasks, TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
@@ -186,8 +187,8 @@ class QAEnv(ToolEnv):
 
     def answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers
-        tagged = last_answer(text) if self.style == "tool" else None
-        state.answer = (text if tagged is None else tagged).strip()
+        tagged = last_answer(text) if self.style == "tool" else text
+        state.answer = bare(text if tagged is None else tagged)
         state.scores = answer_scores(state.answer, golds, self.answer_f1)
         reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
         shown = state.answer[:_SHOWN_ANSWER]
@@ -195,7 +196,7 @@ class QAEnv(ToolEnv):
             f"The answer given is: {shown}" if shown else "No answer was given.",
             reward=reward,
             terminated=True,
-            invalid_action=not state.answer,
+            invalid_action=not (state.answer if tagged is not None else state.scores["sub_em"]),
             score=state.scores["em"],
             success=state.scores["em"] == 1.0,
             components={self.reward: reward},
@@ -280,11 +281,11 @@ class HotpotQAEnv(QAEnv):
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the question and the titles seen), `invalid_action` (a malformed
-    call, an empty query, an empty answer), `score` and `success` (exact match, whatever the reward),
-    `reward_components` (the reward by its name), `tool_results` (style "tool": list of `name`, `content`, `error`),
-    `calls` (other styles: how many), `answer` (the final answer), `em`, `f1`, `sub_em`, `supporting_recall` (share of
-    the supporting articles' titles among what was shown), `searches` (searches made), `question_type`, `hops` (articles
-    needed). `em` and `f1` are the data set's official ones; of supporting facts, see docs/evaluation.md.
+    call, an empty query or answer; in style "tool" an untagged text without a gold answer), `score` and `success`
+    (exact match, whatever the reward), `reward_components` (the reward by its name), `tool_results` (style "tool": list
+    of `name`, `content`, `error`), `calls` (other styles: how many), `answer` (the final one, unmarked), `em`, `f1`,
+    `sub_em`, `supporting_recall` (share of the supporting titles that were shown), `searches` (searches made),
+    `question_type`, `hops` (articles needed). `em` and `f1` are the data set's own; for more see docs/evaluation.md.
 
     ## Arguments
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`
@@ -300,8 +301,7 @@ class HotpotQAEnv(QAEnv):
       of a search server, the folder of an index, or a `Retriever`.
     - `style`, `reward`: see above.
     - `parser`: the format of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
-    - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in style "search_r1").
-    - `tool_timeout`: see `ToolEnv`.
+    - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in "search_r1"), `tool_timeout`.
 
     ## Data
     Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from agent_envs.rewards.short_answers import exact_match, f1, substring_match
 
-__all__ = ["REWARDS", "answer_scores", "final_reward", "last_answer", "qa_format"]
+__all__ = ["REWARDS", "answer_scores", "final_reward", "qa_format"]
 
 REWARDS = ("em", "f1", "qa_format", "sub_em")
 
@@ -32,21 +32,6 @@ def final_reward(
 ) -> float:
     """Return the reward, one of REWARDS, of an answer with these scores, after the policy's texts and tool results."""
     return qa_format(turns, golds, "\n".join([*turns, *observed])) if name == "qa_format" else scores[name]
-
-
-def last_answer(text: str) -> str | None:
-    """Return the text between the last pair of answer tags, or None if there is no pair. Takes linear time.
-
-    >>> last_answer("<answer>a</answer> or <answer>b</answer><answer>")
-    'b'
-    """
-    position, answer = 0, None
-    while (start := text.find("<answer>", position)) >= 0:
-        end = text.find("</answer>", start)
-        if end < 0:
-            break
-        answer, position = text[start + len("<answer>") : end], end
-    return answer
 
 
 def qa_format(turns: Sequence[str], golds: Sequence[str], text: str | None = None) -> float:

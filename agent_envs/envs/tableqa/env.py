@@ -37,8 +37,8 @@ class TableQAEnv(CodeEnv):
     a program in every step: the standard library, and pandas where it is installed.
 
     ## Action Space
-    Any text: programs, or the final answer between `<answer>` tags, several values separated by `;`. Without tags the
-    last line is the answer. How programs are written depends on `style`:
+    Any text: programs, or the final answer between `<answer>` tags, several values separated by `;`. Without tags it is
+    in `\\boxed{}` or the last line. How programs are written depends on `style`:
     - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "1+1"}}</tool_call>`, up to 4 a step.
     - "retool": `<code>` and `</code>` around a program; the first complete pair counts.
     - "mathtir": a fenced block of Python; the first counts.
@@ -52,8 +52,8 @@ class TableQAEnv(CodeEnv):
     A task drawn from the split, or `options={"index": i}`. Variables stay for the episode.
 
     ## Rewards
-    1 if the values answered are the gold ones, in any order, else 0. Case, accents, quotes, brackets at the end and the
-    spelling of numbers do not matter.
+    1 if the values answered are the gold ones, in any order, else 0. Case, accents, quotes, footnotes and brackets at
+    the end, markup and the spelling of numbers and dates do not matter; a number may be given without its unit.
 
     ## Episode End
     Terminates with the first text without a program. Truncated after 10 steps.
@@ -120,7 +120,7 @@ class TableQAEnv(CodeEnv):
 
     def answer(self, text: str) -> Outcome:
         given = given_answers(text)
-        right = same_answers(given, self.task.answers)
+        right = same_answers(given, self.task.answers, self.task.unit)
         said = "; ".join(given)[:_SHOWN]
         return Outcome(
             f"The answer was read as {said}." if said else "No answer was found. Expected <answer>...</answer>.",

@@ -1,50 +1,102 @@
 """Whether answers over tables are right: normalised values, compared as sets.
 
-Follows the evaluator of WikiTableQuestions (https://github.com/ppasupat/WikiTableQuestions, evaluator.py): case,
-accents, quotes, brackets and white space do not matter; numbers are compared by value, and dates as texts.
+Follows the evaluator of WikiTableQuestions (https://github.com/ppasupat/WikiTableQuestions, evaluator.py) and how its
+gold answers are made canonical (SEMPRE's TableValuePreprocessor): case, accents, quotes, footnote marks and details in
+brackets at the end do not matter; a gold number with a unit is also right as the bare number, a date in any spelling.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from fractions import Fraction
 
-from agent_envs.rewards.math_answers import extract_answer
-from agent_envs.rewards.tagged import tagged_answer
+from agent_envs.rewards.tagged import bare, tagged_answer
 
 __all__ = ["given_answers", "same_answers"]
 
-_BRACKETS = re.compile(r"\s?\((?:[^()]{0,200})\)$|\[[^\[\]]{0,50}\]$")
-_NUMBER = re.compile(r"[-+]?[$€£]?[0-9][0-9,]{0,40}(?:\.[0-9]{1,30})?%?|[0-9]{1,20}/[0-9]{1,20}")
+_LONGEST = 1000  # characters of a value that are compared
+_SEPARATOR = re.compile(r"[;\n|]")
+_BULLET = re.compile(r"[-•*]\s+")
+_NOTES = re.compile(r"(?:(?<!^)\[[^\[\]]{0,200}\]|\[[0-9]{1,9}\]|[•♦†‡*#+]|(?<!^)\s\([^()]{0,200}\))$")
+_NUMBER = re.compile(r"([-+]?)[$€£]?(?=\.?[0-9])([0-9][0-9,]{0,40})?(\.[0-9]{0,30})?(e[-+]?[0-9]{1,2})?%?")
+_FRACTION = re.compile(r"-?[0-9]{1,20}/0{0,9}[1-9][0-9]{0,20}")
+_ISO = re.compile(r"([0-9]{4}|x{2,4})-([0-9]{1,2}|xx)(?:-([0-9]{1,2}|xx))?")
+_DAY = r"([0-9]{1,2})(?:st|nd|rd|th)?"
+_DATE = re.compile(rf"(?:{_DAY} )?([a-z]{{3,9}})\.?(?: {_DAY})?(?:,? ?([0-9]{{4}}))?")
+_MONTHS = "|january|february|march|april|may|june|july|august|september|october|november|december"
+
+_Forms = set[str | Fraction | tuple[int | None, ...]]
 
 
 def given_answers(text: str) -> list[str]:
-    """Return the answers that a text gives: what is in the last `<answer>` tags, else the last line, split at `;`.
+    r"""Return the answers that a text gives (`tagged_answer`), split at `;`.
 
-    >>> given_answers("They are <answer>Osken; Velmar</answer>"), given_answers("I looked.\\nOsken")
+    >>> given_answers("They are <answer>Osken; **Velmar**</answer>"), given_answers("I looked.\nOsken")
     (['Osken', 'Velmar'], ['Osken'])
     """
-    return [part.strip() for part in re.split(r"[;\n|]", tagged_answer(text)) if part.strip()]
+    return _values(tagged_answer(text))
 
 
-def same_answers(given: list[str], gold: tuple[str, ...]) -> bool:
-    """Return whether two lists hold the same values, in any order.
+def same_answers(given: Sequence[str], gold: Sequence[str], unit: str = "") -> bool:
+    """Return whether two lists hold the same values, in any order; the gold values' `unit` may be given as well.
 
-    >>> same_answers(["1,200", "OSKEN."], ("Osken", "1200.0")), same_answers(["Osken"], ("Osken", "Velmar"))
+    >>> same_answers(["1,200", "OSKEN."], ["Osken", "1200.0"]), same_answers(["Osken"], ["Osken", "Velmar"])
     (True, False)
+    >>> same_answers(["5"], ["5 days"]), same_answers(["5 hours"], ["5 days"]), same_answers(["5 kg"], ["5"], "kg")
+    (True, False, True)
     """
-    return bool(gold) and {_normal(value) for value in given} == {_normal(value) for value in gold}
+    given = list(given)
+    for value in gold:  # one with a separator was split where it was given
+        parts = [_normal(part) for part in _values(value)]
+        for start in range(len(given) - len(parts) + 1) if len(parts) > 1 else ():
+            if [_normal(part) for part in given[start : start + len(parts)]] == parts:
+                given[start : start + len(parts)] = [value]
+                break
+    wanted = [_forms(value) | _bare_number(value) for value in gold]
+    answers = [_forms(value) | _forms(_normal(value).removesuffix(_normal(unit))) for value in given]
+    found = [[bool(answer & one) for one in wanted] for answer in answers]
+    return bool(found) and all(map(any, found)) and all(map(any, zip(*found, strict=True)))
+
+
+def _values(text: str) -> list[str]:
+    return [value for part in _SEPARATOR.split(text) if (value := bare(_BULLET.sub("", part.strip(), count=1)))]
 
 
 def _normal(value: str) -> str:
-    text = unicodedata.normalize("NFKD", value)
+    text = unicodedata.normalize("NFKD", value[:_LONGEST])
     text = "".join(c for c in text if not unicodedata.combining(c)).lower()
     text = re.sub("[‘’´`]", "'", re.sub("[“”]", '"', re.sub("[‐‑‒–—−]", "-", text)))
     before = None
     while before != text:
         before = text
-        text = _BRACKETS.sub("", text.strip().strip('"').rstrip(".").strip())
-    text = " ".join(text.split())
-    if _NUMBER.fullmatch(text):
-        return extract_answer(f"#### {text.lstrip('+').rstrip('%')}") or text
-    return text
+        text = bare(_NOTES.sub("", text.strip()).strip().rstrip("."))
+    return " ".join(text.split())
+
+
+def _forms(value: str) -> _Forms:
+    """Return the text of a value, and the number or the date (year, month, day) that it is."""
+    text = _normal(value)
+    if number := _NUMBER.fullmatch(text):
+        sign, whole, places, exponent = number.groups("")
+        return {text, round(Fraction(f"{sign}{whole.replace(',', '') or 0}{places}{exponent}"), 6)}
+    if _FRACTION.fullmatch(text):
+        return {text, round(Fraction(text), 6)}
+    if iso := _ISO.fullmatch(text):
+        year, month, day = iso.groups()
+    elif (date := _DATE.fullmatch(text)) and not (date[1] and date[3]) and (place := _MONTHS.find(f"|{date[2]}")) >= 0:
+        year, month, day = date[4], str(_MONTHS.count("|", 0, place) + 1), date[1] or date[3]
+    else:
+        return {text}
+    parts = tuple(int(part) if part and part.isdigit() else None for part in (year, month, day))
+    if parts[1] is None:
+        return {text} if parts[0] is None else {text, Fraction(parts[0])}
+    return {text, parts}
+
+
+def _bare_number(value: str) -> _Forms:
+    """Return the number of a gold value that is a number and one word, such as 17 years."""
+    number, _, word = value.strip().partition(" ")
+    forms = _forms(number) if word and " " not in word and len(_forms(value)) == 1 else set()
+    return {form for form in forms if isinstance(form, Fraction)}

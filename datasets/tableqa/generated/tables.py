@@ -44,6 +44,8 @@ class TableTask(NamedTuple):
     """Its kind, one of `QUESTIONS`; "" for real rows."""
     level: int = 0
     """1 to 5; 0 for real rows."""
+    unit: str = ""
+    """What may stand behind the answer, as TabMWP says."""
 
 
 @dataclass(frozen=True, slots=True)
