@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from agent_envs.errors import BackendReplyError, ConfigError, MissingExtraError, PromptError
 from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.keys import request_keys, without_keys
-from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks
+from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 from agent_envs.recording.pictures import PromptPictures, shows_pictures
 from agent_envs.recording.replies import action_text, error_reply, observed_messages, offered_tools, strip_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
-from agent_envs.recording.upstream import Upstream, read_parts
+from agent_envs.recording.upstream import UPSTREAM_ERRORS, Upstream
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import read_body
 
 try:
-    import aiohttp
     from aiohttp import web
 except ImportError as e:
     raise MissingExtraError("aiohttp", extra="record") from e
@@ -57,26 +56,16 @@ class _Call:
 
 
 class CallRecorder:
-    """Answers ``/v1/...``: records chat completions, passes a few other requests through, and refuses the rest.
+    """Answers ``/v1/...``: records chat completions, passes a few other requests on but for its own token, and refuses
+    the rest.
 
-    Args:
-        upstream: The model's server.
-        store: Where the calls go.
-        token: What clients send to the recorder, which the model's server does not get, or None.
-        secrets: Keys that no agent is told, though the model's server repeat them.
-        retokenizer: Makes the tokens that the server does not report, or None.
+    The retokenizer, if any, makes the tokens that the server does not report.
     """
 
     def __init__(
-        self,
-        upstream: Upstream,
-        store: EpisodeStore,
-        token: str | None,
-        secrets: frozenset[str],
-        retokenizer: Retokenizer | None,
+        self, upstream: Upstream, store: EpisodeStore, token: str | None, retokenizer: Retokenizer | None
     ) -> None:
         self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
-        self._secrets = secrets
         self._pictures = PromptPictures(store.pictures)
 
     async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
@@ -104,9 +93,9 @@ class CallRecorder:
         headers = self._passed_on(request)
         try:
             async with self._upstream.request(request.method, path, headers, params=request.query, data=data) as reply:
-                body = b"".join([part async for part in read_parts(reply)])
+                body = b"".join([part async for part in limited(reply.content.iter_any())])
                 return web.Response(status=reply.status, body=self._told(body), headers=self._reply_headers(reply))
-        except (aiohttp.ClientError, TimeoutError) as e:
+        except UPSTREAM_ERRORS as e:
             return self._upstream_failed(e)
 
     async def _chat(self, request: Any, name: str | None) -> Any:
@@ -120,7 +109,7 @@ class CallRecorder:
         group = _checked_name("X-Group-Id", request.headers.get("X-Group-Id"))
         agent = _checked_name("X-Agent-Id", request.headers.get("X-Agent-Id"))
         episode = self._store.episode(name, group, None if index is None else int(index))
-        episode.keys |= request_keys(request.headers, request.query) | self._secrets
+        episode.keys |= request_keys(request.headers, request.query) | self._upstream.keys
         call = _Call(episode, episode.calls, body, agent, time.monotonic())
         episode.calls += 1
         episode.running += 1
@@ -139,9 +128,9 @@ class CallRecorder:
                 streaming = data is None and reply.status < 400 and kind.startswith("text/event-stream")
                 if streaming:
                     return await self._stream(request, call, reply)
-                data = b"".join([part async for part in read_parts(reply)]) if data is None else data
+                data = b"".join([part async for part in limited(reply.content.iter_any())]) if data is None else data
                 return await self._whole(call, reply, data)
-        except (aiohttp.ClientError, TimeoutError) as e:
+        except UPSTREAM_ERRORS as e:
             self._failed(call, f"upstream: {type(e).__name__}: {e}")
             return self._upstream_failed(e)
         except (asyncio.CancelledError, ConnectionError):
@@ -168,7 +157,7 @@ class CallRecorder:
         response = web.StreamResponse(status=reply.status, headers=headers)
         try:
             whole = await self._relay(request, response, call, reply)
-        except (OSError, FinishedError) as e:
+        except (OSError, FinishedError, RecursionError) as e:
             _log.error("call %d of episode %r cannot be recorded: %s", call.number, call.episode.episode_id, e)
             whole = False
         if not whole and request.transport is not None:
@@ -180,7 +169,7 @@ class CallRecorder:
         streamed, events, recorded = StreamedCompletion(), Events(), False
         try:
             await response.prepare(request)
-            async for part in read_parts(reply):
+            async for part in limited(reply.content.iter_any()):
                 out = []
                 for event in events.add(part):
                     event, ends = _read_event(event, streamed, call.request)
@@ -192,12 +181,12 @@ class CallRecorder:
             rest, _ = _read_event(events.rest(), streamed, call.request)
             if rest:  # a last event without an end
                 await response.write(self._told(rest))
-        except (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as e:
+        except (*UPSTREAM_ERRORS, ConnectionError, asyncio.CancelledError) as e:
             # Once every choice is complete the agent has all of it, whoever hangs up first.
             if not recorded and streamed.finished:
                 await asyncio.shield(self._record(call, streamed.completion()))
             elif not recorded:
-                by_upstream = isinstance(e, (aiohttp.ClientError, TimeoutError)) and not _client_left(request)
+                by_upstream = isinstance(e, UPSTREAM_ERRORS) and not _client_left(request)
                 error = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
                 self._failed(call, error, streamed)
             if isinstance(e, asyncio.CancelledError):
@@ -274,16 +263,18 @@ class CallRecorder:
 
     def _told(self, data: bytes) -> bytes:
         """Return an answer without what agents must not know."""
-        return without_keys(data.decode("latin-1"), self._secrets).encode("latin-1") if self._secrets else data
+        return (
+            without_keys(data.decode("latin-1"), self._upstream.keys).encode("latin-1") if self._upstream.keys else data
+        )
 
     def _reply_headers(self, reply: Any) -> dict[str, str]:
         headers = {name: value for name, value in reply.headers.items() if _REPLY_HEADERS.fullmatch(name)}
-        return {name: without_keys(value, self._secrets) for name, value in headers.items()}
+        return {name: without_keys(value, self._upstream.keys) for name, value in headers.items()}
 
     def _upstream_failed(self, error: Exception) -> Any:
         if isinstance(error, TimeoutError):
             return error_reply(504, "the upstream server did not answer in time")
-        said = without_keys(str(error), self._secrets)
+        said = without_keys(str(error), self._upstream.keys)
         return error_reply(502, f"the upstream server failed: {type(error).__name__}: {said}")
 
 

@@ -100,8 +100,7 @@ class RecordingServer(BackgroundServer):
 
             retokenizer = Retokenizer(tokenizer)
         self.store = EpisodeStore(folder, env_id)
-        secrets = frozenset() if upstream_key is None else frozenset({upstream_key})
-        self._calls = CallRecorder(self._upstream, self.store, token, secrets, retokenizer)
+        self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
         self._flushing: asyncio.Task[None]
         self._stopping = False
 

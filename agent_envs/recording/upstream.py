@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import BackendReplyError, ConfigError, MissingExtraError
 from agent_envs.policies.openai.fields import refused_fields
 from agent_envs.policies.openai.keys import bare_address
-from agent_envs.policies.openai.stream import LONGEST_REPLY
+from agent_envs.policies.openai.stream import limited
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
 try:
@@ -19,7 +19,10 @@ try:
 except ImportError as e:
     raise MissingExtraError("aiohttp", extra="record") from e
 
-__all__ = ["Upstream", "read_parts"]
+__all__ = ["UPSTREAM_ERRORS", "Upstream"]
+
+UPSTREAM_ERRORS = (aiohttp.ClientError, BackendReplyError, TimeoutError)
+"""What a request to the model's server raises."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ class Upstream:
         self.base_url = url
         self._timeout = aiohttp.ClientTimeout(total=None, connect=30, sock_read=timeout)
         self._api_key = api_key
+        self.keys = frozenset[str]() if api_key is None else frozenset({api_key})
+        """Keys that no agent is told, though the server repeat them."""
         self._refused: dict[tuple[str, bool], frozenset[str]] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -107,7 +112,7 @@ class Upstream:
             async with self.request("POST", "chat/completions", headers, json=sent, params=query) as response:
                 data = None
                 if response.status >= 400:
-                    data = b"".join([part async for part in read_parts(response)])
+                    data = b"".join([part async for part in limited(response.content.iter_any())])
                     refused = refused_fields(response.status, data.decode("utf-8", "replace"), own - left_out)
                     if refused:
                         left_out |= refused
@@ -117,13 +122,3 @@ class Upstream:
                     self._refused[kind] = left_out
                 yield response, data
                 return
-
-
-async def read_parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a response's body in the parts in which it comes; an aiohttp.ClientError if it does not end."""
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > LONGEST_REPLY:
-            raise aiohttp.ClientError(f"the answer has more than {LONGEST_REPLY >> 20} MiB")
-        yield part

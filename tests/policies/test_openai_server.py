@@ -391,7 +391,7 @@ def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
 
 
 def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_server, "LONGEST_REPLY", 1 << 20)
+    monkeypatch.setattr("agent_envs.policies.openai.stream._LONGEST", 1 << 20)
     packed = gzip.compress(b" " * (3 << 20) + b"{}")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     server = serve(lambda request: "", lambda number, request: head + packed)

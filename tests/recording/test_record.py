@@ -718,7 +718,7 @@ def test_keys_are_passed_on_and_never_written(fake_service, tmp_path, caplog):
 
 
 def test_an_answer_without_end_is_left(fake_service, tmp_path, monkeypatch):
-    monkeypatch.setattr("agent_envs.recording.upstream.LONGEST_REPLY", 1 << 20)
+    monkeypatch.setattr("agent_envs.policies.openai.stream._LONGEST", 1 << 20)
     event = b'data: {"choices": [{"delta": {"content": "word"}}]}\n\n'
     for kind, body in (("application/json", b" " * (2 << 20)), ("text/event-stream", event * 40_000)):
         service = fake_service(lambda asked, number, kind=kind, body=body: (200, body, {"Content-Type": kind}))

@@ -29,7 +29,7 @@ from agent_envs.errors import (
 from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply, read_reply
-from agent_envs.policies.openai.stream import DONE, LONGEST_REPLY, Events, StreamedCompletion, event_chunks
+from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.retrieval.http.pool import retry_after
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class OpenAIServer:
         optional = added | extra_fields(request["messages"])
         left_out = {*self._refused}
         give_up = time.monotonic() + self.max_wait
-        failures = limited = 0
+        failures = delays = 0
         while True:
             pause = self._closed_until - time.monotonic()
             if pause > 0:  # spread the requests a little
@@ -120,21 +120,17 @@ class OpenAIServer:
             except BackendError as e:
                 refused = refused_fields(getattr(e.__cause__, "status_code", 0), str(e), optional - left_out)
                 left_out |= refused
-                if refused:
-                    pause = 0.0
-                elif isinstance(e, BackendBusyError):
-                    limited += 1
-                    pause = _requested_pause(e) or _pause(limited)
+                if isinstance(e, BackendBusyError) and not refused:
+                    delays += 1
+                    pause = _requested_pause(e) or _pause(delays)
                     if time.monotonic() + pause > give_up:
                         raise
                     self._closed_until = max(self._closed_until, time.monotonic() + pause)
-                    pause = 0.0
-                else:
+                elif not refused:
                     failures += 1
                     if isinstance(e, BackendRefusedError) or failures > self.max_retries:
                         raise
-                    pause = min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE)
-            await asyncio.sleep(pause)
+                    await asyncio.sleep(min(_requested_pause(e) or _pause(failures), _LONGEST_PAUSE))
             self.retries += 1
 
     async def _attempt(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Reply:
@@ -169,7 +165,7 @@ class OpenAIServer:
             async with asyncio.timeout(self.stall_timeout):
                 opening = client.chat.completions.with_streaming_response.create(**request)
                 response = await stack.enter_async_context(opening)
-            parts = _limited(response.iter_bytes())
+            parts = _parts(response)
             begun = ended = False
             while not ended:
                 async with asyncio.timeout(self.stall_timeout):
@@ -203,19 +199,14 @@ class OpenAIServer:
 
 async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
     async with client.chat.completions.with_streaming_response.create(**request) as response:
-        return json.loads(b"".join([part async for part in _limited(response.iter_bytes())]))
+        return json.loads(b"".join([part async for part in _parts(response)]))
 
 
-async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the parts of a body up to a limit: a compressed one could fill the memory."""
+async def _parts(response: Any) -> AsyncIterator[bytes]:
     import openai
 
-    size = 0
     try:
-        async for part in parts:
-            size += len(part)
-            if size > LONGEST_REPLY:
-                raise BackendReplyError(f"expected a chat completion, got more than {LONGEST_REPLY >> 20} MiB")
+        async for part in limited(response.iter_bytes()):
             yield part
     except (BackendError, TimeoutError, openai.OpenAIError, OSError):
         raise

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from agent_envs.errors import BackendReplyError
 
-__all__ = ["DONE", "LONGEST_REPLY", "Events", "StreamedCompletion", "event_chunks"]
+__all__ = ["DONE", "Events", "StreamedCompletion", "event_chunks", "limited"]
 
 DONE = "[DONE]"
 """What ends a stream, in a chunk's place."""
-LONGEST_REPLY = 256 << 20
-"""Bytes of a reply, whole or streamed, beyond which it is not read: far more than a model writes."""
 
+_LONGEST = 256 << 20  # bytes of a reply, far more than a model writes
 _ONCE = frozenset({"id", "type", "index", "role", "name", "format"})  # texts within a field that do not grow
+
+
+async def limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a reply; a BackendReplyError if there is no end of them."""
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > _LONGEST:
+            raise BackendReplyError(f"expected a chat completion, got more than {_LONGEST >> 20} MiB")
+        yield part
 
 
 class Events:
@@ -167,13 +176,35 @@ def _whole(pieces: list[Any]) -> Any:
     return [_whole(entry) for entry in entries.values()]
 
 
+class _Call:
+    def __init__(self) -> None:
+        self.id = self.name = ""
+        self.arguments: list[str] = []
+        self.fields: dict[str, Any] = {"type": "function"}
+        self.function: dict[str, Any] = {}
+
+    def ends_before(self, name: str, call_id: str, text: str, indexed: bool) -> bool:
+        """Return whether a piece with a name begins another call, rather than says the name again or more of it."""
+        renamed, another = name != self.name, bool(call_id and self.id and call_id != self.id)
+        if not self.arguments:
+            return another and (renamed or not indexed)
+        if renamed or not (text.lstrip().startswith("{") or (another and not text.strip())):
+            return renamed
+        with suppress(ValueError, RecursionError):
+            return self.arguments[-1].rstrip().endswith("}") and isinstance(json.loads("".join(self.arguments)), dict)
+        return False
+
+    def whole(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": "".join(self.arguments), **self.function}
+        return {**({"id": self.id} if self.id else {}), **self.fields, "function": function}
+
+
 class _Calls:
     """Finds the call to which each piece belongs."""
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self._known: dict[int | str, _Call] = {}  # by index, and by id
 
     def add(self, piece: Mapping[str, Any]) -> None:
         index = piece["index"] if type(piece.get("index")) is int else None
@@ -181,51 +212,18 @@ class _Calls:
         name, call_id = (value if isinstance(value, str) else "" for value in (function.get("name"), piece.get("id")))
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call = None if index is None else self._by_index.get(index)
+        call = None if index is None else self._known.get(index)
         if call is None and (index is None or not name):
-            call = self._by_id.get(call_id)
+            call = self._known.get(call_id)
         if call is None and self.calls and (index is None or not (name or call_id)):
             call = self.calls[-1]
         if call is None or (name and call.ends_before(name, call_id, text, index is not None)):
             call = _Call()
             self.calls.append(call)
-        if index is not None:
-            self._by_index[index] = call
-        if call_id:
-            self._by_id[call_id] = call
-        call.add(piece, function, name, call_id, text)
-
-
-class _Call:
-    def __init__(self) -> None:
-        self.id = self.name = ""
-        self._fields: dict[str, Any] = {}
-        self._function: dict[str, Any] = {}
-        self._arguments: list[str] = []
-
-    def add(self, piece: Mapping[str, Any], function: Mapping[str, Any], name: str, call_id: str, text: str) -> None:
-        self.id = self.id or call_id
-        if name != self.name and not self._arguments:
-            self.name += name
-        if text:
-            self._arguments.append(text)
-        self._fields |= {k: v for k, v in piece.items() if v is not None and k not in ("index", "id", "function")}
-        self._function |= {k: v for k, v in function.items() if v is not None and k not in ("name", "arguments")}
-
-    def ends_before(self, name: str, call_id: str, text: str, indexed: bool) -> bool:
-        """Return whether a piece with a name begins another call, rather than says the name again or more of it."""
-        renamed, another = name != self.name, bool(call_id and self.id and call_id != self.id)
-        if not self._arguments:
-            return another and (renamed or not indexed)
-        return renamed or ((text.lstrip().startswith("{") or (another and not text.strip())) and self._is_whole())
-
-    def _is_whole(self) -> bool:
-        """Return whether the arguments so far are a JSON object."""
-        if self._arguments[-1].rstrip().endswith("}"):
-            with suppress(ValueError, RecursionError):
-                return isinstance(json.loads("".join(self._arguments)), dict)
-        return False
-
-    def whole(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": "".join(self._arguments), **self._function}
-        return {**({"id": self.id} if self.id else {}), "type": "function", **self._fields, "function": function}
+        self._known |= {key: call for key in (index, call_id) if key not in (None, "")}
+        call.id = call.id or call_id
+        if name != call.name and not call.arguments:
+            call.name += name
+        call.arguments += [text] if text else []
+        call.fields |= {k: v for k, v in piece.items() if v is not None and k not in ("index", "id", "function")}
+        call.function |= {k: v for k, v in function.items() if v is not None and k not in ("name", "arguments")}
