@@ -41,7 +41,7 @@ from agent_envs.errors import MissingExtraError
 if find_spec("torch") is None:
     raise MissingExtraError("torch", extra="hf")
 
-from agent_envs.adapters.estimators.checks import GroupsSeen, check_episodes, check_log_probs, check_rows, say_once
+from agent_envs.adapters.estimators.checks import check_episodes, check_log_probs, check_rows, say_once
 from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
 from agent_envs.adapters.estimators.gigpo import gigpo
 from agent_envs.adapters.estimators.groups import grpo, reinforce_pp_baseline, remax, rloo
@@ -59,7 +59,7 @@ from agent_envs.adapters.estimators.segments import masked_whiten, whiten
 from agent_envs.adapters.estimators.token_baselines import score_norms
 
 __all__ = [
-    "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "GroupsSeen", "ProcessRewards", "RewardScale",
+    "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "ProcessRewards", "RewardScale",
     "StepRows", "TokenRows", "bi_level_gae", "check_episodes", "check_log_probs", "check_rows",
     "component_table", "gae", "get_estimator",
     "gigpo", "grpo", "masked_whiten", "prime_normalised", "process_rewards", "reinforce", "reinforce_pp",

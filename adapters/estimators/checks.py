@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -12,7 +11,7 @@ import torch
 from agent_envs.adapters.estimators.rows import StepRows, TokenRows
 from agent_envs.errors import DataError
 
-__all__ = ["GroupsSeen", "check_episodes", "check_log_probs", "check_rows", "note_zero_advantages", "say_once"]
+__all__ = ["check_episodes", "check_log_probs", "check_rows", "note_zero_advantages", "say_once"]
 
 _log = logging.getLogger(__name__)
 
@@ -137,33 +136,6 @@ def note_zero_advantages(advantages: torch.Tensor, valid: torch.Tensor, estimato
             "gradient. Harder or easier tasks, larger groups or a denser reward would change that"
         )
     return {"zero_advantage_batch": float(zero)}
-
-
-class GroupsSeen:
-    """Notices groups that are split over several batches, whose trajectories are then compared in parts.
-
-    Args:
-        memory: How many groups are remembered.
-
-    >>> seen = GroupsSeen()
-    >>> seen.update(["a", "b", "a"]), seen.update(["c", "b"])
-    ([], ['b'])
-    """
-
-    def __init__(self, memory: int = 100_000) -> None:
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._memory = memory
-
-    def update(self, groups: Iterable[str]) -> list[str]:
-        """Record the names of a batch's groups and return those that an earlier batch had, in order."""
-        names = list(dict.fromkeys(groups))
-        again = [name for name in names if name in self._seen]
-        if again:
-            say_once("some groups are split over several batches: their trajectories are compared in parts")
-        self._seen.update(dict.fromkeys(names))
-        while len(self._seen) > self._memory:
-            self._seen.popitem(last=False)
-        return again
 
 
 def _check_shapes(rows: StepRows) -> None:

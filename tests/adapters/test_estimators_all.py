@@ -26,7 +26,6 @@ from hypothesis import strategies as st  # noqa: E402
 from agent_envs.adapters.estimators import (  # noqa: E402
     ESTIMATORS,
     EstimatorOptions,
-    GroupsSeen,
     StepRows,
     TokenRows,
     bi_level_gae,
@@ -766,7 +765,4 @@ def test_oddities_are_counted_and_said_once(caplog):
     out = get_estimator("token_gae")(gap, EstimatorOptions())
     assert out.metrics["rewards_without_tokens"] == 1.0 and out.advantages[1] == 0.0
     assert check_episodes([0, 2, 3], [0, 0, 9]) == {"episodes_without_steps": 1.0, "episodes_without_tokens": 1.0}
-    seen = GroupsSeen(memory=2)
-    assert seen.update(["a", "a", "b"]) == [] and seen.update(["b", "c"]) == ["b"]
-    assert seen.update(["a"]) == []  # forgotten
     say_once.cache_clear()

@@ -221,8 +221,6 @@ def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float])
     if timings:
         totals = [timing["total"] for timing in timings]
         out["env/straggler_ratio"] = max(totals) / max(float(np.median(totals)), 1e-9)
-        limits = [timing["at_once"] for timing in timings if math.isfinite(timing["at_once"])]
-        out |= {"env/at_once": float(np.mean(limits))} if limits else {}
         slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
         out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}
         out["agent_flow/slowest/total"] = slowest["total"]

@@ -27,7 +27,6 @@ import torch
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
-from agent_envs.adapters.estimators import GroupsSeen
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.trees import SortedRows, sort_rows
@@ -83,7 +82,6 @@ class StepTraining(ABC):
             logger.warning(notice)
         self.loss_options = losses.loss_options(actor)
         self.failures = FailureBudget(self.settings.get("max_broken", MAX_BROKEN))
-        self.seen = GroupsSeen()
         self.counts_rows = bool(self.settings.get("mini_batches_of_rows", False))
         self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(config, 0 if self.counts_rows else None)
         anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
@@ -167,7 +165,6 @@ class StepTraining(ABC):
         valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
         self.write_lines("train", before + valued)
         metrics = dict(result.metrics)
-        metrics["env/groups_split"] = float(len(self.seen.update(table.groups)))
         shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
         part = BatchPart(extra, batch.lengths, shaped.tolist(), int(trained.sum()), self.layout.nodes, valued)
         self.parts.append(part)

@@ -57,7 +57,7 @@ _OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards",
 _ELSEWHERE = (
     "env_workers", "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes",
     "mini_batches_of_rows", "mode", "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout",
-    "step_latency", "step_timeout", "trust",
+    "step_timeout", "trust",
 )  # fmt: skip
 _LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 MODES = ("sync", "colocate", "separate")
@@ -193,7 +193,7 @@ def _check_type(name: str, value: Any) -> None:
         boolean(full, value)
     elif isinstance(default, (int, float)):
         number(full, value)
-    elif name in ("stall_timeout", "step_latency", "step_timeout", "episode_timeout") and value is not None:
+    elif name in ("stall_timeout", "step_timeout", "episode_timeout") and value is not None:
         number(full, value, above=0)
     elif name in ("env_workers", "max_episodes") and value is not None:
         integer(full, value, minimum=1)

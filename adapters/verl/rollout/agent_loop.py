@@ -8,6 +8,8 @@ A dataset row names the environment (``env_id``, ``env_kwargs``, ``wrappers``) a
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import time
 import traceback
@@ -22,7 +24,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.config.rollout import SEEDED
-from agent_envs.adapters.verl.rollout.admission import Admission
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
@@ -43,16 +44,12 @@ _WORDS_OF = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "q
 
 # One of each per process: verl makes an agent loop per episode.
 _pool = EnvPool()
-_admission = Admission()
 
 
-def _admitted_by(settings: Mapping[str, Any]) -> Admission:
-    """The process's admission, made anew if the settings are other ones."""
-    global _admission
-    most, latency = settings.get("max_episodes"), settings.get("step_latency")
-    if (_admission.most, _admission.latency) != (most, latency):
-        _admission = Admission(most, latency)
-    return _admission
+@functools.cache
+def _places(most: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
+    """What an episode plays in, so that at most so many of this process do at once."""
+    return contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
 
 
 class RowOutput(AgentLoopOutput):
@@ -116,7 +113,6 @@ class EnvAgentLoop(AgentLoopBase):
         greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
         if greedy:
             sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
-        admission = _admitted_by(settings)
         seeded = rollout.name in SEEDED and settings.get("request_seeds", True)
         policy = ServerPolicy(
             self.server_manager,
@@ -128,16 +124,15 @@ class EnvAgentLoop(AgentLoopBase):
             seed=f"{task}/{place}/{session}" if seeded else None,
             template_kwargs=dict(self.apply_chat_template_kwargs or {}),
             untimed=settings.get("mode", "sync") != "sync",
-            on_env_step=admission.note,
             pictures=image_tokens(str(self.config.actor_rollout_ref.model.path), self.tokenizer),
             engine=rollout.name,
         )
         index, seed = extra.get("index"), extra.get("seed")
         if seed is None:  # what the environment draws is the same for the episodes that are compared
             seed = zlib.crc32((task if number is None else f"{task}/{place}").encode())
-        queued, at_once = await admission.enter(), admission.limit
-        started = time.monotonic()
-        try:
+        began = time.monotonic()
+        async with _places(settings.get("max_episodes")):
+            started = time.monotonic()
             episode = await self._play(
                 kwargs,
                 policy,
@@ -149,8 +144,6 @@ class EnvAgentLoop(AgentLoopBase):
                 episode_id=f"{uid}_{session}",
                 group_id=uid,
             )
-        finally:
-            admission.leave()
         total, actor = time.monotonic() - started, policy.actor
         if actor is not None:
             actor.note_env_time()
@@ -158,8 +151,7 @@ class EnvAgentLoop(AgentLoopBase):
             "generate_sequences": actor.generate_seconds if actor else [],
             "tool_calls": actor.env_seconds if actor else [],
             "total": total,
-            "queued": queued,
-            "at_once": at_once,
+            "queued": started - began,
         }
         filler = self.tokenizer.eos_token_id
         rows = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -107,7 +107,6 @@ class ServerActor:
         """Record an environment step: the time from a response to the next request or to the episode's end."""
         if len(self.env_seconds) < len(self.generate_seconds):
             self.env_seconds.append(time.monotonic() - self.returned_at)
-            self.policy.on_env_step(self.env_seconds[-1])
 
 
 @dataclass(eq=False)
@@ -124,7 +123,6 @@ class ServerPolicy:
         seed: Makes the episode's samples reproducible; None leaves seeding to the server.
         template_kwargs: Further arguments of the chat template.
         untimed: Whether time-outs leave out the generation, which waits for new weights now and then.
-        on_env_step: Told the seconds of each step of the environment.
         pictures: The image tokens of a vision-language model; None for a model of text.
         engine: Name of the server's engine, in ``actor_rollout_ref.rollout.name``.
     """
@@ -138,7 +136,6 @@ class ServerPolicy:
     seed: str | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     untimed: bool = False
-    on_env_step: Callable[[float], None] = lambda seconds: None
     pictures: PictureTokens | None = None
     engine: str = "agentr1_cpu"
     request_id: str = field(init=False, default_factory=lambda: uuid4().hex)

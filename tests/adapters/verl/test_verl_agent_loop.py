@@ -162,7 +162,7 @@ def play(
             },
             "algorithm": {"adv_estimator": algo},
             "data": {"apply_chat_template_kwargs": {}},
-            "agentr1": {"seed": 0, "layout": "merged" if merge else "steps", **(settings or {})},
+            "agentr1": {"seed": 0, "trust": True, "layout": "merged" if merge else "steps", **(settings or {})},
         }
     )
 
@@ -522,6 +522,6 @@ def test_another_verl_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.0")
     with pytest.raises(
         ConfigError,
-        match=r"works with verl 0\.9\.1, found verl 0\.8\.0, which is too old; .*pip install 'verl==0\.9\.1'",
+        match=r"works with verl==0\.9\.1, found verl 0\.8\.0; install it with: pip install 'verl==0\.9\.1'",
     ):
         version.check_version()

@@ -2,7 +2,7 @@
 
 1. Episodes on a node's server are those in this process; all workers and splits share the server, which has a token.
 2. A server that dies costs the episodes that were being played on it; the next ones find it again.
-3. The limit on episodes follows the time of environment steps up and down; nobody waits for ever, whoever is cancelled.
+3. No more episodes play at once than are allowed, and whoever is cancelled keeps nobody waiting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 import agent_envs
 from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.rollout import env_pool
-from agent_envs.adapters.verl.rollout.admission import Admission
+from agent_envs.adapters.verl.rollout.agent_loop import _places
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.errors import BackendDownError, ConfigError
 from agent_envs.policies import ExpertPolicy
@@ -34,50 +34,25 @@ from agent_envs.serving import RemoteEnv
 ENV = "AgentR1/GSM8KTool-v0"
 
 
-def windows_of(admission: Admission, capacity: int, waiting: int) -> list[float]:
-    """The limits while so many episodes want to play on a backend whose steps take longer beyond its capacity."""
-    limits: list[float] = []
+def test_no_more_episodes_play_at_once_than_are_allowed() -> None:
+    playing: list[int] = [0]
 
-    async def episode() -> None:
-        await admission.enter()
-        for _ in range(10):
-            admission.note(0.1 * max(1.0, admission._playing / capacity))
-            limits.append(admission.limit)
-            await asyncio.sleep(0)
-        admission.leave()
+    async def episode(most: int | None) -> None:
+        async with _places(most):
+            playing.append(playing[-1] + 1)
+            await asyncio.sleep(0.001)
+            playing.append(playing[-1] - 1)
 
-    async def play_all() -> None:
-        await asyncio.gather(*(episode() for _ in range(waiting)))
-
-    asyncio.run(play_all())
-    return limits
-
-
-def test_the_limit_follows_the_time_of_steps() -> None:
-    limits = windows_of(Admission(latency=0.2), capacity=20, waiting=500)
-    assert limits[0] == 16 and max(limits) == 64
-    assert all(25 <= limit <= 50 for limit in limits[1500:])  # steps take 0.2 s when 40 episodes are played
-    assert max(windows_of(Admission(most=30, latency=0.2), capacity=20, waiting=100)) == 30
-    assert set(windows_of(Admission(most=7), capacity=1, waiting=20)) == {7}
-    assert min(windows_of(Admission(latency=0.2), capacity=1, waiting=100)) == 1
-    assert set(windows_of(Admission(), capacity=1, waiting=20)) == {float("inf")}
-
-
-def test_whoever_is_cancelled_keeps_nobody_waiting() -> None:
-    async def play() -> None:
-        admission = Admission(most=1)
-        assert await admission.enter() < 1
-        waiting = [asyncio.create_task(admission.enter()) for _ in range(3)]
+    async def play(most: int | None) -> None:
+        tasks = [asyncio.create_task(episode(most)) for _ in range(9)]
         await asyncio.sleep(0)
-        waiting[0].cancel()  # while it waits
-        await asyncio.sleep(0)
-        admission.leave()
-        waiting[1].cancel()  # when its turn has just come
-        assert await asyncio.wait_for(waiting[2], 5) >= 0
-        admission.leave()
-        await asyncio.wait_for(admission.enter(), 5)
+        tasks[-1].cancel()  # keeps nobody waiting
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    asyncio.run(play())
+    for most, highest in ((2, 2), (None, 9)):
+        playing[:] = [0]
+        asyncio.run(asyncio.wait_for(play(most), 10))
+        assert max(playing) == highest
 
 
 @pytest.mark.parametrize("setting", ["env_workers", "max_episodes"])

@@ -51,7 +51,7 @@ def record(name: str) -> dict:
         steps=(Step("o", "a", 1.0, True, False, {"success": True}, prompt_ids=(1, 2, 3), response_ids=(4, 5)),),
         final_observation="", stop_reason=StopReason.TERMINATED,
     )  # fmt: skip
-    timing = {"generate_sequences": [0.1], "tool_calls": [0.2], "total": 0.3, "queued": 0.0, "at_once": 8}
+    timing = {"generate_sequences": [0.1], "tool_calls": [0.2], "total": 0.3, "queued": 0.0}
     return {"kind": "step", "trajectory": name, "steps": [step], "value_at": -1, "timing": timing,
             "reward_extra_info": episode_record(episode)}  # fmt: skip
 
