@@ -21,6 +21,7 @@ from agent_envs.errors import (
 )
 from agent_envs.messages import Message, joined_content
 from agent_envs.policies.openai.calls import server_content
+from agent_envs.policies.openai.keys import bare_address, quiet_cause, without_keys
 
 __all__ = ["OpenAISummary"]
 
@@ -77,6 +78,9 @@ class OpenAISummary:
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
             raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
+        if self.base_url is not None and self.base_url != bare_address(self.base_url):
+            raise ConfigError("base_url contains a user, a password or a query, which would be recorded; pass api_key=")
+        self._key = key
         self.prompt = (_ASK if prompt is None else prompt).replace("{words}", str(words))
         self.max_tokens = max_tokens
         self.temperature = temperature
@@ -87,6 +91,12 @@ class OpenAISummary:
 
     def __call__(self, messages: Sequence[Message]) -> str:
         """Return the summary of messages; raises a BackendError whose subclass says how the server failed."""
+        try:
+            return self._ask(messages)
+        except BackendError as e:
+            raise type(e)(without_keys(str(e), {self._key})) from quiet_cause(e, {self._key})
+
+    def _ask(self, messages: Sequence[Message]) -> str:
         import openai
 
         said = (joined_content([f"--- {message['role']} ---", message["content"]], "\n") for message in messages)

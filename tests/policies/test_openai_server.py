@@ -116,8 +116,9 @@ def test_calls_that_are_read() -> None:
 def test_replies_that_are_none(data: Any, message: str) -> None:
     with pytest.raises(BackendReplyError, match=message):
         read_reply(data)
-    with pytest.raises(BackendRefusedError):
-        read_reply({"error": {"message": "no such model", "code": 404}})
+    for error in ({"message": "no such model", "code": 404}, "`inputs` must have less than 9 tokens. Given: 10"):
+        with pytest.raises(BackendRefusedError):
+            read_reply({"error": error})
 
 
 def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
@@ -403,7 +404,7 @@ def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.Mon
 
 def test_keys_and_passwords_are_no_part_of_an_error(serve: Any) -> None:
     key = "sk-0123456789"
-    said = json.dumps({"error": {"message": f"{key} is wrong", "code": "invalid_api_key"}}).encode()
+    said = json.dumps({"error": {"message": f"{key} is wrong", "code": "invalid_api_key", "headers": [key]}}).encode()
     head = b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said)
     server = serve(lambda request: "", lambda number, request: head + said)
     policy = OpenAIPolicy("m", base_url=server.url, api_key=key)

@@ -12,6 +12,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import time
+import traceback
 
 import gymnasium as gym
 import pytest
@@ -468,3 +469,16 @@ def test_a_server_of_ones_own_needs_no_key(monkeypatch):
         OpenAISummary("m")
     with pytest.raises(ConfigError, match="timeout must be"):
         OpenAISummary("m", base_url="http://127.0.0.1:9", timeout=0)
+    with pytest.raises(ConfigError, match="a user, a password or a query") as caught:
+        OpenAISummary("m", base_url="http://me:secret@x/v1?key=secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_that_a_server_repeats_is_no_part_of_an_error(fake_service):
+    pytest.importorskip("openai")
+    service = fake_service(
+        lambda asked, number: (401, {"error": {"message": f"what is {list(asked.headers.values())}?"}})
+    )
+    with pytest.raises(BackendError, match="the key") as caught:
+        _summarised(service.url, api_key="sk-0123456789")
+    assert "sk-0123456789" not in "".join(traceback.format_exception(caught.value))

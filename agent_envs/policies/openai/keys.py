@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["bare_address", "request_keys", "without_keys"]
+__all__ = ["bare_address", "quiet_cause", "request_keys", "without_keys"]
 
-_NAMES = re.compile(r"authorization|[-_]auth\b|key|token|secret|cookie|passw|signature|credential|^sig$", re.IGNORECASE)
+_NAMES = re.compile(
+    r"authorization|(?<![a-z])auth(?![a-z])|key|token|secret|cookie|passw|signature|credential|^sig$", re.IGNORECASE
+)
 _SHORTEST = 8  # a placeholder ("none", "EMPTY") may be a word of any text
 
 
@@ -51,3 +54,9 @@ def bare_address(url: str) -> str:
     'https://example.com/v1'
     """
     return re.sub(r"(?<=//)[^/?#]*@|[?#].*", "", url, flags=re.DOTALL)
+
+
+def quiet_cause(error: Exception, keys: Iterable[str]) -> Exception | None:
+    """Return an error that may be another's cause, or None if its traceback, which shows its own causes, has a key."""
+    told = "".join(traceback.format_exception(error))
+    return error if without_keys(told, keys) == told else None

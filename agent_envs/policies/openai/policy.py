@@ -28,7 +28,7 @@ from agent_envs.messages import Message, Observation, content_text
 from agent_envs.policies.openai.calls import answer_calls, call_text, server_message
 from agent_envs.policies.openai.client import OpenAIServer
 from agent_envs.policies.openai.fields import refused_fields
-from agent_envs.policies.openai.keys import bare_address, request_keys, without_keys
+from agent_envs.policies.openai.keys import bare_address, quiet_cause, request_keys, without_keys
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
@@ -172,7 +172,7 @@ class OpenAIPolicy:
             reply = await self.server.ask(request)
         except BackendError as e:
             message = without_keys(str(e), self._keys)
-            cause = e if message == str(e) else None  # a traceback shows its causes
+            cause = quiet_cause(e, self._keys)
             if is_overflow(message) and not isinstance(e, BackendBusyError):
                 raise ContextLengthExceeded(f"the server of model {self.model!r} says: {message}") from cause
             where = self.base_url or "OpenAI"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.errors import BackendRefusedError, BackendReplyError
+from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.token_fields import read_tokens
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
@@ -73,7 +74,7 @@ def read_reply(data: Any) -> Reply:
     error = data.get("error")  # with status 200, or within a stream
     if error:
         code = error.get("code") if isinstance(error, Mapping) else None
-        refused = type(code) is int and 400 <= code < 500 and code not in (408, 429)
+        refused = (type(code) is int and 400 <= code < 500 and code not in (408, 429)) or is_overflow(str(error))
         kind = BackendRefusedError if refused else BackendReplyError
         raise kind(f"expected a chat completion, got the error {error!r:.500}")
     choices = data.get("choices")
