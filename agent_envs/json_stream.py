@@ -30,7 +30,7 @@ class JSONStream:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "a.json")
     ...     _ = path.write_text('[{"a": 1}, "b"]')
-    ...     list(JSONStream(path).items())
+    ...     list(JSONStream(path).rows())
     [{'a': 1}, 'b']
 
     Args:
@@ -61,10 +61,14 @@ class JSONStream:
         Raises:
             DataError: The file cannot be read, is not JSON or is cut off; the message says where.
         """
-        with self._opened("") as file:
+        with self._opened() as file:
             if self._next(file) == "[":
                 self._at += 1
-                yield from self._elements(file)
+                while self._another(file, "]"):
+                    value = self._value(file)
+                    self.number += 1
+                    yield value
+                self._finish(file)
                 return
             self._rows = True
             while self._next(file):
@@ -74,29 +78,16 @@ class JSONStream:
                 self.number += 1
                 yield value
 
-    def items(self) -> Iterator[Any]:
-        """Yield the elements of an array.
-
-        Raises:
-            DataError: The file cannot be read, is not an array or is cut off; the message says where.
-        """
-        with self._opened("[") as file:
-            yield from self._elements(file)
-
-    def _elements(self, file: BinaryIO) -> Iterator[Any]:
-        while self._another(file, "]"):
-            value = self._value(file)
-            self.number += 1
-            yield value
-        self._finish(file)
-
     def pairs(self) -> Iterator[tuple[str, Any]]:
         """Yield the members of an object; a name that occurs twice is yielded twice.
 
         Raises:
             DataError: The file cannot be read, is not an object or is cut off; the message says where.
         """
-        with self._opened("{") as file:
+        with self._opened() as file:
+            if self._next(file) != "{":
+                raise DataError(f"{self.path}: expected a JSON object {{...}}, found {self._buffer[:40]!r}")
+            self._at += 1
             while self._another(file, "}"):
                 name = self._value(file)
                 if not isinstance(name, str):
@@ -107,23 +98,12 @@ class JSONStream:
                 yield name, value
             self._finish(file)
 
-    def _opened(self, first: str) -> BinaryIO:
-        try:
-            file = self.path.open("rb")
-        except OSError as e:
-            raise DataError(f"{self.path} cannot be read: {e.strerror}") from e
+    def _opened(self) -> BinaryIO:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         try:
-            self._more(file)
-            found = self._next(file)
-            if first and found != first:
-                kind = "array [...]" if first == "[" else "object {...}"
-                raise DataError(f"{self.path}: expected a JSON {kind}, found {self._buffer[:40]!r}")
-            self._at += len(first)
-        except BaseException:
-            file.close()
-            raise
-        return file
+            return self.path.open("rb")
+        except OSError as e:
+            raise DataError(f"{self.path} cannot be read: {e.strerror}") from e
 
     def _more(self, file: BinaryIO) -> None:
         """Read more. What is read doubles each time, so that a long entry is not scanned again and again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import operator
@@ -15,6 +14,7 @@ from typing import Any
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import FunctionSpec, ToolSpec
+from agent_envs.tools.schemas import tidied
 
 __all__ = ["FunctionTool", "Tool", "string_parameter", "tool", "tool_spec"]
 
@@ -60,9 +60,9 @@ class Tool:
         return inspect.iscoroutinefunction(self.call)
 
 
-def tool_spec(tool: Tool | type[Tool]) -> ToolSpec:
-    """Return a tool in the OpenAI function form. A class will do if its name, description and parameters are fixed."""
-    parameters = copy.deepcopy(tool.parameters)  # callers may change theirs
+def tool_spec(tool: Any) -> ToolSpec:
+    """Return what has a name, a description and parameters, as tools and some of their classes, in OpenAI's form."""
+    parameters = tidied(tool.parameters)  # a copy: callers may change theirs
     function: FunctionSpec = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 

@@ -6,7 +6,6 @@ ever, are shown to the policy and left to the server to check.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import re
@@ -19,14 +18,13 @@ from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import Pictured
 from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool_spec
-from agent_envs.tools.schemas import compiled
+from agent_envs.tools.schemas import compiled, tidied
 
 __all__ = ["ListedTool", "OfferedTool", "checked_tools"]
 
 _logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _PATTERNS = frozenset({"pattern", "patternProperties"})
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 class ListedTool(NamedTuple):
@@ -39,7 +37,7 @@ class ListedTool(NamedTuple):
 
     def checked(self) -> dict[str, Any]:
         """Return the schema without regular expressions."""
-        checked: dict[str, Any] = _without(_PATTERNS, self.parameters)
+        checked: dict[str, Any] = tidied(self.parameters, _PATTERNS)
         return checked
 
 
@@ -52,9 +50,7 @@ class OfferedTool(Tool):
 
     @property
     def spec(self) -> ToolSpec:
-        spec = tool_spec(self)
-        spec["function"]["parameters"] = copy.deepcopy(self._tool.parameters)  # callers may change theirs
-        return spec
+        return tool_spec(self._tool)
 
     def call(self, /, **arguments: Any) -> str | Pictured:
         return self._ask(self.name, arguments)
@@ -100,30 +96,7 @@ def _read(tool: Any) -> ListedTool:
         raise ConfigError("expected a name of letters, digits and _./-")
     if not isinstance(schema, dict | None):
         raise ConfigError(f"the schema must be an object, got {shown(schema)}")
-    parameters = {"type": "object", "properties": {}, **_without(frozenset(), schema or {})}
+    parameters = {"type": "object", "properties": {}, **tidied(schema or {})}
     return ListedTool(
         name, clean_text(description if description and isinstance(description, str) else name), parameters
     )
-
-
-def _without(keywords: frozenset[str], schema: Any) -> Any:
-    """Return a schema without some keywords and those that are null, as servers write what they leave out.
-
-    >>> _without(_PATTERNS, {"properties": {"pattern": {"type": "string", "pattern": "(a+)+$", "format": None}}})
-    {'properties': {'pattern': {'type': 'string'}}}
-    """
-    if isinstance(schema, list):
-        return [_without(keywords, entry) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "patternProperties" in schema.keys() & keywords:  # what they would allow is not forbidden
-        schema = {**schema, "additionalProperties": True}
-    found: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in ("const", "default") or (key in ("enum", "examples") and value is not None):
-            found[key] = value
-        elif key in _MAPS and isinstance(value, dict):
-            found[key] = {name: _without(keywords, inner) for name, inner in value.items()}
-        elif key not in keywords and value is not None:
-            found[key] = _without(keywords, value)
-    return found

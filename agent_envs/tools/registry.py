@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from agent_envs.tools.base import Tool, tool
 from agent_envs.tools.schemas import compiled, misfit, with_integers
 
 if TYPE_CHECKING:
-    import asyncio
     import concurrent.futures
 
 __all__ = ["ToolRegistry", "ToolResult"]
@@ -136,10 +135,11 @@ class ToolRegistry:
             entry = self._tools[call.name]  # type: ignore[union-attr]
             limit = timeout if entry.timeout is None else entry.timeout
             if call.name in self._waiting:  # type: ignore[union-attr]
-                waiting.append((len(results), _Waiting(entry, arguments, limit)))
+                call_it = functools.partial(entry.call, **arguments)
+                waiting.append((len(results), _Waiting(entry, limit, call_it, in_loop=entry.is_async)))
                 results.append(ToolResult(entry.name, ""))  # until it has ended
             else:
-                results.append(_attempt(entry, limit, entry.call, arguments))
+                results.append(_attempt(entry, limit, entry.call, **arguments))
         for index, started in waiting:
             results[index] = started.result()
         return results
@@ -178,23 +178,21 @@ def _invalid(name: str, problem: str) -> ToolResult:
 
 
 class _Waiting:
-    """A blocking or async call under way."""
+    """A blocking or async call under way; `call` is the one that starts it."""
 
-    def __init__(self, entry: Tool, arguments: dict[str, Any], limit: float) -> None:
+    def __init__(self, entry: Tool, limit: float, call: Callable[[], Any], *, in_loop: bool) -> None:
         from agent_envs.threads import background_loop, run_in_thread
 
-        self.entry = entry
-        self.limit = limit
+        self.entry, self.limit = entry, limit
         self.deadline = time.monotonic() + limit
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop = background_loop() if in_loop else None
         self.future: concurrent.futures.Future[Any]
-        if entry.is_async:
+        if self.loop is None:
+            self.future = run_in_thread(call)
+        else:
             import asyncio
 
-            self.loop = background_loop()
-            self.future = asyncio.run_coroutine_threadsafe(entry.call(**arguments), self.loop)
-        else:
-            self.future = run_in_thread(functools.partial(entry.call, **arguments))
+            self.future = asyncio.run_coroutine_threadsafe(_awaited(call()), self.loop)
 
     def result(self) -> ToolResult:
         import contextlib
@@ -206,33 +204,25 @@ class _Waiting:
         with contextlib.suppress(TimeoutError, CancelledError):
             self.future.exception(timeout=max(0.0, self.deadline - time.monotonic()))
         if self.future.done():
-            return _attempt(self.entry, self.deadline - time.monotonic(), self.future.result, {})
+            return _attempt(self.entry, self.deadline - time.monotonic(), self.future.result)
         self.future.cancel()
         if self.loop is not None and not is_responsive(self.loop):
             background_loop(replace=self.loop)
-        return _too_long(self.entry, self.limit)
+        late = f"error: {self.entry.name} took longer than {self.limit:g} s and was stopped"
+        return ToolResult(self.entry.name, late, error=True)
 
 
-def _attempt(entry: Tool, limit: float, call: Callable[..., Any], arguments: Mapping[str, Any]) -> ToolResult:
+def _attempt(entry: Tool, limit: float, call: Callable[..., Any], /, **arguments: Any) -> ToolResult:
     """Call a tool and return its result, waiting up to ``limit`` seconds for an awaitable."""
     try:
         content = call(**arguments)
         if isinstance(content, str):
             return ToolResult(entry.name, content)
         if isinstance(content, Awaitable):
-            import asyncio
-            from concurrent.futures import wait
-
-            from agent_envs.threads import background_loop
-
-            started = asyncio.run_coroutine_threadsafe(_awaited(content), background_loop())
-            if not wait([started], timeout=max(0.0, limit)).done:
-                started.cancel()
-                return _too_long(entry, limit)
-            content = started.result()
+            return _Waiting(entry, limit, lambda: content, in_loop=True).result()
         if isinstance(content, Pictured):
             return ToolResult(entry.name, content.text, pictured=content)
-        return ToolResult(entry.name, content if isinstance(content, str) else str(content))
+        return ToolResult(entry.name, str(content))
     except ToolError as e:
         return ToolResult(entry.name, f"error: {e}", error=True)
     except AgentEnvsError:
@@ -243,10 +233,6 @@ def _attempt(entry: Tool, limit: float, call: Callable[..., Any], arguments: Map
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-def _too_long(entry: Tool, limit: float) -> ToolResult:
-    return ToolResult(entry.name, f"error: {entry.name} took longer than {limit:g} s and was stopped", error=True)
 
 
 _SIMPLE_TYPES: dict[Any, type] = {"string": str, "boolean": bool, "integer": int, "number": float}

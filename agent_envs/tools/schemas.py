@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
@@ -13,8 +14,10 @@ from agent_envs.errors import ConfigError, first_line
 from agent_envs.parsers.json_calls import json_types, resolved
 from agent_envs.text import plain
 
-__all__ = ["compiled", "misfit", "with_integers"]
+__all__ = ["compiled", "misfit", "tidied", "with_integers"]
 
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMAS = ("contains", "else", "if", "items", "not", "propertyNames", "then")
 _REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
 
 
@@ -72,6 +75,35 @@ def compiled(schema: str) -> Any:
     except (Unresolvable, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
         raise ConfigError(f"the schema must refer to nothing outside of it: {plain(first_line(e))[:300]}") from e
     return validator
+
+
+def tidied(schema: Any, without: frozenset[str] = frozenset()) -> Any:
+    """Return a copy of a schema as all its readers know it, without some keywords and those that are null.
+
+    A boolean in the place of a schema becomes an object, since chat templates ask for its type. What patterns allow is
+    not forbidden without them.
+
+    >>> tidied({"properties": {"any": True, "pattern": {"pattern": "(a+)+$", "title": None}}}, frozenset({"pattern"}))
+    {'properties': {'any': {}, 'pattern': {}}}
+    """
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    if isinstance(schema, list):
+        return [tidied(entry, without) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "patternProperties" in without & schema.keys():
+        schema = {**schema, "additionalProperties": None}
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("const", "default") or (key in ("enum", "examples") and value is not None):
+            found[key] = copy.deepcopy(value)
+        elif key in _MAPS and isinstance(value, dict):
+            if key not in without:
+                found[key] = {name: tidied(inner, without) for name, inner in value.items()}
+        elif key not in without and value is not None:
+            found[key] = tidied(value, without) if key in _SCHEMAS or isinstance(value, dict | list) else value
+    return found
 
 
 def with_integers(value: Any, schema: Any, root: Any) -> Any:

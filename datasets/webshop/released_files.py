@@ -115,7 +115,7 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
     empty = True
     with _Lookup(files.attributes, read) as attributes, _Lookup(files.human, read) as human:
         stream = JSONStream(files.products, read)
-        for row in stream.items():
+        for row in stream.rows():
             asin = row.get("asin") if isinstance(row, dict) else None
             entry = instructions = None
             if isinstance(asin, str):

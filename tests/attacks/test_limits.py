@@ -263,7 +263,7 @@ def test_an_entry_without_end_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "a.json"
     file.write_text('[{"a": "' + "x" * (8 << 20))
     with pytest.raises(DataError, match="after entry 0.*longer than 2 MiB"):
-        list(JSONStream(file).items())
+        list(JSONStream(file).rows())
 
 
 def test_a_long_line_in_a_corpus(tmp_path):

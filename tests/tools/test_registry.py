@@ -8,14 +8,19 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import inspect
 import logging
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
+from agent_envs.adapters.tool_methods import tool_method
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.messages import ToolCall
+from agent_envs.parsers import PARSERS, get_parser
+from agent_envs.policies.random import random_value
 from agent_envs.tools import Tool, ToolRegistry, tool
 from agent_envs.tools.listed import OfferedTool, checked_tools
 
@@ -47,7 +52,7 @@ def _registry(schema: Any) -> ToolRegistry:
         (_schema({"q": {"type": ["string", "null"]}}), {"q": None}, "{'q': None}"),
         (_schema({"q": {"type": ["string", "null"]}}), {"q": 3}, "at ['q']: 3 is not of type 'string', 'null'"),
         (_schema({"v": True}), {"v": [{}]}, "{'v': [{}]}"),
-        (_schema({"v": False}), {"v": 1}, "False schema does not allow 1"),
+        (_schema({"v": False}), {"v": 1}, "at ['v']: 1 should not be valid under"),
         (_schema({"v": {"type": "null"}}), {"v": None}, "{'v': None}"),
         (_schema({"v": {}}, required=None, additionalProperties=None), {"w": 1}, "{'w': 1}"),
         (_schema({"v": {"enum": [None, "a"], "default": None, "format": None}}), {"v": None}, "{'v': None}"),
@@ -71,6 +76,28 @@ def test_schemas_as_servers_write_them(schema: Any, arguments: dict[str, Any], s
     registry = pickle.loads(pickle.dumps(_registry(schema)))
     (result,) = registry.run([ToolCall("f", arguments)])
     assert said in result.content and result.error is result.invalid is not said.startswith("{"), result.content
+
+
+def test_readers_of_specs_see_objects_alone() -> None:
+    """Chat templates, and those here that make calls of a schema: the random policy, trainers' methods."""
+    schema = _schema(
+        {"any": True, "none": False, "list": {"type": ["array", "null"], "items": True},
+         "either": {"anyOf": [True, {"$ref": "#"}]}},
+        required=["any", "list", "either"], additionalProperties=False, examples=[{"any": True}],
+    )  # fmt: skip
+    registry = _registry(schema)
+    (spec,) = registry.specs
+    properties = spec["function"]["parameters"]["properties"]
+    assert properties["any"] == properties["list"]["items"] == properties["either"]["anyOf"][0] == {}
+    assert properties["none"] == {"not": {}} and spec["function"]["parameters"]["additionalProperties"] is False
+    assert spec["function"]["parameters"]["examples"] == [{"any": True}]
+    assert random_value(spec["function"]["parameters"], np.random.default_rng(0))
+    assert "either" in inspect.signature(tool_method(spec, lambda *_: "")).parameters
+    for parser in PARSERS:
+        if parser not in ("react", "search_r1", "retool", "fenced_python"):
+            assert get_parser(parser, [spec])
+    spec["function"]["parameters"]["examples"][0]["any"] = 3
+    assert registry.specs[0]["function"]["parameters"]["examples"] == [{"any": True}]
 
 
 BROKEN = [
