@@ -5,45 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from agent_envs.messages import ToolCall
-from agent_envs.parsers.deepseek import DeepSeekParser
-from agent_envs.parsers.fenced_python import FencedPythonParser
-from agent_envs.parsers.glm import GlmParser
-from agent_envs.parsers.harmony import HarmonyParser
-from agent_envs.parsers.hermes import HermesParser
-from agent_envs.parsers.llama import LlamaParser
-from agent_envs.parsers.mistral import MistralParser
-from agent_envs.parsers.parser import ParsedAction, Parser
-from agent_envs.parsers.plain_json import PlainJsonParser
-from agent_envs.parsers.qwen_coder import QwenCoderParser
-from agent_envs.parsers.react import ReActParser
-from agent_envs.parsers.retool import ReToolParser
-from agent_envs.parsers.search_r1 import SearchR1Parser
+from agent_envs.parsers import get_parser
+from agent_envs.parsers.parser import ParsedAction
 
 __all__ = ["parse_recorded"]
 
-_HERMES, _LLAMA, _MISTRAL, _PLAIN = HermesParser(), LlamaParser(), MistralParser(), PlainJsonParser()
 # Every text with calls in a format contains one of its marks. If two formats match, the first is right.
-_MARKS: tuple[tuple[str, Parser], ...] = (
-    ("<|channel|>", HarmonyParser()),
-    ("<｜tool▁call", DeepSeekParser()),
-    ("[TOOL_CALLS]", _MISTRAL),
-    ("[/THINK]", _MISTRAL),
-    ("<tool_call>", _HERMES),
-    ("</think>", _HERMES),
-    ("<function=", QwenCoderParser()),
-    ("<tool_call>", GlmParser()),
-    ("</search>", SearchR1Parser()),
-    ("<|python_tag|>", _LLAMA),
-    ('"parameters"', _LLAMA),
-    ('"arguments"', _PLAIN),
-    ('"parameters"', _PLAIN),
+_MARKS = (
+    ("<|channel|>", "harmony"),
+    ("<｜tool▁call", "deepseek"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("[/THINK]", "mistral"),
+    ("<tool_call>", "hermes"),
+    ("</think>", "hermes"),
+    ("<function=", "qwen_coder"),
+    ("<tool_call>", "glm"),
+    ("</search>", "search_r1"),
+    ("<|python_tag|>", "llama"),
+    ('"parameters"', "llama"),
+    ('"arguments"', "json"),
+    ('"parameters"', "json"),
 )
 # Formats whose marks are common in plain text: they are tried only if these tools exist.
-_BY_TOOL: tuple[tuple[str, str, Parser], ...] = (
-    ("python", "<code>", ReToolParser()),
-    ("python", "```", FencedPythonParser()),
-    ("lookup", "[", ReActParser()),
-)
+_BY_TOOL = (("python", "<code>", "retool"), ("python", "```", "fenced_python"), ("lookup", "[", "react"))
 
 
 def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | None:
@@ -62,10 +46,10 @@ def parse_recorded(text: str, tools: Collection[str] = ()) -> ParsedAction | Non
     >>> parse_recorded("The answer is 4.") is None
     True
     """
-    parsers = [parser for mark, parser in _MARKS if mark in text]
-    parsers += [parser for tool, mark, parser in _BY_TOOL if tool in tools and mark in text]
+    names = [name for mark, name in _MARKS if mark in text]
+    names += [name for tool, mark, name in _BY_TOOL if tool in tools and mark in text]
     best = None
-    for parsed in (parser.parse(text) for parser in dict.fromkeys(parsers)):
+    for parsed in (get_parser(name).parse(text) for name in dict.fromkeys(names)):
         if any(isinstance(call, ToolCall) for call in parsed.calls):
             return parsed
         if best is None or (parsed.calls and not best.calls):

@@ -59,7 +59,7 @@ class HarmonyParser:
                 if following.startswith(_START) and not called:
                     calls.append(ParseFailure(f"the tool call is not closed: expected {_CALL}", message))
                     continue
-                calls.append(_read(recipient[1], content))
+                calls.append(_read(recipient[1], content if content.strip() or not called else "{}"))
             elif _MESSAGE in content:
                 calls.append(ParseFailure("a message is not closed: expected <|end|> before the next one", message))
             elif called:
@@ -80,7 +80,7 @@ class HarmonyParser:
 
 def _read(name: str, content: str) -> ToolCall | ParseFailure:
     try:
-        value, end = read_json(content, 0) if content.strip() else ({}, len(content))
+        value, end = read_json(content, 0)
     except ValueError as e:
         return ParseFailure(f"the arguments are not valid JSON: {e}", content)
     if end < len(content):

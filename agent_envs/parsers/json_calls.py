@@ -160,8 +160,8 @@ def scan_objects(
     """
     outside: list[str] = []
     calls: list[ToolCall | ParseFailure] = []
-    position, fresh = 0, True
-    while True:
+    position, fresh, broken = 0, True, 0
+    while broken <= MAX_CALLS:  # each error counts the lines before it
         if between is not None and fresh:
             position = between.match(body, position).end()  # type: ignore[union-attr]
         begin, certain = position, between is not None and fresh and body.startswith("{", position)
@@ -183,7 +183,7 @@ def scan_objects(
                 problem = f"the tool call is not valid JSON: {e}" if begun else f"expected {form}"
                 calls.append(ParseFailure(problem, body[begin:]))
                 return "".join(outside), calls
-            value, end = None, max(end, begin + 1)
+            value, end, broken = None, max(end, begin + 1), broken + 1
         entries = value if isinstance(value, list) else [value]
         fresh = certain or any(map(_is_call, entries))
         if fresh:

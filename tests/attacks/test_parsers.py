@@ -125,6 +125,10 @@ def test_what_is_not_closed_is_never_silent(name: str) -> None:
     text = CALLS[name] % ("one" if name in ONE_CALL or name in ("glm", "qwen_coder") else '{"a": "one"}')
     whole = read(name, text).calls
     for end in range(1, len(text)):
+        if text[:end].endswith(
+            "[ARGS]"
+        ):  # how a tool without arguments may be called: the schema says if one is missing
+            continue
         for call in read(name, text[:end]).calls:
             assert isinstance(call, ParseFailure) or (call.name, call.arguments) == (whole[0].name, whole[0].arguments)  # type: ignore[union-attr]
 
