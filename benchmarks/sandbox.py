@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import functools
 import json
 import statistics
@@ -24,7 +25,8 @@ import gymnasium as gym
 
 import agent_envs  # noqa: F401  registers the environments
 from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.forked.interpreters import INTERPRETERS, import_path
+from agent_envs.sandbox.forked.modules import MODULES, WARM_UP
+from agent_envs.sandbox.forked.zygote_process import import_path, zygote_environment
 from agent_envs.sandbox.result import Result
 
 # A process that prepares itself as a zygote does, then forks and waits once for every line it reads.
@@ -37,7 +39,7 @@ import gc, json, os, time
 os.register_at_fork = lambda **hooks: None
 path, modules, warm_up = json.loads(sys.argv[2])
 sys.path[:] = path
-from agent_envs.sandbox.inside.prepare import prepare
+from agent_envs.sandbox.inside.zygote import prepare
 prepare(modules, warm_up)
 gc.collect(); gc.freeze(); gc.disable()
 for line in sys.stdin:
@@ -49,13 +51,10 @@ for line in sys.stdin:
 """
 
 
-def bare_fork(number: int) -> Callable[[], float]:
-    """Return a function that times one bare fork and wait, in seconds, of a process prepared as an interpreter is."""
-    from agent_envs.sandbox.forked.zygote_process import zygote_environment
-
-    one = INTERPRETERS[number]
+def bare_fork() -> Callable[[], float]:
+    """Return a function that times one bare fork and wait, in seconds, of a process prepared as the zygote is."""
     package = str(Path(sys.modules["agent_envs"].__file__ or "").parent)
-    settings = json.dumps([import_path(), one.modules, one.warm_up])
+    settings = json.dumps([import_path(), MODULES, WARM_UP])
     process = subprocess.Popen(
         [sys.executable, "-P", "-s", "-S", "-B", "-c", _BARE, package, settings],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=zygote_environment(),
@@ -89,24 +88,27 @@ def row(name: str, seconds: list[float]) -> None:
 
 
 def latency(sandbox: ForkedSandbox, rounds: int) -> None:
-    programs = ("print(sum(range(100)))", "import sympy\nprint(sum(range(100)))", "import pandas\nprint(1)")
-    for number, program in enumerate(programs):
-        fork = bare_fork(number)
-        sandbox.run(program)
-        with sandbox.session() as session:
-            session.run(program)
-            columns: dict[str, list[float]] = {"bare fork and wait": [], "run": [], "python -I -S -c": [], "call": []}
-            for _ in range(rounds):
-                columns["bare fork and wait"].append(fork())
-                columns["run"].append(timed(functools.partial(sandbox.run, program)))
-                columns["python -I -S -c"].append(timed(python_c))
-                columns["call"].append(timed(functools.partial(session.run, "print(sum(range(100)))")))
-        print(f"{INTERPRETERS[number].name}: median and 99th percentile of {rounds}")
-        for name, seconds in columns.items():
-            row({"run": "forked: run", "call": "forked: a call in a session"}.get(name, name), seconds)
-        medians = {name: statistics.median(seconds) for name, seconds in columns.items()}
-        print(f"  run / bare fork {medians['run'] / medians['bare fork and wait']:.2f}, ", end="")
-        print(f"python -I -S -c / run {medians['python -I -S -c'] / medians['run']:.1f}")
+    program, fork = "print(sum(range(100)))", bare_fork()
+    sandbox.run(program)
+    with sandbox.session() as session:
+        session.run("x = 0")
+        calls: dict[str, Callable[[], float]] = {
+            "bare fork and wait": fork,
+            "forked: run": lambda: timed(lambda: sandbox.run(program)),
+            "python -I -S -c": lambda: timed(python_c),
+            "forked: a call in a session": lambda: timed(lambda: session.run(program)),
+            "forked: a copy of a session": lambda: timed(lambda: copy.deepcopy(session).close()),
+        }
+        columns = {name: [call() for _ in range(1)] for name, call in calls.items()}
+        for _ in range(rounds):
+            for name, call in calls.items():
+                columns[name].append(call())
+    print(f"median and 99th percentile of {rounds}")
+    for name, seconds in columns.items():
+        row(name, seconds[1:])
+    medians = {name: statistics.median(seconds[1:]) for name, seconds in columns.items()}
+    print(f"  run / bare fork {medians['forked: run'] / medians['bare fork and wait']:.2f}, ", end="")
+    print(f"python -I -S -c / run {medians['python -I -S -c'] / medians['forked: run']:.1f}")
 
 
 def timeouts(sandbox: ForkedSandbox) -> None:
@@ -140,21 +142,21 @@ def calls(sandbox: ForkedSandbox) -> None:
 
 
 def memory(sandbox: ForkedSandbox) -> None:
-    """Show the memory of a session and its lane: what is theirs alone, and the kernel's tables of their pages."""
-    for size, program in enumerate(("x = 1", "import sympy\nx = 1", "import pandas\nx = 1")):
+    """Show the memory of a session: what is its alone, and the kernel's tables of its pages."""
+    for program in ("x = 1", "import sympy\nx = 1", "import pandas\nx = 1"):
         with contextlib.ExitStack() as stack:
             sessions = [stack.enter_context(sandbox.session()) for _ in range(41)]
             sessions[0].run(program)
-            before = footprint(sandbox, size)
+            before = footprint(sandbox)
             for session in sessions[1:]:
                 session.run(program)
-            own, tables = (now - then for now, then in zip(footprint(sandbox, size), before, strict=True))
-            print(f"a session of {INTERPRETERS[size].name}: {own / 40e6:.2f} MB, page tables {tables / 40e6:.2f} MB")
+            own, tables = (now - then for now, then in zip(footprint(sandbox), before, strict=True))
+            print(f"a session with {program!r}: {own / 40e6:.2f} MB, page tables {tables / 40e6:.2f} MB")
 
 
-def footprint(sandbox: ForkedSandbox, size: int = 0) -> tuple[int, int]:
+def footprint(sandbox: ForkedSandbox) -> tuple[int, int]:
     """Return the bytes of an interpreter and of all below it that are no file's, and those of their page tables."""
-    waiting, own, tables = [sandbox.zygote_pid(size)], 0, 0
+    waiting, own, tables = [sandbox.zygote_pid()], 0, 0
     while waiting:
         process = Path(f"/proc/{waiting.pop()}")
         with contextlib.suppress(OSError):
@@ -265,7 +267,6 @@ def main() -> None:
     timeouts(sandbox)
     throughput(sandbox)
     calls(sandbox)
-    sandbox.close()  # so that no lane of the sessions before is there already
     memory(sandbox)
 
 

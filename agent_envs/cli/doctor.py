@@ -230,7 +230,7 @@ def _episode() -> Finding:
 def _sandbox() -> Finding:
     needed_by = "GSM8KCode, MathCode and TableQA need it"
     try:
-        sandbox = open_sandbox("auto")
+        sandbox = open_sandbox()
         result = sandbox.run("print(6 * 7)", timeout=20)
         walls = sandbox.describe()
     except BackendError as e:

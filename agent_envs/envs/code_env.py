@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
-from agent_envs.sandbox import Sandbox, Session, check_sandbox, open_sandbox
+from agent_envs.sandbox import Sandbox, Session, check_sandbox, keeps_variables, open_sandbox
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult, tool_spec
@@ -85,7 +85,7 @@ class CodeEnv(ToolEnv):
         *,
         style: str = "tool",
         parser: str | None = None,
-        sandbox: str | Sandbox = "auto",
+        sandbox: str | Sandbox = "forked",
         code_timeout: float = 10.0,
         memory_mb: int = 512,
         max_output: int = MAX_CHARS,
@@ -103,7 +103,8 @@ class CodeEnv(ToolEnv):
         )
         super().__init__(tools=[python], parser=parser or _PARSERS[style], **kwargs)
         way = {"tool": "with the tool", "retool": "between <code> and </code>", "mathtir": "in a ```python block"}
-        how = f"Write Python {way[style]} and read what it prints; variables stay."
+        stay = "variables stay" if keeps_variables(self.sandbox) else "every program starts without variables"
+        how = f"Write Python {way[style]} and read what it prints; {stay}."
         self.instructions = f"Solve the problem. {how} {self.answer_format}"
 
     # -- what a task implements ----------------------------------------------------------------------------------

@@ -10,12 +10,11 @@
 '21\\n'
 """
 
-from agent_envs.sandbox.ladder import RUNGS, check_sandbox, open_sandbox, run
+from agent_envs.sandbox.kinds import check_sandbox, keeps_variables, open_sandbox, run
 from agent_envs.sandbox.result import STATUSES, Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox, Session
 
 __all__ = [
-    "RUNGS",
     "STATUSES",
     "Interpreter",
     "Program",
@@ -23,6 +22,7 @@ __all__ = [
     "Sandbox",
     "Session",
     "check_sandbox",
+    "keeps_variables",
     "open_sandbox",
     "run",
 ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["STATUSES", "Result", "Status", "bounded_text"]
+__all__ = ["MAX_OUTPUT", "STATUSES", "Result", "Status", "bounded_text"]
+
+MAX_OUTPUT = 65536
+"""Bytes of stdout and of stderr that a program may write, if nothing else is said."""
 
 Status = Literal["ok", "error", "timeout", "memory", "output-limit", "refused"]
 

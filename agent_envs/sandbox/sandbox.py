@@ -1,14 +1,18 @@
-"""What every rung of the ladder offers: programs that run once, and sessions that keep their variables."""
+"""What every sandbox offers: programs that run once, and sessions that keep their variables."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import os
+import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from agent_envs.checks import integer, number, shown
-from agent_envs.errors import BackendReplyError, ConfigError
+from agent_envs.errors import ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
@@ -20,6 +24,10 @@ MEMORY = 512 << 20
 """Bytes that a program may use beside the interpreter itself, if nothing else is said."""
 _MOST_CODE = 1 << 22
 _MOST_FILES = 1 << 28
+_MOST_PICKLED = 64
+
+_lock = threading.Lock()
+_pickled: dict[str, Session] = {}  # what the last pickles of this process are copies of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +104,26 @@ class ProgramArguments(TypedDict, total=False):
 
 
 class Interpreter:
-    """A live interpreter. A program that is stopped (time, output) ends it; the next one starts without variables."""
+    """A live interpreter. A program that is stopped (time, output) ends it."""
 
     def execute(self, program: Program) -> Result:
-        """Run a program after the ones before; BackendError if the interpreter failed."""
+        """Run a program after the ones before.
+
+        Raises:
+            BackendError: The interpreter failed, not the program.
+        """
         raise NotImplementedError
+
+    def copy(self) -> Interpreter | None:
+        """Return another that goes on from here by itself; None if this one's programs have made that impossible.
+
+        Raises:
+            ConfigError: Interpreters of this kind cannot be copied.
+        """
+        raise ConfigError(
+            "a session of this sandbox cannot be copied once a program ran in it: snapshots and branches of an episode "
+            "need sandbox='forked' or 'monty'"
+        )
 
     def close(self) -> None:
         """End it."""
@@ -133,8 +156,9 @@ class Session(_Runs):
     A program that is stopped (time, output) ends the interpreter: `Result.ended` is true, and the next program starts
     without variables. Files stay until they are replaced or the interpreter ends.
 
-    A copy (`copy.deepcopy`, a pickle, a fork of the process) has the programs that were run and no interpreter; when it
-    is used they run again, and if one of them prints something else than before, BackendReplyError says so.
+    A copy (`copy.deepcopy`, a snapshot of an environment) goes on by itself from where the session is; nothing is run
+    again. A pickle does so in this process alone, while it is one of the last 64; loading it elsewhere is a
+    ConfigError, unless no program has run yet.
     """
 
     def __init__(
@@ -143,63 +167,76 @@ class Session(_Runs):
         self._sandbox = sandbox
         self._files = checked_files(files or {})
         self._seed = seed
-        self._size = 0
         self._live: Interpreter | None = None
         self._process = os.getpid()
-        self.history: tuple[tuple[Program, Result], ...] = ()
-        """The programs that made the variables, and their results."""
+        self._said = ""  # a digest of the programs that made the variables, and of their results
 
     def execute(self, program: Program) -> Result:
-        if not self.history:
+        live = self._own()
+        if live is None:
             seed = self._seed if program.seed is None else program.seed
             program = replace(program, files=(*self._files, *program.files), seed=seed)
-        size = self._sandbox.size_needed(program.code, self._size)
-        if self._process != os.getpid():  # a fork: the interpreter is the parent's
-            self._live, self._process = None, os.getpid()
-        if self._live is None or size != self._size:
-            self._open(size)
-        return self._executed(program)
-
-    def _open(self, size: int) -> None:
-        """Start an interpreter and bring it to where this session is."""
-        self._release()
-        self._size = size
-        self._live = self._sandbox.open_interpreter(size)
-        history, self.history = self.history, ()
-        for program, before in history:
-            now = self._executed(program)
-            if (now.status, now.stdout) != (before.status, before.stdout):
-                raise BackendReplyError(
-                    "the session cannot be continued exactly: one of its programs printed something else when run again"
-                )
-
-    def _executed(self, program: Program) -> Result:
-        assert self._live is not None
+            live = self._live = self._sandbox.open_interpreter()
         try:
-            result = self._live.execute(program)
+            result = live.execute(program)
         except BaseException:
-            self._release()
-            self.history = ()
+            self.close()
             raise
-        self.history = () if result.ended else (*self.history, (program, result))
+        if result.ended:
+            self.close()
+        else:
+            said = f"{self._said}{program!r}{result.status}{result.stdout}"
+            self._said = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
         return result
-
-    def _release(self) -> None:
-        if self._live is not None and self._process == os.getpid():
-            self._live.close()
-        self._live = None
 
     def close(self) -> None:
         """End the interpreter; the next program starts without variables."""
-        self._release()
-        self.history, self._size = (), 0
+        live, self._live, self._said = self._live, None, ""
+        if live is not None and self._process == os.getpid():
+            live.close()
+
+    def _own(self) -> Interpreter | None:
+        if self._live is not None and self._process != os.getpid():
+            raise ConfigError(
+                f"a session goes on in the process in which it began ({self._process}), not in a fork of it"
+            )
+        return self._live
+
+    def __deepcopy__(self, memo: object) -> Session:
+        live = self._own()
+        copied = None if live is None else live.copy()
+        copy = Session.__new__(Session)
+        vars(copy).update(vars(self), _live=copied, _process=os.getpid(), _said=self._said if copied else "")
+        return copy
 
     def __getstate__(self) -> dict[str, object]:
-        kept = ("_sandbox", "_files", "_seed", "_size", "history")
-        return {name: vars(self)[name] for name in kept}
+        copy = self.__deepcopy__({})
+        kept = ("_sandbox", "_files", "_seed", "_said", "_process")
+        state = {name: vars(self)[name] for name in kept}
+        if copy._live is None:
+            return state
+        with _lock:
+            token = state["token"] = uuid.uuid4().hex
+            _pickled[token] = copy
+            dropped = _pickled.pop(next(iter(_pickled))) if len(_pickled) > _MOST_PICKLED else None
+        if dropped is not None:
+            dropped.close()
+        return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _live=None, _process=os.getpid())
+        token = vars(self).pop("token", None)
+        if token is None:
+            return
+        with _lock:
+            pickled = _pickled.get(str(token))
+        if pickled is None or state["_process"] != os.getpid():
+            raise ConfigError(
+                "the pickle of a session in which programs ran goes on in its own process alone "
+                f"({state['_process']}), while it is one of the last {_MOST_PICKLED}: its variables are nowhere else"
+            )
+        own = copy.deepcopy(pickled)
+        self._live, own._live = own._live, None
 
     def __eq__(self, other: object) -> bool:
         """Two sessions are equal if their programs were the same and did the same."""
@@ -208,11 +245,10 @@ class Session(_Runs):
     __hash__ = None  # type: ignore[assignment]
 
     def _content(self) -> tuple[object, ...]:
-        played = [(program, result.status, result.stdout) for program, result in self.history]
-        return self._sandbox.name, self._files, self._seed, played
+        return self._sandbox.name, self._files, self._seed, self._said
 
     def __del__(self) -> None:
-        self._release()
+        self.close()
 
     def __enter__(self) -> Session:
         return self
@@ -225,11 +261,7 @@ class Sandbox(_Runs):
     """Runs programs that are not trusted. Any number of threads may use it at once."""
 
     name: str
-    """The rung's name, as `open_sandbox` takes it."""
-
-    def size_needed(self, code: str, at_least: int = 0) -> int:
-        """Return the size of the interpreter that a program needs, on a scale of the rung's own."""
-        return at_least
+    """Its name, as `open_sandbox` takes it."""
 
     def execute(self, program: Program) -> Result:
         interpreter = self.open_interpreter()
@@ -238,7 +270,7 @@ class Sandbox(_Runs):
         finally:
             interpreter.close()
 
-    def open_interpreter(self, size: int = 0) -> Interpreter:
+    def open_interpreter(self) -> Interpreter:
         """Return a new interpreter, which keeps the variables of the programs it runs.
 
         Raises:

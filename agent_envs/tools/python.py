@@ -44,7 +44,7 @@ class PythonTool(Tool):
         self,
         session: Callable[[], Session] | None = None,
         *,
-        sandbox: str | Sandbox = "auto",
+        sandbox: str | Sandbox = "forked",
         timeout: float = TIMEOUT,
         memory: int = MEMORY,
         max_chars: int = MAX_CHARS,

@@ -245,7 +245,7 @@ _INSIDE = {
     "environment in memory": "import ctypes\np = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), 'environ')\n"
     "i = 0\nwhile p[i]:\n    if b'SECRET' in p[i]: print('BREACH')\n    i += 1",
     "arguments": "import sys\nif any('agent' in a for a in sys.argv + getattr(sys, 'orig_argv', [])[:1]): print('BREACH')",
-    "inherited descriptors": "import os\nfor n in range(5, 4096):\n    try: os.fstat(n); print('BREACH', n)\n    except OSError: pass",
+    "inherited descriptors": "import os\nfor n in range(4, 4096):\n    try: os.fstat(n); print('BREACH', n)\n    except OSError: pass",
     "read every descriptor": "import os, select\nfor n in range(64):\n    try:\n        if select.select([n], [], [], 0)[0] and os.read(n, 9): print('BREACH', n)\n    except OSError: pass",
     "main module of the host": "import sys\nfor m in list(sys.modules):\n    if m.startswith('agent_envs'): print('BREACH', m)",
     "frames": "import sys\nf = sys._getframe()\nwhile f.f_back: f = f.f_back\nopen_ = f.f_builtins['open']\nprint('BREACH', open_('/etc/passwd').read(9))",
@@ -281,15 +281,15 @@ _INSIDE = {
 
 _FORGERY = {
     "status on every descriptor": "import os\nfor n in range(3, 256):\n    try: os.write(n, b'\\0')\n    except OSError: pass\nwhile True: pass",
-    "unknown status": "import os\nfor b in range(256):\n    os.write(4, bytes([255 - b]))\n",
+    "unknown status": "import os\nfor b in range(256):\n    os.write(3, bytes([255 - b]))\n",
     "an answer": "import os, struct\nfor n in range(3, 64):\n    try: os.write(n, struct.pack('<BBIId', 0, 0, 6, 0, .1) + b'forged')\n    except OSError: pass\nos._exit(7)",
     "a long answer": "import os, struct\nfor n in range(3, 64):\n    try: os.write(n, struct.pack('<BBIId', 0, 0, 1 << 31, 1 << 31, .1))\n    except OSError: pass\nos._exit(7)",
     "a request to itself": "import os, struct\nfor n in range(3, 64):\n    try: os.write(n, struct.pack('<I', 1 << 31))\n    except OSError: pass",
     "steal requests": "import os\nwhile True: os.read(3, 9)",
     "close everything": "import os\nos.closerange(0, 256)",
     "close and go on": "import os\nos.closerange(0, 256)\nwhile True: pass",
-    "close the status": "import os\nos.close(4)",
-    "exchange descriptors": "import os\nos.dup2(1, 4); os.dup2(4, 1); print('x')",
+    "close the channel": "import os\nos.close(3)",
+    "exchange descriptors": "import os\nos.dup2(1, 3); os.dup2(3, 1); print('x')",
     "exit 0": "import os; print('x'); os._exit(0)",
     "exit 86": "import os; os._exit(86)",
     "exit 255": "import os; os._exit(255)",

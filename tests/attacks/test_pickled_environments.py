@@ -1,5 +1,7 @@
 """An environment can be pickled at any point of an episode, and the episode goes on elsewhere as it would have here.
 
+But for the variables of programs, which are in one process alone (tests/sandbox).
+
 1. Every id, in another process: observations, rewards, info, the expert's advice and the tasks drawn afterwards.
 2. Styles and sources that open something of their own: indexes on disk, files of rows, a temporary page.
 """
@@ -27,6 +29,10 @@ VARIANTS = {
     "page": ("AgentR1/WebShop-v0", {"render_mode": "human"}),
 }
 STEPS = 4
+STAY_AT_THE_START = {
+    "AgentR1/GSM8K-v0",  # over after one step
+    *("AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"),
+}
 
 
 def actions_of(env: gym.Env[Any, str]) -> str:
@@ -50,7 +56,7 @@ def begun(name: str) -> gym.Env[Any, str]:
     env_id, kwargs = VARIANTS[name]
     env = gym.make(env_id, **kwargs)
     env.reset(seed=7)
-    if env_id != "AgentR1/GSM8K-v0":  # over after one step
+    if env_id not in STAY_AT_THE_START:
         env.step(actions_of(env))
     return env
 

@@ -1,7 +1,8 @@
 """GSM8KCode, MathCode and TableQA, by scripted episodes.
 
 1. The expert wins in every style, split and level; generated answers agree with the programs, which go another way.
-2. A program that fails is an observation; a stopped one says that the variables are gone; a snapshot goes on exactly.
+2. A program that fails is an observation; a stopped one says that the variables are gone; a snapshot goes on exactly;
+   what a program prints or imports never ends the episode with an error.
 3. Released rows are read by path; answers are equal as math-verify and the data sets' own rules say.
 4. A demonstrator that errs is wrong as often as it is told to be.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import copy
 import csv
+import importlib.util
 import io
 import json
+import os
 import pickle
 import re
 import time
@@ -30,7 +33,8 @@ from agent_envs.envs.mathcode.judge import equivalent
 from agent_envs.envs.tableqa.reward import given_answers, same_answers
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.rewards.math_answers import extract_answer
-from agent_envs.sandbox import open_sandbox, run
+from agent_envs.sandbox import run
+from agent_envs.sandbox.forked.host import ForkedSandbox
 
 GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"
 IDS = (GSM8K, MATH, TABLE)
@@ -140,6 +144,47 @@ def test_a_snapshot_goes_on_exactly():
     env.close()
 
 
+@pytest.mark.parametrize("env_id", IDS)
+def test_no_program_makes_the_episode_a_failure_of_the_infrastructure(env_id):
+    """What differs from run to run, then a package that was not used yet: nothing runs again."""
+    env = gym.make(env_id)
+    env.reset(seed=0)
+    seen = [
+        env.step(call(code))[0] for code in ("import time, os\nt = time.time(), os.urandom(8), id(object())\nt", "t")
+    ]
+    assert seen[0] == seen[1]
+    for package in ("numpy", "pandas", "sympy"):
+        if importlib.util.find_spec(package):
+            assert env.step(call(f"import {package}\nt"))[0] == seen[0]
+    assert pickle.loads(pickle.dumps(env)).step(call("t"))[0] == seen[0]
+    env.close()
+
+
+def test_a_sandbox_without_variables_is_described_as_such():
+    assert "starts without variables" in gym.make(GSM8K, sandbox="http://127.0.0.1:9").unwrapped.instructions
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of the sandbox's processes")
+def test_the_gold_answer_is_never_where_a_policys_program_runs():
+    pytest.importorskip("math_verify")
+    gold = r"\frac{77123456789}{2}"
+    env = gym.make(MATH, sandbox=(sandbox := ForkedSandbox()))
+    env.reset(seed=0)
+    env.step(call("x = 1"))
+    assert not equivalent("y+1", gold)
+    zygote = sandbox.zygote_pid()
+    children = (Path(f"/proc/{zygote}/task/{zygote}/children")).read_text().split()
+    for pid in (zygote, *children):
+        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                start, end = (int(place, 16) for place in line.split()[0].split("-"))
+                if line.split()[1].startswith("rw"):
+                    memory.seek(start)
+                    assert gold.encode() not in memory.read(end - start)
+    env.close()
+    sandbox.close()
+
+
 def test_arguments():
     for env_id, wrong, words in (
         (GSM8K, {"style": "tol"}, "Did you mean 'tool'"),
@@ -185,7 +230,7 @@ PAIRS = [  # answer, gold, whether they are the same
 @pytest.mark.parametrize(("answer", "gold", "same"), PAIRS)
 def test_equivalent_answers(answer, gold, same):
     pytest.importorskip("math_verify")
-    assert equivalent(answer, gold, open_sandbox()) == same
+    assert equivalent(answer, gold) == same
 
 
 DISPUTED = [  # answer, gold, whether they are the same; the graders in verl's utils/reward_score disagree
@@ -208,7 +253,7 @@ def test_equivalence_where_other_graders_disagree_or_refuse():
 
     for pairs, votes in ((DISPUTED, {True, False}), (SETTLED, {False})):
         for answer, gold, same in pairs:
-            assert equivalent(answer, gold, open_sandbox()) == same, (answer, gold)
+            assert equivalent(answer, gold) == same, (answer, gold)
             normal = math_dapo.normalize_final_answer
             said = {math_reward.is_equiv(answer, gold), bool(prime_math.grade_answer(answer, gold))}
             assert said | {normal(answer) == normal(gold)} == votes, (answer, gold)
@@ -236,7 +281,7 @@ def test_a_hostile_answer_is_judged_in_bounded_time(monkeypatch):
     pytest.importorskip("math_verify")
     monkeypatch.setattr("agent_envs.envs.mathcode.judge._SECONDS", 1.0)
     start = time.monotonic()
-    assert not equivalent("9^{9^{9^{9}}}", "x+1", open_sandbox())
+    assert not equivalent("9^{9^{9^{9}}}", "x+1")
     assert time.monotonic() - start < 15
 
 

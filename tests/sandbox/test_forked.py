@@ -1,4 +1,4 @@
-"""The forked sandbox: statuses, files, sessions, threads, recovery, and what is left when its parent is killed."""
+"""The forked sandbox: statuses, what one program sees of others and of the host, threads, recovery, and the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import copy
 import gc
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -17,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.errors import BackendDownError, BackendError, BackendReplyError, ConfigError
-from agent_envs.sandbox import STATUSES, open_sandbox, run
+from agent_envs.errors import BackendDownError, BackendError, ConfigError
+from agent_envs.sandbox import STATUSES, open_sandbox
 
 if sys.platform != "linux":
     pytest.skip("the sandbox 'forked' needs Linux", allow_module_level=True)
 
-from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.forked.lanes import Turns
+from agent_envs.sandbox.forked import child as hold
+from agent_envs.sandbox.forked.host import ForkedSandbox, _Turns
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +57,15 @@ ENDS = [  # program, status, words of stdout or stderr
     ("import os; os.fork()", "refused", "PermissionError"),
     ("import threading; threading.Thread(target=print).start()", "refused", "can't start new thread"),
     ("import socket; socket.socket()", "refused", "PermissionError"),
+    # what is the host's affair
+    ("import os; print(os.getpid(), os.getppid(), os.getuid(), os.uname().nodename)", "ok", "0 0 0 sandbox"),
+    ("import os; os.getloadavg()", "error", "OSError"),
+    ("import os; print(os.cpu_count())", "ok", "2"),
+    ("import socket; socket.gethostname()", "refused", "PermissionError"),
+    ("import platform; print(platform.node(), platform.release())", "ok", "sandbox "),
+    ("import time; time.clock_gettime(~1 << 3 | 2)", "refused", "PermissionError"),  # the time of process 1
+    ("import time; print(time.process_time() < 60)", "ok", "True"),
+    ("import os; os.sched_getaffinity(0)", "refused", "PermissionError"),
 ]
 
 
@@ -135,14 +143,11 @@ def test_wrong_arguments_are_answered_with_a_sentence(sandbox, arguments, words)
         sandbox.run("1", **arguments)
 
 
-def test_unknown_names_and_walls():
-    with pytest.raises(ConfigError, match="Did you mean 'forked'"):
-        run("1", sandbox="forkd")
+def test_unknown_walls():
     with pytest.raises(ConfigError, match="must be one of"):
         ForkedSandbox(require=("seccom",))
     with pytest.raises(ConfigError, match="every required wall"):
         ForkedSandbox(require=("landlock",), use=("seccomp",))
-    assert open_sandbox("auto") is open_sandbox("forked")
 
 
 # -- sessions
@@ -157,14 +162,6 @@ def test_a_session_keeps_variables_after_errors_and_not_after_a_stop(sandbox):
         assert session.run("x").status == "error"
 
 
-def test_a_session_moves_to_a_larger_interpreter_with_its_variables(sandbox):
-    pytest.importorskip("numpy")
-    with sandbox.session() as session:
-        session.run("x = [1, 2, 3]")
-        assert session.run("import numpy as np\nprint(np.mean(x))").stdout == "2.0\n"
-        assert session.run("print(np.max(x), x)").stdout == "3 [1, 2, 3]\n"
-
-
 def test_sessions_that_are_garbage_give_their_interpreters_back(sandbox):
     """In a cycle the collector finalises a session together with what only it holds, in any order."""
     for _ in range(6):
@@ -176,26 +173,85 @@ def test_sessions_that_are_garbage_give_their_interpreters_back(sandbox):
     assert [sandbox.run("print(1)").stdout for _ in range(12)] == ["1\n"] * 12
 
 
-def test_copies_of_a_session_go_their_own_ways(sandbox):
-    session = sandbox.session()
-    session.run("import random\nx = [random.random()]\nprint(x)", seed=1)
-    copies = [copy.deepcopy(session), pickle.loads(pickle.dumps(session))]
-    session.run("x.append(1)")
-    for number, other in enumerate(copies):
-        other.run(f"x.append({number} + 5)")
-        assert other.run("print(x[1:], x[0])").stdout.startswith(f"[{number + 5}]")
-    assert session.run("print(len(x), x[1])").stdout == "2 1\n"
-    for each in (session, *copies):
-        each.close()
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of the sandbox's processes")
+def test_children_fork_from_a_process_that_has_held_nothing_of_any_program(sandbox):
+    secret = "".join(["QZ", "X7"] * 9)
+    with sandbox.session(files={"a": secret}) as session:
+        for code in (f"x = {secret!r}", "print(open('a').read())", "x"):
+            assert session.run(code, stdin=secret, echo=True).ok
+        sandbox.run(f"print({secret!r})", files={"a": secret})
+        zygote = sandbox.zygote_pid()
+        own = session._live._child._pid
+        assert _holds(own, secret.encode()) and not _holds(zygote, secret.encode())
 
 
-def test_a_session_that_cannot_be_copied_exactly_says_so(sandbox):
-    session = sandbox.session()
-    session.run("import time; print(time.perf_counter_ns())")
-    other = copy.deepcopy(session)
-    with pytest.raises(BackendReplyError, match="printed something else"):
-        other.run("1")
-    session.close()
+def _holds(pid, words):
+    with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            start, end = (int(place, 16) for place in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw") and end < 1 << 63:
+                memory.seek(start)
+                if words in memory.read(end - start):
+                    return True
+    return False
+
+
+def test_a_program_that_goes_on_is_stopped_between_programs(sandbox):
+    with sandbox.session() as session:
+        session.run("import os")
+        child = session._live._child._pid
+        assert session.run("os.write(3, b'\\0')\nwhile True: pass", timeout=5).ok
+        time.sleep(0.05)
+        before = _cpu(child)
+        time.sleep(0.5)
+        assert _cpu(child) <= before + 0.02
+        assert session.run("1", timeout=0.3).status == "timeout"
+
+
+def _cpu(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+HOSTILE_TO_COPIES = [
+    "import os; os.write(3, b'\\0')\nwhile True: pass",
+    "import os; os.write(3, b'\\0'); os._exit(3)",
+    "import os; os.closerange(0, 60)\nwhile True: pass",
+    # It copies itself when it is asked to, and the copy does not say so: it would stay with nobody to end it.
+    "import ctypes, gc, os, sys\nL = ctypes.CDLL(None)\nos.write(3, b'\\0')\n"
+    "if L.syscall(56, 0x8011, 0, 0, 0, 0) >= 0:\n    while True: pass\n",
+]
+
+
+@pytest.mark.parametrize("place", range(len(HOSTILE_TO_COPIES)))
+def test_a_session_that_prevents_its_copy_loses_its_variables_and_nothing_else(sandbox, monkeypatch, place):
+    monkeypatch.setattr(hold, "_COPY_SECONDS", 0.5)
+    with sandbox.session() as session, sandbox.session() as other:
+        other.run("y = 1")
+        session.run("x = 1")
+        session.run(HOSTILE_TO_COPIES[place], timeout=0.5)
+        copied = copy.deepcopy(session)
+        for one in (copied, session):
+            last = [one.run("print('x' in globals())", timeout=0.3).stdout for _ in range(3)][-1]
+            assert last == "False\n"
+            one.close()
+        assert other.run("y", echo=True).stdout == "1\n"
+        other.close()
+        end = time.monotonic() + 10
+        while _children(sandbox.zygote_pid()) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert _children(sandbox.zygote_pid()) == []
+
+
+def test_processes_are_given_back_when_sessions_end(sandbox):
+    sessions = [sandbox.session() for _ in range(20)]
+    for session in sessions:
+        session.run("x = 1")
+    copies = [copy.deepcopy(session) for session in sessions]
+    assert len(_children(sandbox.zygote_pid())) == 40
+    for session in (*sessions, *copies):
+        session.close()
+    assert _gone(_children(sandbox.zygote_pid()))
 
 
 # -- threads, recovery, and the end
@@ -214,7 +270,7 @@ def test_threads_and_coroutines_get_their_own_answers(sandbox):
 
 def test_programs_run_in_the_order_in_which_they_come():
     """However many threads there are: with a semaphore some waited for minutes."""
-    turns, order = Turns(1), []
+    turns, order = _Turns(1), []
 
     def wait(number):
         with turns:
@@ -267,38 +323,23 @@ def _gone(pids, seconds=10):
     return False
 
 
-def test_it_recovers_from_killed_workers():
+def test_it_recovers_from_a_killed_zygote_and_killed_children():
     sandbox = ForkedSandbox()
     try:
-        assert sandbox.run("print(1)").ok
-        zygote = sandbox._pool(0).zygote.pid
-        lanes = _children(zygote)
-        for lane in lanes:  # while they are idle: nobody notices
-            os.kill(lane, signal.SIGKILL)
-        assert _gone(lanes) and sandbox.run("print(2)").stdout == "2\n"
-        spares = [child for lane in _children(zygote) for child in _children(lane)]
-        for child in spares:
-            os.kill(child, signal.SIGKILL)
-        assert _gone(spares) and sandbox.run("print(3)").stdout == "3\n"
-        lanes = _children(zygote)
-        os.kill(zygote, signal.SIGKILL)
-        assert _gone([*lanes])
-        assert sandbox.run("print(4)").stdout == "4\n"
         session = sandbox.session()
         session.run("x = 1")
-        children = [child for lane in _children(sandbox._pool(0).zygote.pid) for child in _children(lane)]
-        for child in children:  # the session's is under way: a typed error, and not a result
-            os.kill(child, signal.SIGKILL)
-        assert _gone(children)
+        child = session._live._child._pid
+        os.kill(child, signal.SIGKILL)  # as the kernel does when memory is short, which a program can bring about
+        killed = session.run("print(x)")
+        assert (killed.status, killed.ended) == ("memory", True)
+        assert session.run("print(5)").stdout == "5\n"
+        zygote = sandbox.zygote_pid()
+        os.kill(zygote, signal.SIGKILL)
+        assert _gone([zygote])
         with pytest.raises(BackendDownError):
             session.run("print(x)")
-        assert session.run("print(5)").stdout == "5\n"
-
-        def kill_soon():
-            time.sleep(0.5)
-            os.kill(sandbox._pool(0).zygote.pid, signal.SIGKILL)
-
-        threading.Thread(target=kill_soon).start()
+        assert session.run("print(6)").stdout == "6\n"
+        threading.Timer(0.5, lambda: os.kill(sandbox.zygote_pid(), signal.SIGKILL)).start()
         with pytest.raises(BackendDownError):
             sandbox.run("while True: pass", timeout=30)
         assert sandbox.run("print(6)").stdout == "6\n"
@@ -307,12 +348,12 @@ def test_it_recovers_from_killed_workers():
 
 
 _HOST = """
-import sys, threading, time
+import copy, threading, time
 from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.forked.lanes import Turns
 sandbox = ForkedSandbox()
 sessions = [sandbox.session() for _ in range(3)]
 for session in sessions: session.run("x = 1")
+copies = [copy.deepcopy(session) for session in sessions]
 threading.Thread(target=lambda: sandbox.run("while True: pass", timeout=60), daemon=True).start()
 time.sleep(0.3)
 print("ready", flush=True)
@@ -326,7 +367,7 @@ def test_nothing_is_left_when_the_parent_is_killed(root):
     ) as host:
         assert host.stdout.readline() == "ready\n"
         below = _descendants(host.pid)
-        assert len(below) >= 7  # the zygote, lanes and children
+        assert len(below) >= 8  # the zygote and children
         host.kill()
     assert _gone(below)
 
@@ -334,7 +375,7 @@ def test_nothing_is_left_when_the_parent_is_killed(root):
 def test_closing_ends_every_process_and_descriptors_do_not_grow():
     sandbox = ForkedSandbox()
     sandbox.run("1")
-    zygote = sandbox._pool(0).zygote.pid
+    zygote = sandbox.zygote_pid()
     below = [zygote, *_descendants(zygote)]
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
@@ -350,7 +391,7 @@ def test_closing_ends_every_process_and_descriptors_do_not_grow():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may see the memory of the sandbox's processes")
 def test_a_session_has_little_memory_of_its_own():
-    """Its processes write to few pages of the interpreter: walking over `sys.modules` alone took 0.8 MB of each."""
+    """It writes to few pages of the interpreter: walking over `sys.modules` alone took 0.8 MB."""
     sandbox = ForkedSandbox()
 
     def own():
@@ -363,16 +404,21 @@ def test_a_session_has_little_memory_of_its_own():
     before = own()
     for session in sessions[6:]:
         session.run("x = 1")
-    assert (own() - before) / 10 < 3000  # kilobytes; 2,270 with CPython 3.11
+    assert (own() - before) / 10 < 3500  # kilobytes
     sandbox.close()
 
 
 def test_a_fork_of_the_host_has_processes_of_its_own(sandbox):
-    session = sandbox.session()
+    session, idle = sandbox.session(), sandbox.session()
     session.run("x = 1")
     pid = os.fork()
     if not pid:
-        good = sandbox.run("print(2)").stdout == "2\n" and session.run("print(x)").stdout == "1\n"
+        good = sandbox.run("print(2)").stdout == "2\n" and idle.run("print(1)").stdout == "1\n"
+        try:
+            session.run("print(x)")
+            good = False
+        except ConfigError:  # its interpreter is the parent's
+            session.close()
         sandbox.close()
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

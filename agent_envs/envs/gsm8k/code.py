@@ -51,10 +51,10 @@ class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
     a call that cannot be read.
 
     ## Arguments
-    `gym.make("AgentR1/GSM8KCode-v0", split="train", data="generated", level="1-8", style="tool", sandbox="auto")`
+    `gym.make("AgentR1/GSM8KCode-v0", split="train", data="generated", level="1-8", style="tool", sandbox="forked")`
     - `split`, `data`, `level`: as in GSM8K-v0.
     - `style`: see above. `parser`: the format of the calls in style "tool".
-    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+    - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
     - `expert`: "oracle", which calculates the worked solution, one operation a step, and answers within the limit.
     - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.

@@ -18,7 +18,6 @@ from agent_envs.datasets.mathcode.rows import MathRow, math_rows
 from agent_envs.envs.code_env import CodeEnv
 from agent_envs.envs.mathcode.judge import answer_of, equivalent, need_math_verify
 from agent_envs.errors import ConfigError
-from agent_envs.sandbox import open_sandbox
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 
@@ -55,7 +54,7 @@ class MathCodeEnv(CodeEnv):
     - `reward="terminal"`: 1 if the answer equals the gold one, else 0.
     - `reward="released"`: 1 if it does, else -1, as ReTool scores; an episode that gives no answer gets 0.
 
-    Answers are equal as exact numbers, or as math-verify (the extra `math`) judges them, inside the sandbox.
+    Answers are equal as exact numbers, or as math-verify (the extra `math`) judges them, in a sandbox of its own.
 
     ## Episode End
     Terminates with the first text without a program. Truncated after 10 steps.
@@ -74,7 +73,7 @@ class MathCodeEnv(CodeEnv):
     - `families`: kinds of generated problems, such as "dates,dice": change, dates, dice, digits, divisible, paths,
       power, primes, sequence, system.
     - `style`, `reward`: see above. `parser`: the format of the calls in style "tool".
-    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+    - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
     - `expert`: "oracle", which runs the program that the problem was made with, and answers what it prints.
     - `max_parallel_calls`: programs per step.
@@ -125,7 +124,7 @@ class MathCodeEnv(CodeEnv):
 
     def answer(self, text: str) -> Outcome:
         given = answer_of(text)
-        right = given is not None and equivalent(given, self.task.answer, open_sandbox(self.sandbox))
+        right = given is not None and equivalent(given, self.task.answer)
         return Outcome(
             _NO_BOX if given is None else f"The answer was read as {given[:_SHOWN]}.",
             reward=float(right) if self.reward == "terminal" or right else -1.0,

@@ -1,9 +1,10 @@
-r"""Whether an answer equals the gold one: as single numbers here, and otherwise by math-verify in the sandbox.
+r"""Whether an answer equals the gold one: as single numbers here, otherwise by math-verify, in a sandbox of its own.
 
     \boxed{\frac{12}{8}} and 3/2; \boxed{3, 7} and 7,3; \boxed{x \in [1, 2)} and [1,2)
 
 math-verify (https://github.com/huggingface/Math-Verify) reads LaTeX with sympy. A hostile answer can keep that busy for
-ever or eat the memory, so it runs behind the same walls as programs do; one that is stopped there counts as wrong.
+ever or eat the memory, so it runs behind the same walls as programs do; one that is stopped there counts as wrong. It
+needs the gold answer, so no policy's program runs in that sandbox.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ import importlib.util
 from agent_envs.errors import BackendError, MissingExtraError
 from agent_envs.rewards.math_answers import whole_number
 from agent_envs.rewards.tagged import boxed
-from agent_envs.sandbox import Sandbox
+from agent_envs.sandbox.forked.host import ForkedSandbox
+from agent_envs.sandbox.forked.modules import MATH_MODULES, MATH_WARM_UP
 
 __all__ = ["answer_of", "equivalent", "need_math_verify"]
 
 _LONGEST = 1000  # characters of an answer that are judged
 _SECONDS = 10.0
+_WARM_UP = r"""
+import math_verify as m
+targets = [m.LatexExtractionConfig(), m.ExprExtractionConfig()]
+golds = (r"$\frac{1}{2}$", "$[1,2)$", r"$\{1,2\}$", "$x=5$", r"$\sqrt{2}+1$", r"$\begin{pmatrix}1\\2\end{pmatrix}$")
+for gold in golds:
+    read = m.parse(gold, targets, parsing_timeout=None)
+    m.verify(read, read, timeout_seconds=None)
+    m.verify(read, m.parse("0.5", targets, parsing_timeout=None), timeout_seconds=None)
+"""
 # What stands in a box is read as one formula: of a text that is none, math-verify would take just a number. It drops
 # \mathrm{...} as a unit, in a formula too, so constants are freed first; in 10\,000 it would multiply 10 by 000.
 _JUDGE = r"""
@@ -51,11 +62,11 @@ def answer_of(text: str) -> str | None:
     return found if found else None
 
 
-def equivalent(answer: str, gold: str, sandbox: Sandbox) -> bool:
+def equivalent(answer: str, gold: str) -> bool:
     r"""Return whether two answers are the same.
 
     Raises:
-        BackendError: The sandbox failed, or math-verify cannot be imported in it.
+        BackendError: The judge's sandbox failed, or math-verify cannot be imported in it.
         MissingExtraError: The answers are no plain numbers, and math-verify is not installed.
     """
     if not gold:
@@ -72,15 +83,20 @@ def equivalent(answer: str, gold: str, sandbox: Sandbox) -> bool:
     if len(answer) > _LONGEST:
         return False
     need_math_verify()
-    return _verified(answer, gold, sandbox)
+    return _verified(answer, gold)
 
 
 @functools.lru_cache(maxsize=4096)
-def _verified(answer: str, gold: str, sandbox: Sandbox) -> bool:
-    result = sandbox.run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0)
-    if result.status == "error" and "ModuleNotFoundError" in result.stderr:
+def _verified(answer: str, gold: str) -> bool:
+    return _judges().run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0).stdout == "True\n"
+
+
+@functools.cache
+def _judges() -> ForkedSandbox:
+    sandbox = ForkedSandbox(modules=(*MATH_MODULES, "math_verify"), warm_up=(*MATH_WARM_UP, _WARM_UP))
+    if "math_verify" not in sandbox.modules():
         raise BackendError("math-verify is installed, but the sandbox's interpreter cannot import it")
-    return result.stdout.strip() == "True"
+    return sandbox
 
 
 def need_math_verify() -> None:

@@ -65,14 +65,14 @@ class TableQAEnv(CodeEnv):
     `family` ("" for real rows).
 
     ## Arguments
-    `gym.make("AgentR1/TableQA-v0", split="train", data="generated", level="1-5", style="tool", sandbox="auto")`
+    `gym.make("AgentR1/TableQA-v0", split="train", data="generated", level="1-5", style="tool", sandbox="forked")`
     - `split`: "train", "test" and, if generated, "validation"; a file is "all". In a folder of WikiTableQuestions
       "train" and "test" are its `training` and `pristine-unseen-tables`.
     - `data`: "generated", or the path of WikiTableQuestions (a folder or .tsv) or of TabMWP (a folder or .json).
     - `level`: 1 (20 to 40 rows, filters and sums) to 5 (up to 2,000 rows, missing values, units, dates, joins), or a
       range such as "1-3".
     - `style`: see above. `parser`: the format of the calls in style "tool".
-    - `sandbox`: "auto", "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
+    - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
     - `expert`: "oracle", which looks at the table, runs the program that the question was made with, and answers.
     - `max_parallel_calls`: programs per step.

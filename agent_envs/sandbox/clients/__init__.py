@@ -1,1 +1,1 @@
-"""Clients of sandboxes that run elsewhere: services over HTTP, containers, and cloud interpreters."""
+"""Sandboxes that other software is: services over HTTP, containers, and pydantic-monty."""

@@ -4,17 +4,21 @@
     {"status": "Success", "message": "", "run_result": {"status": "Finished", "return_code": 0, "stdout": "1\\n", ...}}
 
 API: https://github.com/bytedance/SandboxFusion. A status of "SandboxError", any HTTP error and any silence is a
-BackendError here: released runs took them for the program's own failures.
+BackendError here: released runs took them for the program's own failures. The server forgets every program, so
+variables do not stay in a session.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 import urllib.parse
+from dataclasses import replace
 from typing import Any
 
 from agent_envs.checks import integer, number
@@ -27,22 +31,32 @@ from agent_envs.errors import (
     BackendSlowError,
     ConfigError,
 )
-from agent_envs.sandbox.clients.one_shot import OneShotSandbox, outcome
-from agent_envs.sandbox.result import Result
-from agent_envs.sandbox.sandbox import Program
+from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
+from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+from agent_envs.threads import run_in_thread
 
 __all__ = ["FusionSandbox"]
 
 _MOST_REPLY = 1 << 25
+# The last expression of the program is shown.
+_SCRIPT = """
+import ast, random
+if {seed} is not None: random.seed({seed})
+_tree = ast.parse({code}, "<program>")
+_last = _tree.body.pop() if {echo} and _tree.body and isinstance(_tree.body[-1], ast.Expr) else None
+exec(compile(_tree, "<program>", "exec"))
+_value = None if _last is None else eval(compile(ast.Expression(_last.value), "<program>", "eval"))
+if _value is not None: print(repr(_value))
+"""
 
 
-class FusionSandbox(OneShotSandbox):
+class FusionSandbox(Sandbox):
     """Runs programs on a SandboxFusion server.
 
     Args:
         url: The server, such as "http://127.0.0.1:8080"; its path is a prefix.
         max_running: Requests at once; others wait here instead of there.
-        grace: Seconds beyond a program's time for which an answer is awaited.
+        grace: Seconds beyond a program's time for which the whole answer is awaited.
     """
 
     def __init__(self, url: str, *, max_running: int = 32, grace: float = 10.0) -> None:
@@ -58,9 +72,15 @@ class FusionSandbox(OneShotSandbox):
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.url, self._most, self._grace)
 
-    def run_script(self, code: str, program: Program) -> Result:
+    def open_interpreter(self) -> Interpreter:
+        return _OneProgram(self)
+
+    def execute(self, program: Program) -> Result:
+        plain = not program.echo and program.seed is None
         request = {
-            "code": code,
+            "code": program.code
+            if plain
+            else _SCRIPT.format(code=json.dumps(program.code), echo=program.echo, seed=program.seed),
             "language": "python",
             "run_timeout": program.timeout,
             "memory_limit_MB": program.memory >> 20,
@@ -71,39 +91,30 @@ class FusionSandbox(OneShotSandbox):
             start = time.monotonic()
             answer = self._post(json.dumps(request).encode(), program.timeout + self._grace)
             took = time.monotonic() - start
-        run = answer.get("run_result")
-        if answer.get("status") == "SandboxError" or not isinstance(run, dict):
-            raise BackendError(f"SandboxFusion failed: {answer.get('message') or answer!r:.200}")
-        status = run.get("status")
-        if status == "TimeLimitExceeded":
-            ended = "timeout"
-        elif status == "Finished":
-            ended = "ok" if run.get("return_code") == 0 else "error"
-        else:
-            raise BackendReplyError(f"SandboxFusion answered with the unknown status {status!r:.80}")
-        seconds = run.get("execution_time")
-        return outcome(ended, run.get("stdout") or "", run.get("stderr") or "", took if seconds is None else seconds)
+        if answer is None:
+            return Result("output-limit", "", "", took, ended=True)
+        return _result(answer, took)
 
-    def _post(self, body: bytes, timeout: float) -> dict[str, Any]:
+    def _post(self, body: bytes, seconds: float) -> dict[str, Any] | None:
+        """Return the server's answer; None for one that is too long, which a program's output makes it."""
         connect = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        connection = connect(self._parts.hostname or "", self._parts.port, timeout=timeout)
+        connection = connect(self._parts.hostname or "", self._parts.port, timeout=seconds)
+        asked = run_in_thread(_exchange, connection, self._parts.path.rstrip("/") + "/run_code", body)
         try:
-            path = self._parts.path.rstrip("/") + "/run_code"
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            said = response.read(_MOST_REPLY + 1)
+            status, said = asked.result(seconds)
         except TimeoutError as e:
-            raise BackendSlowError(f"{self.url} did not answer within {timeout:g} s") from e
+            raise BackendSlowError(f"{self.url} did not answer within {seconds:g} s") from e
         except (OSError, http.client.HTTPException) as e:
             raise BackendDownError(f"{self.url} does not answer: {e or type(e).__name__}") from e
         finally:
-            connection.close()
-        if response.status in (429, 503):
-            raise BackendBusyError(f"{self.url} is overloaded (HTTP {response.status})")
-        if response.status != 200:
-            raise BackendRefusedError(f"{self.url} answered HTTP {response.status}: {said[:200]!r}")
+            with contextlib.suppress(OSError, AttributeError):  # it has no socket any more
+                connection.sock.shutdown(socket.SHUT_RDWR)  # a thread that still reads ends
+        if status in (429, 503):
+            raise BackendBusyError(f"{self.url} is overloaded (HTTP {status})")
+        if status != 200:
+            raise BackendRefusedError(f"{self.url} answered HTTP {status}: {said[:200]!r}")
         if len(said) > _MOST_REPLY:
-            raise BackendReplyError(f"{self.url} answered with more than {_MOST_REPLY} bytes")
+            return None
         try:
             answer = json.loads(said)
         except (ValueError, RecursionError) as e:
@@ -111,6 +122,53 @@ class FusionSandbox(OneShotSandbox):
         if not isinstance(answer, dict):
             raise BackendReplyError(f"{self.url} did not answer with an object: {said[:80]!r}")
         return answer
+
+
+class _OneProgram(Interpreter):
+    """It ends with every program: there is nothing to keep, and nothing to copy."""
+
+    def __init__(self, sandbox: FusionSandbox) -> None:
+        self._sandbox = sandbox
+
+    def execute(self, program: Program) -> Result:
+        return replace(self._sandbox.execute(program), ended=True)
+
+
+def _exchange(connection: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int, bytes]:
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read(_MOST_REPLY + 1)
+    finally:
+        connection.close()
+
+
+def _result(answer: dict[str, Any], took: float) -> Result:
+    """Return the result in an answer; BackendError if the server failed or said something else."""
+    run = answer.get("run_result")
+    if answer.get("status") == "SandboxError" or not isinstance(run, dict):
+        raise BackendError(f"SandboxFusion failed: {answer.get('message') or answer!r:.200}")
+    ended, out, err, seconds = (run.get(name) for name in ("status", "stdout", "stderr", "execution_time"))
+    out, err, seconds = out or "", err or "", took if seconds is None else seconds
+    if not isinstance(out, str) or not isinstance(err, str) or not isinstance(seconds, (int, float)):
+        raise BackendReplyError(f"SandboxFusion answered with {out!r:.80}, {err!r:.80} and {seconds!r:.80}")
+    last = err.rstrip().rpartition("\n")[2]
+    status: Status = "error"
+    if ended == "TimeLimitExceeded":
+        status = "timeout"
+    elif ended not in ("Finished", "Error"):
+        raise BackendReplyError(f"SandboxFusion answered with the unknown status {ended!r:.80}")
+    elif ended == "Finished" and run.get("return_code") == 0:
+        status = "ok"
+    elif last.startswith("MemoryError"):
+        status = "memory"
+    elif last.startswith("PermissionError"):
+        status = "refused"
+    texts = [text.encode("utf-8", "replace") for text in (out, err)]
+    if status != "timeout" and max(map(len, texts)) > MAX_OUTPUT:
+        status = "output-limit"
+    out, err = (bounded_text(text, MAX_OUTPUT) for text in texts)
+    return Result(status, out, err, float(seconds))
 
 
 def _reopened(url: str, max_running: int, grace: float) -> FusionSandbox:

@@ -1,140 +1,31 @@
-"""ForkedSandbox: lanes shared by any number of threads, and sessions that hold one."""
+"""ForkedSandbox: every program or session in a child of its own of one prepared interpreter."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 from agent_envs.checks import choice, integer
-from agent_envs.errors import BackendDownError, ConfigError
-from agent_envs.sandbox.forked.interpreters import INTERPRETERS, needed
-from agent_envs.sandbox.forked.lanes import Lane, Pool, Turns
-from agent_envs.sandbox.forked.zygote_process import WALLS, Prepared, ZygoteProcess
-from agent_envs.sandbox.result import Result
+from agent_envs.errors import BackendDownError, BackendError, ConfigError
+from agent_envs.sandbox.forked.child import Child
+from agent_envs.sandbox.forked.modules import MODULES, WARM_UP
+from agent_envs.sandbox.forked.zygote_process import WALLS, ZygoteProcess
+from agent_envs.sandbox.result import MAX_OUTPUT, Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
-__all__ = ["ForkedSandbox", "LaneSandbox", "reopened"]
+__all__ = ["ForkedSandbox"]
 
-_open_sandboxes: weakref.WeakSet[LaneSandbox] = weakref.WeakSet()
-
-
-class LaneSandbox(Sandbox):
-    """Programs in forks of prepared interpreters, which start when first needed and end with this process.
-
-    A subclass says which interpreters there are, and which of them a program needs.
-
-    Args:
-        interpreters: What is prepared.
-        require: Walls without which nothing runs.
-        use: Walls to put up where the system has them.
-        max_output: Bytes of stdout and of stderr that a program may write.
-        max_running: Programs that run at once, others wait; by default four for each processor.
-    """
-
-    def __init__(
-        self,
-        interpreters: Sequence[Prepared],
-        *,
-        require: Sequence[str],
-        use: Sequence[str],
-        max_output: int,
-        max_running: int | None,
-    ) -> None:
-        for wall in (*require, *use):
-            choice("a wall", wall, WALLS)
-        if set(require) - set(use):
-            raise ConfigError(f"every required wall must be in use: use={use}, require={require}")
-        self._interpreters = tuple(interpreters)
-        self._require, self._use = tuple(require), tuple(use)
-        self.max_output = integer("max_output", max_output, minimum=1, maximum=1 << 28)
-        processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        self._ready = processors + 1
-        self._most = 4 * processors if max_running is None else integer("max_running", max_running, minimum=1)
-        self._start_anew()
-        _open_sandboxes.add(self)
-
-    def _start_anew(self) -> None:
-        self._locks = [threading.Lock() for _ in self._interpreters]
-        self._pools: list[Pool | None] = [None] * len(self._interpreters)
-        self.running = Turns(self._most)
-
-    def execute(self, program: Program) -> Result:
-        with self.running, self._lane(self.size_needed(program.code)) as lane:
-            return lane.ask(program, self.max_output, keep=False)
-
-    def open_interpreter(self, size: int = 0) -> Interpreter:
-        return _KeptInterpreter(self, *self._take(size))
-
-    def describe(self) -> dict[str, object]:
-        """Return which walls hold here, as the self-check of the plain interpreter found."""
-        zygote = self._pool(0).zygote
-        return {"name": self.name, **zygote.walls, "landlock_abi": zygote.report["landlock"]}
-
-    def zygote_pid(self, size: int = 0) -> int:
-        """Return the process id of the interpreter of a size, for measurements."""
-        return self._pool(size).zygote.pid
-
-    def close(self) -> None:
-        for number, lock in enumerate(self._locks):
-            with lock:
-                pool, self._pools[number] = self._pools[number], None
-            if pool is not None:
-                pool.close()
-                pool.zygote.close()
-
-    def _pool(self, number: int) -> Pool:
-        pool = self._pools[number]
-        if pool is not None and pool.zygote.alive():
-            return pool
-        with self._locks[number]:
-            pool = self._pools[number]
-            if pool is None or not pool.zygote.alive():
-                if pool is not None:
-                    pool.close()
-                    pool.zygote.close()
-                pool = self._pools[number] = self._started(number)
-            return pool
-
-    def _started(self, number: int) -> Pool:
-        """Start an interpreter."""
-        return Pool(ZygoteProcess(self._interpreters[number], require=self._require, use=self._use), self._ready)
-
-    def _take(self, number: int) -> tuple[Pool, Lane]:
-        """Return a lane of an interpreter for the caller alone, and the pool it belongs to."""
-        pool = self._pool(number)
-        try:
-            return pool, pool.take()
-        except BackendDownError:  # the zygote has died since
-            pool.zygote.close()
-            pool = self._pool(number)
-            return pool, pool.take()
-
-    @contextlib.contextmanager
-    def _lane(self, number: int) -> Iterator[Lane]:
-        pool, lane = self._take(number)
-        try:
-            yield lane
-        except BaseException:
-            pool.give_up(lane)
-            raise
-        pool.give_back(lane)
-
-    def abandon(self) -> None:
-        """Forget the parent's processes in a fork of this process."""
-        for pool in self._pools:
-            if pool is not None:
-                pool.abandon()
-        self._start_anew()
+_sandboxes: weakref.WeakSet[ForkedSandbox] = weakref.WeakSet()
 
 
-class ForkedSandbox(LaneSandbox):
-    """Complete CPython in forks of prepared interpreters, behind kernel walls; Linux on x86-64 and ARM.
+class ForkedSandbox(Sandbox):
+    """Complete CPython in forks of a prepared interpreter, behind kernel walls; Linux on x86-64 and ARM.
 
-    Interpreters start when first needed and end with this process, however it ends.
+    The interpreter starts when first needed and ends with this process, however it ends.
 
     >>> sandbox = ForkedSandbox()
     >>> sandbox.run("print(6 * 7)").stdout
@@ -148,6 +39,11 @@ class ForkedSandbox(LaneSandbox):
         use: Walls to put up where the system has them.
         max_output: Bytes of stdout and of stderr that a program may write.
         max_running: Programs that run at once, others wait; by default four for each processor.
+        modules: What programs can import, where it is installed; sub-modules too where a name ends in ".*".
+        warm_up: Programs that make these import what they import only when used.
+
+    Raises:
+        BackendError: This is not Linux.
     """
 
     name = "forked"
@@ -157,59 +53,188 @@ class ForkedSandbox(LaneSandbox):
         *,
         require: Sequence[str] = ("seccomp",),
         use: Sequence[str] = WALLS,
-        max_output: int = 65536,
+        max_output: int = MAX_OUTPUT,
         max_running: int | None = None,
+        modules: Sequence[str] = MODULES,
+        warm_up: Sequence[str] = WARM_UP,
     ) -> None:
-        if "seccomp" not in use:
-            raise ConfigError(f"seccomp must be in use, got use={use}")
-        super().__init__(INTERPRETERS, require=require, use=use, max_output=max_output, max_running=max_running)
+        if sys.platform != "linux":
+            raise BackendError(
+                "the sandbox 'forked' needs Linux; others are 'monty', 'docker:IMAGE', 'http://HOST:PORT'"
+            )
+        for wall in (*require, *use):
+            choice("a wall", wall, WALLS)
+        if "seccomp" not in use or set(require) - set(use):
+            raise ConfigError(f"seccomp and every required wall must be in use: use={use}, require={require}")
+        self.max_output = integer("max_output", max_output, minimum=1, maximum=1 << 28)
+        self._most = (
+            4 * len(os.sched_getaffinity(0)) if max_running is None else integer("max_running", max_running, minimum=1)
+        )
+        self._walls = {"require": tuple(require), "use": tuple(use)}
+        self._prepared = (tuple(modules), tuple(warm_up))
+        self._start_anew()
+        _sandboxes.add(self)
 
-    def size_needed(self, code: str, at_least: int = 0) -> int:
-        return needed(code, at_least)
-
-    def modules(self, interpreter: str = "plain") -> list[str]:
-        """Return the names of the top modules that programs can import in "plain", "math", "data" or "all"."""
-        names = [one.name for one in INTERPRETERS]
-        return list(self._pool(names.index(choice("interpreter", interpreter, names))).zygote.report["modules"])
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return reopened, (ForkedSandbox, self._require, self._use, self.max_output, self._most)
-
-
-class _KeptInterpreter(Interpreter):
-    """A lane that keeps its child."""
-
-    def __init__(self, sandbox: LaneSandbox, pool: Pool, lane: Lane) -> None:
-        self._sandbox, self._pool, self._lane = sandbox, pool, lane
-        self._usable = True
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._zygote: ZygoteProcess | None = None
+        # Held here too: if a child were only a session's, a garbage collector that finds both could close its channel
+        # before the session ends it.
+        self._children: set[Child] = set()
+        self.running = _Turns(self._most)
 
     def execute(self, program: Program) -> Result:
-        try:
-            with self._sandbox.running:
-                return self._lane.ask(program, self._sandbox.max_output, keep=True)
-        except BaseException:
-            self._usable = False
-            self._pool.give_up(self._lane)
-            raise
+        with self.running:
+            child = self.fork(program.memory)
+            try:
+                return child.run(program, self.max_output, keep=False)
+            finally:
+                self.end(child)
+
+    def open_interpreter(self) -> Interpreter:
+        return _ForkedInterpreter(self)
+
+    def describe(self) -> dict[str, object]:
+        """Return which walls hold here, as the self-check found."""
+        zygote = self._running_zygote()
+        return {"name": self.name, **zygote.walls, "landlock_abi": zygote.report["landlock"]}
+
+    def modules(self) -> list[str]:
+        """Return the names of the top modules that programs can import."""
+        return list(self._running_zygote().report["modules"])
+
+    def zygote_pid(self) -> int:
+        """Return the process id of the prepared interpreter, for measurements."""
+        return self._running_zygote().pid
 
     def close(self) -> None:
-        if self._usable:
-            self._usable = False
-            self._lane.discard()
-            self._pool.give_back(self._lane)
+        with self._lock:
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+
+    def fork(self, memory: int) -> Child:
+        """Return a new child.
+
+        Raises:
+            BackendError: There is none.
+        """
+        zygote = self._running_zygote()
+        try:
+            child = Child.forked(zygote, memory)
+        except BackendDownError:
+            if zygote.alive():
+                raise
+            child = Child.forked(self._running_zygote(), memory)
+        self._children.add(child)
+        return child
+
+    def copy(self, child: Child) -> Child | None:
+        """Return a copy of a child; None if it has none any more.
+
+        Raises:
+            ConfigError: The system cannot copy children.
+        """
+        if not child.copies:
+            raise ConfigError("this system's kernel cannot copy a session in which programs ran (it needs Linux 5.9)")
+        copy = child.copy()
+        if copy is not None:
+            self._children.add(copy)
+        return copy
+
+    def end(self, child: Child) -> None:
+        """End a child."""
+        if child in self._children:
+            self._children.discard(child)
+            child.close()
+
+    def _running_zygote(self) -> ZygoteProcess:
+        with self._lock:
+            if self._zygote is None or not self._zygote.alive():
+                if self._zygote is not None:
+                    self._zygote.close()
+                self._zygote = ZygoteProcess(*self._prepared, **self._walls)
+            return self._zygote
+
+    def abandon(self) -> None:
+        """Forget the parent's processes in a fork of this process."""
+        for child in self._children:
+            child.abandon()
+        if self._zygote is not None:
+            self._zygote.abandon()
+        self._start_anew()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (*self._walls.values(), self.max_output, self._most, *self._prepared)
 
 
-def reopened(kind: Callable[..., LaneSandbox], *arguments: object) -> LaneSandbox:
+class _ForkedInterpreter(Interpreter):
+    """A child, which is forked when the first program comes: that one's memory is the limit of all."""
+
+    def __init__(self, sandbox: ForkedSandbox, child: Child | None = None) -> None:
+        self._sandbox, self._child = sandbox, child
+
+    def execute(self, program: Program) -> Result:
+        with self._sandbox.running:
+            if self._child is None:
+                self._child = self._sandbox.fork(program.memory)
+            return self._child.run(program, self._sandbox.max_output, keep=True)
+
+    def copy(self) -> Interpreter | None:
+        copy = None if self._child is None else self._sandbox.copy(self._child)
+        return None if copy is None else _ForkedInterpreter(self._sandbox, copy)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._sandbox.end(self._child)
+
+
+class _Turns:
+    """So many threads at once, in the order in which they come: a semaphore lets others pass one that waits."""
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._free = most
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:  # an interrupt: it waits no longer, or passes on the turn that it was given
+            with self._lock:
+                given = turn not in self._waiting
+                if not given:
+                    self._waiting.remove(turn)
+            if given:
+                self.__exit__()
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1
+
+
+def _reopened(*arguments: object) -> ForkedSandbox:
     """Return the sandbox of a pickle: the process's own if that has these arguments."""
-    for sandbox in list(_open_sandboxes):
-        if sandbox.__reduce__()[1] == (kind, *arguments):
+    for sandbox in list(_sandboxes):
+        if sandbox.__reduce__()[1] == arguments:
             return sandbox
-    require, use, max_output, max_running, *others = arguments
-    return kind(*others, require=require, use=use, max_output=max_output, max_running=max_running)
+    names = ("require", "use", "max_output", "max_running", "modules", "warm_up")
+    return ForkedSandbox(**dict(zip(names, arguments, strict=True)))  # type: ignore[arg-type]
 
 
 def _abandon_all() -> None:
-    for sandbox in list(_open_sandboxes):
+    for sandbox in list(_sandboxes):
         sandbox.abandon()
 
 

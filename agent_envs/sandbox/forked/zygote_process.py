@@ -1,29 +1,31 @@
-"""The host's side of a zygote: starting it, checking its walls, and opening lanes in it."""
+"""The host's side of a zygote: starting it, checking its walls, and asking it for children."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agent_envs.errors import BackendDownError, BackendError
+from agent_envs.sandbox.forked.filters import filter_programs
 from agent_envs.sandbox.inside import wire
 
-__all__ = ["WALLS", "Prepared", "ZygoteProcess", "zygote_environment"]
+__all__ = ["WALLS", "ZygoteProcess", "has_ended", "import_path", "process_id", "zygote_environment"]
 
 WALLS = ("seccomp", "landlock", "namespaces", "user")
 """The walls: "user" is true if programs do not run as root."""
 
 _START_SECONDS = 120.0
+_MOST_REPORT = 1 << 18
 # The package's own modules by their full names, without `agent_envs` itself, which imports Gymnasium. What libraries do
 # after a fork (new locks, new random numbers) is for processes with threads; programs are seeded, and cannot fork.
 _BOOTSTRAP = """
@@ -31,28 +33,19 @@ import sys, types
 for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
-import importlib, os
+import os
 os.register_at_fork = lambda **hooks: None
-importlib.import_module("agent_envs.sandbox.inside." + sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))
+from agent_envs.sandbox.inside.zygote import main
+main(int(sys.argv[2]), int(sys.argv[3]))
 """
-
-
-class Prepared(Protocol):
-    """An interpreter that a zygote prepares."""
-
-    @property
-    def main(self) -> str:
-        """The module in `agent_envs.sandbox.inside` that is its process."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return what its process is told: "path", "filter" and what it needs besides."""
 
 
 class ZygoteProcess:
     """A running zygote.
 
     Args:
-        interpreter: What it prepares.
+        modules: What it imports.
+        warm_up: Programs that it runs then.
         require: Walls without which it must not run.
         use: Walls to put up if the system has them.
 
@@ -60,42 +53,50 @@ class ZygoteProcess:
         BackendError: It does not start, or lacks a required wall.
     """
 
-    def __init__(self, interpreter: Prepared, *, require: Sequence[str], use: Sequence[str]) -> None:
-        self._lock = threading.Lock()
+    def __init__(
+        self, modules: Sequence[str], warm_up: Sequence[str], *, require: Sequence[str], use: Sequence[str]
+    ) -> None:
         package = Path(__file__).parents[2]
-        ours, theirs = socket.socketpair()
-        host, self._life = _life()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115  closed below
-        command = [sys.executable, "-P", "-s", "-S", "-B", "-c", _BOOTSTRAP, str(package)]
-        command += [str(theirs.fileno()), str(host), interpreter.main]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                env=zygote_environment(),
-                pass_fds=(theirs.fileno(), host),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
-        except OSError as e:
-            ours.close()
-            errors.close()
-            raise BackendDownError(f"the sandbox's interpreter cannot be started: {e}") from e
-        finally:
-            os.close(host)
-            theirs.close()
-        self._control = ours
-        try:
-            self.report = self._prepare(interpreter, use)
-        except (OSError, EOFError, ValueError) as e:
-            self.close()
-            errors.seek(0)
-            said = errors.read().decode("utf-8", "replace").strip()[-400:]
-            raise BackendDownError(f"the sandbox's interpreter did not start: {said or e!r}") from e
-        finally:
-            errors.close()
+        settings = {
+            "path": import_path(),
+            "modules": modules,
+            "warm_up": warm_up,
+            "filters": {name: program.hex() for name, program in filter_programs().items()},
+            "namespaces": "namespaces" in use,
+            "landlock": "landlock" in use,
+            "host": os.getpid(),
+        }
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._own = -1
+        host = os.pidfd_open(os.getpid())
+        with tempfile.TemporaryFile() as errors:
+            command = [sys.executable, "-P", "-s", "-S", "-B", "-c", _BOOTSTRAP, str(package)]
+            try:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(host)],
+                    env=zygote_environment(),
+                    pass_fds=(theirs.fileno(), host),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            except OSError as e:
+                self._control.close()
+                raise BackendDownError(f"the sandbox's interpreter cannot be started: {e}") from e
+            finally:
+                os.close(host)
+                theirs.close()
+            try:
+                self.report = self._prepare(settings)
+            except (OSError, ValueError) as e:
+                self.close()
+                errors.seek(0)
+                said = errors.read().decode("utf-8", "replace").strip()[-400:]
+                raise BackendDownError(f"the sandbox's interpreter did not start: {said or e!r}") from e
+        self.pid = process_id(self._own)
+        """Its process id."""
         self.walls = _walls(self.report)
         missing = [wall for wall in require if not self.walls[wall]]
         if missing:
@@ -105,83 +106,67 @@ class ZygoteProcess:
                 f"(found {self.walls}; the self-check: {self.report['probe']})"
             )
 
-    def lane(self) -> socket.socket:
-        """Return a connection to a new lane.
+    def ask(self, memory: int, *descriptors: int) -> None:
+        """Send a `wire.FORK`.
 
         Raises:
             BackendDownError: The zygote is gone.
         """
-        ours, theirs = socket.socketpair()
         try:
-            with self._lock:
-                socket.send_fds(self._control, [b"l"], [theirs.fileno()])
+            socket.send_fds(self._control, [wire.FORK.pack(memory)], descriptors)
         except OSError as e:
-            ours.close()
-            raise BackendDownError("the sandbox's zygote is gone") from e
-        finally:
-            theirs.close()
-        return ours
+            raise BackendDownError(f"the sandbox's zygote is gone: {e}") from e
 
-    def alive(self) -> bool:
-        """Return whether it runs."""
-        return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+    def alive(self, seconds: float = 0.0) -> bool:
+        """Return whether it runs, after so many seconds if it does not end before."""
+        return self._own >= 0 and not has_ended(self._own, seconds)
 
     def close(self) -> None:
-        """End it, and with it all lanes and children."""
+        """End it, and with it all children."""
+        if self.alive():
+            signal.pidfd_send_signal(self._own, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
-        self._control.close()
-        self._let_go()
+        self.abandon()
 
     def abandon(self) -> None:
-        """Forget it in a fork of the host, without ending it: it belongs to the parent."""
+        """Forget it without ending it: in a fork of the host it belongs to the parent."""
         self._control.close()
-        self._let_go()
-        self._process.returncode = 0  # not our child, so there is nothing to wait for
+        if self._own >= 0:
+            os.close(self._own)
+            self._own = -1
+        self._process.returncode = 0  # nobody waits for it
 
-    def _let_go(self) -> None:
-        if self._life is not None:
-            os.close(self._life)
-            self._life = None
-
-    def _prepare(self, interpreter: Prepared, use: Sequence[str]) -> dict[str, Any]:
+    def _prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            settings = {
-                **interpreter.settings(),
-                "namespaces": "namespaces" in use,
-                "landlock": "landlock" in use,
-                "host": os.getpid(),
-                "port": listener.getsockname()[1],
-            }
-            message = json.dumps(settings).encode()
-            self._control.sendall(wire.LENGTH.pack(len(message)) + message)
-            deadline = time.monotonic() + _START_SECONDS
-            (length,) = wire.LENGTH.unpack(self._read(wire.LENGTH.size, deadline))
-            return json.loads(self._read(length, deadline))
-
-    def _read(self, length: int, deadline: float) -> bytes:
-        said = b""
-        while len(said) < length:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._control], [], [], left)[0]:
-                raise TimeoutError(f"no answer within {_START_SECONDS:g} s")
-            part = self._control.recv(length - len(said))
-            if not part:
-                raise EOFError("it has ended")
-            said += part
-        return said
+            self._control.settimeout(_START_SECONDS)
+            self._control.send(json.dumps(settings | {"port": listener.getsockname()[1]}).encode())
+            said, descriptors, _, _ = socket.recv_fds(self._control, _MOST_REPORT, 1)
+        if not descriptors:
+            raise OSError("it has ended")
+        self._own = descriptors[0]
+        return json.loads(said)
 
 
-def _life() -> tuple[int, int | None]:
-    """Return a descriptor that becomes readable when this process dies, and one that must stay open until then."""
-    if hasattr(os, "pidfd_open"):
-        return os.pidfd_open(os.getpid()), None
-    return os.pipe()
+def process_id(pidfd: int) -> int:
+    """Return the number of a process; -1 if it has ended."""
+    return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().partition("Pid:")[2].split()[0])
+
+
+def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
+    """Return whether a process ends within so many seconds."""
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
+
+
+def import_path() -> list[str]:
+    """Return where a zygote imports from: the standard library and the folders of installed packages."""
+    standard = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    shared = [str(Path(folder, "lib-dynload")) for folder in standard]
+    zipped = [entry for entry in sys.path if entry.endswith(".zip")]
+    packages = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    return list(dict.fromkeys([*zipped, *standard, *shared, *packages]))
 
 
 def zygote_environment() -> dict[str, str]:

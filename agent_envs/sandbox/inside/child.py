@@ -1,40 +1,48 @@
-"""What a child does before it runs programs: it arranges its descriptors and puts up its walls.
-
-Its descriptors: 0 is empty, 1 and 2 are the program's output, 3 brings programs, 4 takes the status.
-"""
+"""What a child does before it runs programs, and how it makes a copy of itself."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import resource
+import socket
 
-from agent_envs.sandbox.inside.walls import install_filter
+from agent_envs.sandbox.inside import walls, wire
 
-__all__ = ["enter"]
-
-_LIMITS = {
-    "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": 64, "RLIMIT_CORE": 0, "RLIMIT_MEMLOCK": 0, "RLIMIT_MSGQUEUE": 0,
-    "RLIMIT_STACK": 64 << 20,
-}  # fmt: skip
+__all__ = ["enter", "forked"]
 
 
-def enter(descriptors: tuple[int, ...], program: bytes) -> None:
-    """Make the descriptors 0, 1, 2 and so on, close all others, and put up the limits and the seccomp filter.
+def enter(channel: socket.socket, memory: int, filters: dict[str, bytes]) -> None:
+    """Put up the walls, and hand the host what it holds this process by.
 
     Args:
-        descriptors: Which descriptors these are now.
-        program: The filter as finished BPF; empty for none.
+        channel: The connection to the host at `wire.CHANNEL`; what lies above it is closed.
+        memory: Bytes of address space that this process may have.
+        filters: The seccomp filters: "asks" for copies, "copies" for what else is done where the kernel takes the
+            first, "alone" where it does not.
     """
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, 60 + number)
-    for number in range(len(descriptors)):
-        os.dup2(60 + number, number)
-    os.closerange(len(descriptors), 1 << 16)
-    for name, value in _LIMITS.items():
-        if name in vars(resource):  # one of them is Linux's alone
-            limit = vars(resource)[name]
-            hard = resource.getrlimit(limit)[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (value, value))
-    if program:
-        install_filter(program)
+    walls.die_with_parent()
+    os.setpgid(0, 0)  # its copies are in its group
+    os.dup2(1, 2)  # where nothing is kept, until a program's output comes
+    os.closerange(wire.CHANNEL + 1, walls.MOST_DESCRIPTORS)
+    walls.limit(memory)
+    held, strict = [os.pidfd_open(os.getpid())], filters["alone"]
+    with contextlib.suppress(OSError):  # an old kernel, or one that asks somebody else already
+        held.append(walls.install_filter(filters["asks"], listener=True))
+        strict = filters["copies"]
+    socket.send_fds(channel, [b"r"], held)
+    for descriptor in held:
+        os.close(descriptor)
+    walls.install_filter(strict)
+
+
+def forked(descriptors: list[int]) -> None:
+    """Return twice: here, and in a copy of this process whose channel is the descriptor.
+
+    The host lets one such call pass when it has asked for it, and knows the copy by a second one, which it refuses.
+    """
+    if walls.raw_clone(wire.AS_SIBLING) == 0:
+        walls.raw_clone(wire.AS_SIBLING)
+        walls.die_with_parent()
+        os.dup2(descriptors[0], wire.CHANNEL)
+    for descriptor in descriptors:
+        os.close(descriptor)

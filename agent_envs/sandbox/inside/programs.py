@@ -1,7 +1,4 @@
-"""The loop that runs programs inside an interpreter: forked CPython behind kernel walls, or CPython as WebAssembly.
-
-It imports nothing but the standard library and its neighbours `wire` and `files`, and no module that WASI lacks.
-"""
+"""The loop that runs programs inside a child."""
 
 from __future__ import annotations
 
@@ -16,12 +13,14 @@ import linecache
 import marshal
 import os
 import random
+import socket
 import sys
 import traceback
 import types
 from typing import Any
 
 from agent_envs.sandbox.inside import wire
+from agent_envs.sandbox.inside.child import forked
 from agent_envs.sandbox.inside.files import install_files
 
 __all__ = ["Programs"]
@@ -36,8 +35,7 @@ class Programs:
         self._files: dict[str, bytes] = {}
         install_files(self._files)
         sys.stdin = io.TextIOWrapper(io.BytesIO(), "utf-8")
-        sys.stdout = sys.__stdout__ = _stream(1, "strict")  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")  # type: ignore[misc]
+        _open_streams()
         for name in [name for name in sys.modules if name.partition(".")[0] == "agent_envs"]:
             del sys.modules[name]
         main = types.ModuleType("__main__")
@@ -48,22 +46,28 @@ class Programs:
             setattr(builtins, name, _sitebuiltins.Quitter(name, "the end of input"))
         self._namespace = main.__dict__
 
-    def serve(self, requests: int, status: int) -> None:
-        """Run one program after the other in one namespace, until the descriptor of requests ends (EOFError).
-
-        Args:
-            requests: The descriptor that brings programs: a `wire.PROGRAM`, then so many bytes of marshal.
-            status: The descriptor that takes one byte when a program has ended.
-        """
+    def serve(self, channel: socket.socket) -> None:
+        """Run one program after the other in one namespace, until the channel, at `wire.CHANNEL`, ends (EOFError)."""
         # What every program writes to becomes this process's own now, while nobody waits.
         _execute("None", "<program>", {}, echo=True)
         gc.enable()
         count = 0
         while True:
-            length, _ = wire.PROGRAM.unpack(wire.read_exactly(requests, wire.PROGRAM.size))
-            code, stdin, given, echo, keep, seed = marshal.loads(wire.read_exactly(requests, length))
+            head, descriptors, _, _ = socket.recv_fds(channel, wire.PROGRAM.size, 2)
+            if len(head) < wire.PROGRAM.size:
+                raise EOFError
+            (length,) = wire.PROGRAM.unpack(head)
+            if not length:
+                forked(descriptors)
+                continue
+            for number, descriptor in enumerate(descriptors, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            code, stdin, given, echo, keep, seed = marshal.loads(wire.read_exactly(wire.CHANNEL, length))
             self._files.update(given)
             sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")  # type: ignore[misc]
+            if any(stream is None or stream.closed for stream in (sys.__stdout__, sys.__stderr__)):  # a program did
+                _open_streams()
             if count == 0:
                 _seed(seed)
             count += 1
@@ -74,11 +78,14 @@ class Programs:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(BaseException):
                     stream.flush()
-            os.write(status, bytes([ended]))
+            os.write(wire.CHANNEL, bytes([ended]))
 
 
-def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)), "utf-8", errors)
+def _open_streams() -> None:
+    """Have `print` and tracebacks go to the descriptors 1 and 2."""
+    streams = [io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)) for descriptor in (1, 2)]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(streams[0], "utf-8", "strict")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(streams[1], "utf-8", "backslashreplace")  # type: ignore[misc]
 
 
 def _seed(seed: int | None) -> None:

@@ -1,25 +1,40 @@
-"""The kernel's walls that a process puts up around itself: Landlock, namespaces, another user, seccomp.
+"""The kernel's walls that a process puts up around itself: Landlock, namespaces, another user, limits, seccomp.
 
-Constants are those of the kernel's headers (linux/landlock.h, linux/sched.h, linux/prctl.h, linux/capability.h).
+Constants are those of the kernel's headers (linux/landlock.h, sched.h, prctl.h, capability.h, seccomp.h).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
+import signal
 import struct
-import sys
+from typing import Any
 
-__all__ = ["NOBODY", "die_with_parent", "drop_capabilities", "install_filter", "landlock", "leave_root", "namespaces"]
+__all__ = [
+    "MOST_DESCRIPTORS", "NOBODY", "die_with_parent", "install_filter", "landlock", "leave_root", "limit", "namespaces",
+    "powerless", "raw_clone",
+]  # fmt: skip
 
 NOBODY = 65534
 """The user that a sandbox of root runs as."""
+MOST_DESCRIPTORS = 1 << 16
+"""Descriptors that the zygote may have open."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_clone = ctypes.PyDLL(None).syscall
+_clone.argtypes = (ctypes.c_long,) * 6
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine, -1)
 
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446  # the same on every architecture
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
-_NAMESPACES = {"user": 0x10000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
+_NAMESPACES = {"user": 0x10000000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
+_LIMITS = {
+    "FSIZE": 0, "NOFILE": 64, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0, "STACK": 64 << 20, "CPU": 3600,
+}  # fmt: skip
 
 
 class _Program(ctypes.Structure):
@@ -48,11 +63,25 @@ def landlock() -> int:
 
 
 def namespaces() -> list[str]:
-    """Move this process into namespaces of its own and return their names; none if the system forbids it."""
-    wanted = 0
-    for flag in _NAMESPACES.values():
-        wanted |= flag
-    return list(_NAMESPACES) if _libc.unshare(wanted) == 0 else []
+    """Go on in a child in namespaces of its own and return their names; none, and no child, if the system forbids it.
+
+    The child is the first process of its namespace: when it ends, the kernel ends all others in it. This process waits
+    for it and ends with it. (`unshare` would not do: a library of pandas has a thread.)
+    """
+    child = raw_clone(sum(_NAMESPACES.values()) | signal.SIGCHLD)
+    if child < 0:
+        return []
+    if child:
+        os.waitpid(child, 0)
+        os._exit(0)
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    _libc.sethostname(b"sandbox", 7)
+    return list(_NAMESPACES)
+
+
+def raw_clone(flags: int) -> int:
+    """Fork as `os.fork` does, with other flags, in a process whose only thread this is; negative if it is refused."""
+    return _clone(_CLONE, flags, 0, 0, 0, 0)
 
 
 def leave_root() -> int:
@@ -67,26 +96,43 @@ def leave_root() -> int:
     return os.geteuid()
 
 
-def drop_capabilities() -> None:
+def powerless() -> None:
     """Give up every capability, and be neither traced nor dumped by processes of the same user."""
     _libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; exit if it has died already."""
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
 
 
-def install_filter(program: bytes) -> None:
+def limit(memory: int) -> None:
+    """Put up the kernel's limits, that of the address space at `memory` bytes."""
+    for name, value in {**_LIMITS, "AS": memory}.items():
+        kind = vars(resource)[f"RLIMIT_{name}"]
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def install_filter(program: bytes, *, listener: bool = False) -> int:
     """Install a finished seccomp filter for good.
+
+    Args:
+        program: The filter as finished BPF.
+        listener: Whether a descriptor is made that takes the calls for which the filter asks.
+
+    Returns:
+        The descriptor; 0 without one.
 
     Raises:
         OSError: The kernel refuses it.
     """
-    filters = _Program(len(program) // 8, program)
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or _libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(filters), 0, 0):
+    filters: Any = ctypes.byref(_Program(len(program) // 8, program))
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    flags = _NEW_LISTENER if listener else 0
+    descriptor = _libc.syscall(_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags, filters)
+    if descriptor < 0:
         raise OSError(ctypes.get_errno(), "the kernel refuses the seccomp filter")
+    return descriptor

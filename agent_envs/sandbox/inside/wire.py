@@ -1,31 +1,28 @@
-"""What host, lane and child say to each other: fixed headers, and bytes of the length that a header gives."""
+"""What the host, the zygote and its children say to each other."""
 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 
-__all__ = [
-    "ANSWER", "DISCARD", "ERROR", "FAULT", "KEEP", "LENGTH", "MEMORY", "OK", "OUTPUT", "PROGRAM", "PROGRAMS", "REFUSED",
-    "REQUEST", "STATUS", "TIMEOUT", "read_exactly",
-]  # fmt: skip
+__all__ = ["AS_SIBLING", "CHANNEL", "END", "ERROR", "FORK", "MEMORY", "OK", "PROGRAM", "REFUSED", "read_exactly"]
 
-REQUEST = struct.Struct("<IdQIB")
-"""Host to lane: length of the program that follows, seconds, bytes of memory, bytes of output, flags."""
-ANSWER = struct.Struct("<BBIId")
-"""Lane to host: status, whether the interpreter ended, lengths of stdout and stderr that follow, seconds."""
-PROGRAM = struct.Struct("<IQ")
-"""Lane to child: length of the program that follows, bytes of memory it may use beside what the child has."""
-PROGRAMS, STATUS = 3, 4
-"""A child's descriptors that bring programs and take the status; 0 is empty, 1 and 2 are its output."""
-LENGTH = struct.Struct("<I")
-"""Between host and zygote: length of the JSON that follows."""
+FORK = struct.Struct("<Q")
+"""Host to zygote: bytes of memory that a child may use beside what it has. With the descriptor of the child's end of a
+channel it asks for a child; with the process of a child's copy beside that, it asks to say how the copy ends."""
+PROGRAM = struct.Struct("<I")
+"""Host to child: length of the program that follows, with the descriptors of its output and error output. The length 0
+asks for a copy of the child, with the descriptor of the copy's end of a channel."""
+END = struct.Struct("<h")
+"""Zygote to host, with a descriptor, which no program can send: the exit code of a child, or minus its signal."""
+CHANNEL = 3
+"""A child's descriptor that brings programs and takes one byte when each has ended; 0 is empty, 1 and 2 its output."""
+AS_SIBLING = 0x8000 | signal.SIGCHLD
+"""The flags of `clone` for a copy: CLONE_PARENT makes it the zygote's child too, and no program's fork has it."""
 
-KEEP, DISCARD = 1, 2
-"""Flags of a request: the interpreter is kept for the next program; the kept interpreter is thrown away."""
-
-OK, ERROR, TIMEOUT, MEMORY, OUTPUT, REFUSED, FAULT = range(7)
-"""The statuses; a child says one of them as a single byte, FAULT excepted."""
+OK, ERROR, MEMORY, REFUSED = range(4)
+"""The statuses that a child says."""
 
 
 def read_exactly(fd: int, length: int) -> bytes:

@@ -1,124 +1,132 @@
-"""The zygote: a fresh interpreter that imports what programs need, takes the walls, and forks a lane per connection."""
+"""The zygote: a fresh interpreter that imports what programs need, takes the walls, and forks a child when asked.
+
+It holds no program's text, files or output: it gets descriptors and a number, and says how children end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
+import importlib
+import io
 import json
 import os
+import pkgutil
+import resource
 import select
-import signal
 import socket
 import sys
-from collections.abc import Callable
+import warnings
 from typing import Any
 
 from agent_envs.sandbox.inside import walls, wire
 from agent_envs.sandbox.inside.child import enter
-from agent_envs.sandbox.inside.lane import Lane
-from agent_envs.sandbox.inside.prepare import prepare
 from agent_envs.sandbox.inside.probe import probe
 from agent_envs.sandbox.inside.programs import Programs
 
-__all__ = ["main", "put_up_walls", "receive_settings", "send_report", "serve_lanes"]
+__all__ = ["main", "prepare"]
+
+_MOST_SETTINGS = 1 << 17
 
 
 def main(control: int, host: int) -> None:
     """Prepare the interpreter that the host asks for, then serve it until it goes away.
 
     Args:
-        control: A connected stream socket's descriptor. The host sends the length and the JSON of the settings, this
-            process answers with the length and the JSON of what it has; then every message is one byte with a
-            connection's descriptor, for which a lane is forked.
+        control: A connected socket of messages. The host sends the settings as JSON, this process answers with what it
+            has as JSON and the descriptor of its process; then every message is a `wire.FORK`.
         host: A descriptor that becomes readable when the host dies.
     """
-    connection, settings = receive_settings(control)
-    report: dict[str, Any] = {}
+    host = fcntl.fcntl(host, fcntl.F_DUPFD, wire.CHANNEL + 1)
+    os.dup2(control, wire.CHANNEL)  # of a child it becomes the channel
+    connection = socket.socket(fileno=wire.CHANNEL)
+    settings = json.loads(connection.recv(_MOST_SETTINGS))
     sys.path[:] = settings["path"]
-    _raise_oom_score()
-    report["modules"] = prepare(settings["modules"], settings["warm_up"])
+    identity = os.uname_result(("Linux", "sandbox", "", "", os.uname().machine))
+    os.uname = lambda: identity  # its system call will be refused
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], walls.MOST_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    report: dict[str, Any] = {"modules": prepare(settings["modules"], settings["warm_up"])}
     with open("/proc/self/statm") as file:
         base = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    program = bytes.fromhex(settings["filter"])
-    report |= put_up_walls(settings, program)
+    filters = {name: bytes.fromhex(program) for name, program in settings["filters"].items()}
+    report["user"] = walls.leave_root()
+    report["namespaces"] = walls.namespaces() if settings["namespaces"] else []
+    report["landlock"] = walls.landlock() if settings["landlock"] else 0
+    walls.powerless()
+    report["probe"] = probe(filters["alone"], settings["host"], settings["port"])
     programs = Programs()
+    answer, own = json.dumps(report).encode(), os.pidfd_open(os.getpid())
+    del settings, report
     gc.collect()
     gc.freeze()
     gc.disable()
-    send_report(connection, report)
-    serve_lanes(connection, host, lambda descriptors: enter(descriptors, program), base)
+    socket.send_fds(connection, [answer], [own])
+    channel, memory = _serve(connection, host)
     try:
-        programs.serve(wire.PROGRAMS, wire.STATUS)
-    except BaseException:  # noqa: BLE001  the lane sees the end, and nothing may run on
+        os.dup2(channel, wire.CHANNEL)
+        enter(connection, base + memory, filters)
+        programs.serve(connection)
+    except BaseException:  # noqa: BLE001  the host sees the end, and nothing may run on
         pass
     finally:
         os._exit(86)
 
 
-def receive_settings(control: int) -> tuple[socket.socket, dict[str, Any]]:
-    """Return the connection to the host and the settings that it sends first."""
-    connection = socket.socket(fileno=control)
-    (length,) = wire.LENGTH.unpack(wire.read_exactly(control, wire.LENGTH.size))
-    return connection, json.loads(wire.read_exactly(control, length))
+def prepare(modules: list[str], warm_up: list[str]) -> list[str]:
+    """Import the modules and run the programs that make them import the rest; return the top modules there are."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in modules:
+            with contextlib.suppress(Exception):  # an optional module that does not work here
+                package = importlib.import_module(name.removesuffix(".*"))
+                if name.endswith(".*"):
+                    modules += [f"{package.__name__}.{m.name}" for m in pkgutil.iter_modules(package.__path__)]
+        for program in warm_up:
+            with contextlib.suppress(Exception):
+                exec(program, {"__name__": "__main__"})
+    return sorted({name for name in sys.modules if "." not in name})
 
 
-def send_report(connection: socket.socket, report: dict[str, Any]) -> None:
-    """Tell the host what there is, which says that lanes may be asked for."""
-    answer = json.dumps(report).encode()
-    connection.sendall(wire.LENGTH.pack(len(answer)) + answer)
-
-
-def serve_lanes(
-    connection: socket.socket, host: int, enter: Callable[[tuple[int, ...]], None], base: int | None
-) -> None:
-    """Fork a lane for every connection that the host sends. It returns in the lanes' children alone.
-
-    Args:
-        connection: To the host.
-        host: A descriptor that becomes readable when the host dies.
-        enter: As for `Lane`.
-        base: As for `Lane`.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def _serve(connection: socket.socket, host: int) -> tuple[int, int]:
+    """Fork a child for every message of the host; return in the child alone, with its channel and its memory."""
+    ends: dict[int, int] = {}  # a child's process -> its channel
     waiting = select.poll()
     waiting.register(connection, select.POLLIN)
     waiting.register(host, select.POLLIN)
-    zygote = os.getpid()
     while True:
-        if any(descriptor == host for descriptor, _ in waiting.poll()):
-            os._exit(0)
-        message, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-        if not message:
-            os._exit(0)
-        if not os.fork():
-            try:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                walls.die_with_parent(zygote)
-                connection.close()
-                Lane(descriptors[0], host, enter, base).serve()
-                return
-            except BaseException:  # noqa: BLE001  the host has closed the connection, or sees that it ends
+        for ready, _ in waiting.poll():
+            if ready == host:
                 os._exit(0)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            if ready != connection.fileno():
+                waiting.unregister(ready)
+                _say_end(ready, ends.pop(ready))
+                continue
+            message, descriptors, _, _ = socket.recv_fds(connection, wire.FORK.size, 2)
+            if not message:
+                os._exit(0)
+            channel, *process = descriptors
+            if not process:
+                try:
+                    pid = os.fork()
+                except OSError:  # the host sees the end of the channel
+                    os.close(channel)
+                    continue
+                if not pid:
+                    return channel, wire.FORK.unpack(message)[0]
+                process = [os.pidfd_open(pid)]
+            ends[process[0]] = channel
+            waiting.register(process[0], select.POLLIN)
 
 
-def put_up_walls(settings: dict[str, Any], program: bytes) -> dict[str, Any]:
-    """Put up the kernel's walls around this process and all that it forks; return which there are, and the self-check.
-
-    Args:
-        settings: Which walls are wanted, and what the self-check tries to reach.
-        program: The children's seccomp filter.
-    """
-    report: dict[str, Any] = {"user": walls.leave_root()}
-    report["namespaces"] = walls.namespaces() if settings["namespaces"] else []
-    report["landlock"] = walls.landlock() if settings["landlock"] else 0
-    walls.drop_capabilities()
-    report["probe"] = probe(program, settings["host"], settings["port"])
-    return report
-
-
-def _raise_oom_score() -> None:
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+def _say_end(process: int, channel: int) -> None:
+    """Reap a child and tell the host how it ended, unless the child has filled the channel."""
+    end = os.waitid(os.P_PIDFD, process, os.WEXITED)
+    code = 0 if end is None else end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    with socket.socket(fileno=channel) as connection, contextlib.suppress(OSError):
+        connection.setblocking(False)
+        socket.send_fds(connection, [wire.END.pack(code)], [process])
+    os.close(process)

@@ -1,19 +1,44 @@
-"""Programs that a zygote runs once, so that packages import what they import only when it is used."""
+"""What the prepared interpreter imports, and programs that it runs once so that packages import the rest."""
 
 from __future__ import annotations
 
-__all__ = ["MATH_VERIFY", "NUMPY", "PANDAS", "STANDARD", "SYMPY"]
+__all__ = ["MATH_MODULES", "MATH_WARM_UP", "MODULES", "WARM_UP"]
 
-STANDARD = (
+_STANDARD = """
+    __future__ abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar cmath cmd code
+    codecs collections collections.abc colorsys configparser contextlib contextvars copy copyreg csv ctypes
+    dataclasses datetime decimal difflib dis email encodings encodings.ascii encodings.idna encodings.latin_1
+    encodings.utf_8_sig encodings.utf_16 encodings.cp1252 enum errno fcntl filecmp fnmatch fractions functools gc
+    getopt getpass gettext glob graphlib gzip hashlib heapq hmac html html.entities html.parser importlib
+    importlib.metadata importlib.util inspect io ipaddress itertools json keyword linecache locale logging lzma
+    marshal math mimetypes mmap numbers operator optparse os os.path pathlib pickle pickletools pkgutil platform
+    pprint profile queue quopri random re reprlib resource sched secrets select selectors shelve shlex shutil signal
+    socket sqlite3 statistics stat string stringprep struct subprocess symtable sys sysconfig tempfile textwrap
+    threading time timeit token tokenize traceback tracemalloc types typing unicodedata unittest unittest.mock
+    urllib urllib.parse urllib.request uuid warnings wave weakref xml xml.dom.minidom xml.etree.ElementTree xml.sax
+    zipfile zlib zoneinfo concurrent.futures multiprocessing _strptime multiprocessing.pool
+    multiprocessing.shared_memory doctest pydoc tomllib bdb pdb
+"""
+_MATH = """
+    numpy numpy.linalg numpy.random numpy.fft numpy.polynomial numpy.ma numpy.testing mpmath sympy sympy.geometry.*
+    sympy.stats.* sympy.ntheory.* sympy.solvers.*
+"""
+_DATA = """
+    pandas dateutil.parser scipy scipy.constants scipy.fft scipy.integrate scipy.interpolate scipy.linalg scipy.ndimage
+    scipy.optimize scipy.signal scipy.sparse scipy.sparse.linalg scipy.spatial scipy.special scipy.stats
+"""
+
+MATH_MODULES: tuple[str, ...] = (*_STANDARD.split(), *_MATH.split())
+"""The standard library, numpy and sympy, where they are installed; sub-modules too where a name ends in ".*"."""
+MODULES: tuple[str, ...] = (*MATH_MODULES, *_DATA.split())
+"""All that a program may import."""
+
+MATH_WARM_UP: tuple[str, ...] = (
     "import datetime; datetime.datetime.strptime('2024-01-31', '%Y-%m-%d').strftime('%A %B')",
     "import decimal, fractions, statistics; statistics.linear_regression([1, 2, 3], [2, 4, 7])",
     "import logging; logging.getLogger('x').debug('x')",
     "import re; re.sub(r'(?i)a+', 'b', 'AAA'); print(f'{1234567.891:,.2f} {0.256:.1%}')",
     "try: 1 / 0\nexcept ZeroDivisionError:\n import traceback; traceback.format_exc()",
-)
-"""For the standard library."""
-
-NUMPY = (
     """
 import numpy as np
 a = np.arange(9.0).reshape(3, 3) + np.eye(3)
@@ -22,10 +47,6 @@ np.random.seed(0)
 print(np.random.rand(3), np.random.default_rng(0).normal(size=3), np.polyfit([1, 2, 3], [1, 4, 9], 2))
 print(np.roots([1, -3, 2]), np.histogram([1, 2]), np.percentile([1, 2], 50), np.unique([1, 1]), np.ma.array([1]))
 """,
-)
-"""For numpy."""
-
-SYMPY = (
     """
 from sympy import *
 x, y, n, k = symbols("x y n k")
@@ -54,14 +75,15 @@ x = symbols("x", real=True)
 print(solve_univariate_inequality(x**2 > 1, x), Poly(x**2 - 1).all_roots(), solve(Abs(x - 1) - 2), floor(sqrt(10)))
 """,
     """
-from sympy.ntheory import discrete_log, mod_inverse, totient
+from sympy import mod_inverse, totient
+from sympy.ntheory import discrete_log
 from sympy.ntheory.modular import crt
 print(crt([3, 5], [2, 3]), totient(10), mod_inverse(3, 7), discrete_log(41, 15, 7))
 """,
 )
-"""For sympy."""
-
-PANDAS = (
+"""Programs that make these import what they import only when used."""
+WARM_UP: tuple[str, ...] = (
+    *MATH_WARM_UP,
     """
 import io
 import pandas as pd
@@ -78,17 +100,4 @@ print(t["a"].quantile(0.5), t.sample(1), pd.Timedelta("1D"), t.iloc[0], t.loc[t[
 t.info()
 """,
 )
-"""For pandas."""
-
-MATH_VERIFY = (
-    r"""
-import math_verify as m
-targets = [m.LatexExtractionConfig(), m.ExprExtractionConfig()]
-golds = (r"$\frac{1}{2}$", "$[1,2)$", r"$\{1,2\}$", "$x=5$", r"$\sqrt{2}+1$", r"$\begin{pmatrix}1\\2\end{pmatrix}$")
-for gold in golds:
-    read = m.parse(gold, targets, parsing_timeout=None)
-    m.verify(read, read, timeout_seconds=None)
-    m.verify(read, m.parse("0.5", targets, parsing_timeout=None), timeout_seconds=None)
-""",
-)
-"""For math-verify, where it is installed."""
+"""The same for all."""

@@ -6,13 +6,15 @@ surrounds. It lacks much of Python and, rarely, answers otherwise without an err
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, MissingExtraError
-from agent_envs.sandbox.result import Result, Status, bounded_text
+from agent_envs.errors import BackendBusyError, BackendDownError, MissingExtraError
+from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class MontySandbox(Sandbox):
 
     name = "monty"
 
-    def __init__(self, *, max_output: int = 65536) -> None:
+    def __init__(self, *, max_output: int = MAX_OUTPUT) -> None:
         try:
             import pydantic_monty
         except ModuleNotFoundError as e:
@@ -52,7 +54,7 @@ class MontySandbox(Sandbox):
         self._lock = threading.Lock()
         self._pools: dict[int, pydantic_monty.Monty] = {}  # by process: a fork must not use its parent's
 
-    def open_interpreter(self, size: int = 0) -> Interpreter:
+    def open_interpreter(self) -> Interpreter:
         return _MontyInterpreter(self)
 
     def describe(self) -> dict[str, object]:
@@ -86,12 +88,13 @@ class MontySandbox(Sandbox):
 class _MontyInterpreter(Interpreter):
     """A session in a worker, which is taken when the first program comes."""
 
-    def __init__(self, sandbox: MontySandbox) -> None:
+    def __init__(self, sandbox: MontySandbox, dump: bytes | None = None, files: dict[str, bytes] | None = None) -> None:
         self._sandbox = sandbox
         self._session: pydantic_monty.MontySession | None = None
-        self._files: dict[str, bytes] = {}
+        self._dump = dump  # where another session was, to go on from there
+        self._files = dict(files or {})
         self._disk: Any = None  # which holds them
-        self._deadline = 0.0
+        self._deadline = self._seconds = 0.0
 
     def execute(self, program: Program) -> Result:
         monty, limit = self._sandbox._monty, self._sandbox.max_output
@@ -106,8 +109,12 @@ class _MontyInterpreter(Interpreter):
         lines = iter(program.stdin.splitlines())
         ended, value, error = False, "", ""
         status: Status = "ok"
+        # The interpreter's own limit is that of its first program; one that is given less is ended from here.
+        late = threading.Timer(program.timeout + _GRACE, _kill, (session.worker_pid,))
         start = time.monotonic()
         self._deadline = start + program.timeout
+        if program.timeout < self._seconds:
+            late.start()
         try:
             shown = session.feed_run(
                 program.code if program.echo else f"{program.code}\nNone",
@@ -117,21 +124,18 @@ class _MontyInterpreter(Interpreter):
             )
             if program.echo and shown is not None:
                 value = f"{shown!r}\n"
-        except monty.MontyCrashedError as e:
-            self.close()
-            if not e.timed_out:
-                raise BackendDownError(f"monty's worker has died: {e}") from e
-            ended, status = True, "timeout"
+        except monty.MontyCrashedError as e:  # which a program can bring about: it is no failure of the sandbox
+            over = e.timed_out or time.monotonic() > self._deadline
+            ended, status, error = True, *(("timeout", "") if over else ("memory", "the interpreter died\n"))
         except (monty.MontyRuntimeError, monty.MontySyntaxError) as e:
             status, ended = _status_of(e.exception(), told)
             error = f"{e.display()}\n"
-            if ended:
-                self.close()
         except (ValueError, RecursionError) as e:  # of the last value, which cannot be handed over
             status, error = "error", f"{type(e).__name__}: {e}\n"
-        except monty.MontyError as e:
-            self.close()
-            raise BackendError(f"monty failed: {e}") from e
+        except monty.MontyError as e:  # its worker and this process cannot go on together
+            ended, status, error = True, "error", f"{type(e).__name__}: {e}\n"
+        finally:
+            late.cancel()
         took = time.monotonic() - start
         said = {"stdout": "", "stderr": ""}
         for stream, text in streams.output:
@@ -139,17 +143,26 @@ class _MontyInterpreter(Interpreter):
         out, err = (said[stream].encode("utf-8", "replace") for stream in ("stdout", "stderr"))
         if status != "timeout" and max(len(out), len(err)) > limit:
             status, ended = "output-limit", True
+        if ended:
             self.close()
         out, err = out + value.encode("utf-8", "replace"), err + error.encode("utf-8", "replace")
         return Result(status, bounded_text(out, limit), bounded_text(err, limit), took, ended)
 
+    def copy(self) -> Interpreter:
+        dump = self._dump if self._session is None else self._session.dump()
+        copy = _MontyInterpreter(self._sandbox, dump, self._files)
+        copy._seconds = self._seconds
+        return copy
+
     def close(self) -> None:
         session, self._session = self._session, None
-        self._files, self._disk = {}, None
+        self._files, self._disk, self._dump = {}, None, None
         if session is not None:
             session.__exit__(None, None, None)
 
     def _open(self, program: Program) -> pydantic_monty.MontySession:
+        if self._dump is None:
+            self._seconds = program.timeout
         limits: Any = {
             "max_feed_duration_secs": program.timeout,
             "max_memory": program.memory,
@@ -162,6 +175,8 @@ class _MontyInterpreter(Interpreter):
         )
         try:
             session.__enter__()
+            if self._dump is not None:
+                session.load_session(self._dump)
         except TimeoutError as e:
             raise BackendBusyError(f"none of monty's {_MOST_WORKERS} workers is free") from e
         except self._sandbox._monty.MontyError as e:
@@ -187,6 +202,12 @@ class _MontyInterpreter(Interpreter):
             return self._disk(name=name, args=args, kwargs=kwargs, is_async=False)
         except FileNotFoundError as e:
             raise PermissionError(f"Operation not permitted: {e.filename or name}") from e
+
+
+def _kill(worker: int | None) -> None:
+    if worker is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 class _TimeOver(BaseException):

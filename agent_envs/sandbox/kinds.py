@@ -1,0 +1,114 @@
+"""Every kind of sandbox by its name."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Unpack
+
+from agent_envs.checks import load_function, shown
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.sandbox.result import Result
+from agent_envs.sandbox.sandbox import ProgramArguments, Sandbox
+
+__all__ = ["check_sandbox", "keeps_variables", "open_sandbox", "run"]
+
+_NAMES = ("forked", "monty")
+_ADDRESSES = ("http://", "https://")
+
+_lock = threading.Lock()
+_open: dict[str, Sandbox] = {}
+
+
+def open_sandbox(name: str | Sandbox = "forked") -> Sandbox:
+    """Return a sandbox; one of each name is shared by the whole process.
+
+    Args:
+        name: "forked"; "monty"; "docker:IMAGE" or "podman:IMAGE"; the address of a SandboxFusion server; or
+            "module:Class", a subclass of `Sandbox` (or a function that returns one). A `Sandbox` is returned as it is.
+
+    Raises:
+        ConfigError: There is no such sandbox.
+        BackendError: It does not work here.
+    """
+    if isinstance(name, Sandbox):
+        return name
+    check_sandbox(name)
+    with _lock:
+        if name not in _open:
+            _open[name] = _made(name)
+        return _open[name]
+
+
+def check_sandbox(name: str | Sandbox) -> str | Sandbox:
+    """Return the name of a sandbox if it can be one, without opening it; ConfigError if there is no such sandbox."""
+    if isinstance(name, Sandbox) or (isinstance(name, str) and (name in _NAMES or ":" in name)):
+        return name
+    if not isinstance(name, str):
+        raise ConfigError(f"a sandbox must be a name such as 'forked', got {shown(name)}")
+    raise ConfigError(f"unknown sandbox {name[:100]!r}.{did_you_mean(name[:100], _NAMES)}")
+
+
+def keeps_variables(name: str | Sandbox) -> bool:
+    """Return whether the programs of a session share their variables; a SandboxFusion server forgets each program."""
+    return not str(name.name if isinstance(name, Sandbox) else name).startswith(_ADDRESSES)
+
+
+def _made(name: str) -> Sandbox:
+    if name == "forked":
+        from agent_envs.sandbox.forked.host import ForkedSandbox
+
+        sandbox = ForkedSandbox()
+        sandbox.describe()  # its self-check: raises here instead of in the first run
+        return sandbox
+    if name == "monty":
+        from agent_envs.sandbox.clients.monty import MontySandbox
+
+        return MontySandbox()
+    if name.startswith(_ADDRESSES):
+        from agent_envs.sandbox.clients.fusion import FusionSandbox
+
+        return FusionSandbox(name)
+    engine, _, image = name.partition(":")
+    if engine in ("docker", "podman"):
+        from agent_envs.sandbox.clients.container import ContainerSandbox
+
+        return ContainerSandbox(engine, image)
+    made = load_function(name, "the sandbox")()
+    if not isinstance(made, Sandbox):
+        raise ConfigError(f"{name} must be a subclass of Sandbox or return one, got {shown(made)}")
+    return made
+
+
+def run(code: str, *, sandbox: str | Sandbox = "forked", **given: Unpack[ProgramArguments]) -> Result:
+    """Run a program once, in an interpreter of its own.
+
+    >>> run("print(sum(map(int, input().split())))", stdin="2 3").stdout
+    '5\\n'
+    >>> run("print(open('table.csv').read())", files={"table.csv": "a,b"}).stdout
+    'a,b\\n'
+
+    Args:
+        code: Python.
+        sandbox: As for `open_sandbox`.
+        stdin: What `input()` reads.
+        files: The files that `open` reads: names and contents. There are no others.
+        timeout: Seconds it may run.
+        memory: Bytes of memory it may use beside the interpreter itself.
+        echo: Whether the value of its last expression is printed, as a notebook does.
+        seed: What `random` and `numpy.random` are seeded with; None for another every time.
+
+    Raises:
+        BackendError: The sandbox failed, not the program.
+        ConfigError: An argument is wrong.
+    """
+    return open_sandbox(sandbox).run(code, **given)
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
