@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import gzip
 import json
 import os
 import shutil
-import tempfile
+import stat
+import sys
 import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ __all__ = [
     "allow_open_files",
     "move_folder",
     "numbered_lines",
+    "open_data",
+    "read_text",
     "replacing",
     "table",
     "write_text",
@@ -36,7 +40,9 @@ __all__ = [
 
 MAX_ROW_BYTES = 1 << 26
 """Longest row of a data file, in bytes: a longer one means that the file is something else."""
-_MAX_RECORD_BYTES = 1 << 30  # what a `JSONLines` file may hold in a line, such as a long episode
+_MAX_RECORD_BYTES = 1 << 28  # what a `JSONLines` file may hold in a line, such as a long episode
+_MAX_PACKED_GROWTH = 100  # how many times its size a packed file may grow, from 16 MiB on: texts take about a tenth
+_NONBLOCKING = 0 if os.name == "nt" else os.O_NONBLOCK  # opening a pipe that nobody writes to does not wait
 _LOCKED_BYTE = 0x7FFFFFFE  # Windows locks bytes, and keeps others from reading them: one that hardly any file has
 
 
@@ -58,16 +64,50 @@ def _immutable(value: Any) -> Any:
     return tuple(map(_immutable, value)) if isinstance(value, list) else value
 
 
+def open_data(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file to read bytes: a regular one, since a pipe or a device may never answer and never end.
+
+    Raises:
+        OSError: It is not one, or cannot be opened.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCKING))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return file
+
+
+def read_text(path: str | os.PathLike[str], longest: int = MAX_ROW_BYTES) -> str:
+    """Return the UTF-8 text of a regular file, with "\\n" as line breaks.
+
+    Raises:
+        OSError: It is something else, cannot be read, or has more than `longest` bytes.
+        UnicodeDecodeError: It holds other bytes.
+    """
+    with open_data(path) as file:
+        data = file.read(longest + 1)
+    if len(data) > longest:
+        raise OSError(errno.EINVAL, f"larger than {longest >> 20} MiB", os.fspath(path))
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
 def numbered_lines(path: Path, longest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
-    A DataError names a file that cannot be read, or has a line of more than `longest` bytes.
+    A DataError names a file that cannot be read, has a line of more than `longest` bytes, or is packed and would grow
+    beyond measure.
     """
     try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), start=1):
+        with open_data(path) as opened, gzip.open(opened) if path.name.endswith(".gz") else opened as file:
+            packed = max(1 << 24, _MAX_PACKED_GROWTH * os.fstat(opened.fileno()).st_size)
+            left, number = sys.maxsize if file is opened else packed, 0
+            while line := file.readline(min(longest, left) + 1):
+                number += 1
                 if len(line) > longest:
                     raise DataError(f"{path}, line {number}: longer than {longest >> 20} MiB; expected one row a line")
+                left -= len(line)
+                if left < 0:
+                    raise DataError(f"{path}, line {number}: unpacks to more than {_MAX_PACKED_GROWTH} times its size")
                 if not line.isspace():
                     yield number, line
     except (OSError, EOFError, zlib.error) as e:
@@ -151,12 +191,14 @@ class JSONLines:
             OSError: The file cannot be opened.
             DataError: A line is not a JSON object; names the file and the offset.
         """
-        with self.path.open("rb") as file:
+        with open_data(self.path) as file:
             file.seek(offset)
-            for line in file:
+            for line in iter(lambda: file.readline(_MAX_RECORD_BYTES + 1), b""):
+                where = f"{self.path}, the line at byte {offset}"
+                if len(line) > _MAX_RECORD_BYTES:
+                    raise DataError(f"{where}: longer than {_MAX_RECORD_BYTES >> 20} MiB; expected one row a line")
                 if not line.endswith(b"\n"):
                     return
-                where = f"{self.path}, the line at byte {offset}"
                 offset += len(line)
                 try:
                     row = json.loads(line)
@@ -213,6 +255,8 @@ class FileLock:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
+            if path.exists() and not path.is_file():  # to open a pipe may wait for ever
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
             self.file: FileIO = path.open("a+b", buffering=0)
             try:
                 _lock(self.file.fileno(), wait)
@@ -301,24 +345,41 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def move_folder(folder: Path, target: Path) -> None:
-    """Rename a folder to ``target``, and remove what was there.
+    """Rename a folder to ``target``, and remove what was there: a kill at any time leaves the old one or the new one.
+
+    Where a file system cannot exchange folders, a kill may leave the old one beside it as ``.NAME.old``, which the next
+    call puts back.
 
     Raises:
         OSError: It cannot be renamed; both are as they were.
     """
-    if not target.exists():
+    aside = target.with_name(f".{target.name[:100]}.old")
+    if aside.exists() and not target.exists():
+        os.replace(aside, target)
+    if not os.path.lexists(target):
         os.replace(folder, target)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
-    try:
-        os.replace(target, aside / "old")
+    elif not target.is_symlink() and _exchange(folder, target):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(target, aside)
         try:
             os.replace(folder, target)
         except OSError:
-            os.replace(aside / "old", target)
+            os.replace(aside, target)
             raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        aside.unlink() if aside.is_symlink() else shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, two: Path) -> bool:
+    """Exchange two folders in one step; False if they stay, as where the system cannot do that."""
+    if sys.platform != "linux":
+        return False
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except AttributeError:  # a C library without it
+        return False
+    return exchange(-100, os.fsencode(one), -100, os.fsencode(two), 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent_envs.errors import DataError
-from agent_envs.files import MAX_ROW_BYTES
+from agent_envs.files import MAX_ROW_BYTES, open_data
 
 __all__ = ["JSONStream"]
 
@@ -101,7 +101,7 @@ class JSONStream:
     def _opened(self) -> BinaryIO:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         try:
-            return self.path.open("rb")
+            return open_data(self.path)
         except OSError as e:
             raise DataError(f"{self.path} cannot be read: {e.strerror}") from e
 

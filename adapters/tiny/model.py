@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from agent_envs.errors import BackendError, first_line
+from agent_envs.files import move_folder
 from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["build_model", "save_model", "writing_weights"]
@@ -83,9 +84,7 @@ def save_model(
         tokenizer.save_pretrained(parts)
         if pictures is not None:
             pictures.image_processor.save_pretrained(parts)
-    if folder.exists():
-        shutil.rmtree(folder)
-    parts.rename(folder)
+    move_folder(parts, folder)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
+from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.pictures import load_picture_tokens
@@ -80,11 +80,11 @@ class Run:
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
         if old.exists() and not checkpoint.exists():
-            old.rename(checkpoint)  # a kill came while `save` replaced it
+            old.rename(checkpoint)  # a kill came while `move_folder` replaced it
         self.resumed = checkpoint if checkpoint.exists() else None
         """The checkpoint to resume from, or None."""
         try:
-            self.step = int(json.loads((checkpoint / "step.json").read_text())["step"]) if self.resumed else 0
+            self.step = int(json.loads(read_text(checkpoint / "step.json"))["step"]) if self.resumed else 0
             """Iterations done."""
             records = read_records(self.folder / "metrics.jsonl")
             self.records: list[Record] = [r for r in records if r["step"] <= self.step]  # the rest is played again
@@ -177,8 +177,7 @@ class Run:
         self.stopped = bool(self.config.minutes) and time.monotonic() - self._began > 60 * self.config.minutes
         if number % self.config.save_every and number != self.config.steps and not self.stopped:
             return
-        parts, target, old = (self.folder / name for name in (".checkpoint.parts", "checkpoint", ".checkpoint.old"))
-        shutil.rmtree(old, ignore_errors=True)
+        parts = self.folder / ".checkpoint.parts"
         with writing_weights(parts):
             for name in self.optimizers:
                 self.models[name].save_pretrained(parts / name)
@@ -189,10 +188,7 @@ class Run:
             with (parts / "optimizers.pt").open("wb") as file:  # given a path, it does not say why it fails
                 torch.save(states, file)
             (parts / "step.json").write_text(json.dumps({"step": number}))
-        if target.exists():
-            target.rename(old)
-        parts.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+        move_folder(parts, self.folder / "checkpoint")
 
     def _start_model(self, pictures: bool) -> str:
         """Return the model to start from; without one, tiny-base or tiny-vision, warmed up if that was asked for."""

@@ -144,7 +144,7 @@ class Comparison:
 
 def run(arguments: argparse.Namespace) -> str:
     paths, out = episode_paths(arguments.episodes), output_file(arguments)
-    if out.resolve() in {path.resolve() for path in paths}:
+    if os.path.realpath(out) in map(os.path.realpath, paths):
         raise ConfigError(f"--out {out} is one of the input files; choose another")
     given = given_env(arguments)
     comparison, engine, pictures = Comparison(), chosen_engine(arguments), PictureFolder(out)

@@ -18,7 +18,7 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.episodes.record import Episode, stored_row
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
-from agent_envs.files import FileLock, JSONLines, write_text
+from agent_envs.files import FileLock, JSONLines, read_text, write_text
 from agent_envs.pictures.folder import PictureFolder
 
 __all__ = ["EpisodeLog", "counted_seconds", "keep_settings", "locked_folder", "read_settings"]
@@ -52,7 +52,7 @@ def counted_seconds(path: Path) -> Iterator[Callable[[], float]]:
     The file is written every few seconds, so that the time of a call that is killed counts too. Without a file, the sum
     begins at 0.
     """
-    earlier, began, over = float(path.read_text()) if path.exists() else 0.0, time.monotonic(), threading.Event()
+    earlier, began, over = float(read_text(path)) if path.exists() else 0.0, time.monotonic(), threading.Event()
 
     def seconds() -> float:
         return earlier + time.monotonic() - began
@@ -79,7 +79,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
         DataError: It holds something else.
     """
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(read_text(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as e:

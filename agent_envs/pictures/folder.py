@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import DataError
-from agent_envs.files import replacing
+from agent_envs.files import open_data, replacing
 from agent_envs.pictures.picture import IMAGE, Picture
 from agent_envs.pictures.png import LARGEST_FILE, LARGEST_SIDE, png_url, read_picture, to_png
 
@@ -88,7 +88,7 @@ class PictureFolder:
     def _bytes(self, digest: str) -> bytes:
         file = self.file(digest)
         try:
-            with file.open("rb") as opened:
+            with open_data(file) as opened:
                 return opened.read(LARGEST_FILE + 1)
         except OSError as e:
             raise DataError(

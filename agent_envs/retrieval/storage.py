@@ -25,7 +25,7 @@ import numpy as np
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendBusyError, BackendError, ConfigError, DataError
-from agent_envs.files import FileLock, move_folder
+from agent_envs.files import FileLock, move_folder, open_data, read_text
 
 __all__ = [
     "Blob",
@@ -82,7 +82,7 @@ class FileWriter:
 
 
 def _hash_of(path: Path) -> hashlib._Hash:
-    with path.open("rb", buffering=0) as file:
+    with open_data(path) as file:
         return hashlib.file_digest(file, "sha256")
 
 
@@ -107,7 +107,7 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
     """
     again = "build it again with: agentr1 index"
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as e:
         raise DataError(f"{folder} is not an index: {MANIFEST} is missing; {again}") from e
     except (OSError, ValueError, RecursionError) as e:
@@ -142,7 +142,7 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
 def _is_index(folder: Path) -> bool:
     """Return whether a folder has the manifest of an index, of any format and version."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_text(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and {"format", "version", "files", "checksum"} <= manifest.keys()
@@ -208,7 +208,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _map(path: Path) -> mmap.mmap | bytes:
     """Return the bytes of a file, mapped unless it is small: mappings count towards the limit of open files."""
-    with path.open("rb") as file:
+    with open_data(path) as file:
         if os.fstat(file.fileno()).st_size <= _SMALL_FILE:
             return file.read()
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -13,6 +13,7 @@ from typing import Any
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import read_text
 from agent_envs.rollout.panel import Panel
 from agent_envs.text import plain
 
@@ -51,7 +52,7 @@ def read_prices(path: str, model: str | None) -> Prices:
         ConfigError: It has no prices of this model.
     """
     try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"))
+        table = json.loads(read_text(path))
         if model not in table:
             raise ConfigError(f"{path} has no prices of {model!r}, but of {', '.join(map(repr, table))}")
         row = {name: float(value) for name, value in table[model].items()}

@@ -27,6 +27,7 @@ import numpy as np
 
 from agent_envs.checks import argument_defaults, listed, shown
 from agent_envs.errors import ConfigError, DataError, first_line
+from agent_envs.files import read_text
 from agent_envs.layers import layers
 from agent_envs.parsers import PARSERS
 from agent_envs.tasks import IndexedTasks
@@ -140,7 +141,7 @@ def read_panel(path: str | os.PathLike[str]) -> Panel:
     if file.is_dir():
         file /= PANEL_FILE
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_text(file))
     except (FileNotFoundError, NotADirectoryError) as e:
         again = "; run its agentr1 eval again, which plays only what is missing" if Path(path).is_dir() else ""
         raise ConfigError(f"{file}: there is no such file{again}") from e

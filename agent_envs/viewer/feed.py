@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.episodes.files import episode_paths
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import JSONLines
+from agent_envs.files import JSONLines, open_data
 from agent_envs.viewer.page import plain_json
 from agent_envs.viewer.shape import Numbered, Origin, RowMaker, origins
 from agent_envs.viewer.write import training_curves
@@ -145,7 +145,7 @@ class EpisodeFeed:
             raise ConfigError(f"there are episodes 0 to {len(self._places) - 1}, got {number}")
         path, offset, origin, line = self._places[number]
         try:
-            with path.open("rb") as file:
+            with open_data(path) as file:
                 file.seek(offset)
                 record = json.loads(file.readline())
         except (OSError, ValueError) as e:

@@ -26,7 +26,7 @@ from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import PACKAGED, Formula, Problem, parse_families
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
-from agent_envs.files import write_text
+from agent_envs.files import read_text, write_text
 
 __all__ = ["game_document", "generate_alfworld", "problem_text", "trajectory_document"]
 
@@ -171,7 +171,7 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
     manifest = folder / _MANIFEST
     if manifest.is_file():
         try:
-            existing = json.loads(manifest.read_text(encoding="utf-8"))
+            existing = json.loads(read_text(manifest))
         except ValueError:
             existing = None
         if existing != settings:

@@ -22,6 +22,7 @@ from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.download import download, released_files
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.errors import DataError
+from agent_envs.files import open_data
 
 __all__ = ["RELEASES", "prepare_alfworld"]
 
@@ -108,7 +109,7 @@ def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], I
                 path = Path(root, name)
                 game_path = _game_path(path.resolve().parts)
                 if game_path is not None:
-                    yield game_path, path.open("rb"), str(path)
+                    yield game_path, open_data(path), str(path)
 
 
 def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:

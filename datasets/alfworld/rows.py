@@ -24,6 +24,7 @@ from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Proble
 from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.datasets.fields import text_field
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
+from agent_envs.files import open_data, read_text
 from agent_envs.tasks import IndexedTasks
 
 __all__ = [
@@ -177,7 +178,7 @@ def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], .
 def _is_solvable(file: str) -> bool:
     """Return the flag of a game file, which is at the end of released files."""
     try:
-        with open(file, "rb") as stream:
+        with open_data(file) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - _TAIL))
             tail = stream.read().decode("utf-8", "replace")
@@ -231,7 +232,7 @@ def _read_json(file: str) -> dict[str, Any]:
     try:
         if os.path.getsize(file) > _MAX_BYTES:
             raise DataError(f"{file}: {os.path.getsize(file)} bytes, far more than a game file")
-        data = json.loads(Path(file).read_text(encoding="utf-8"))
+        data = json.loads(read_text(file))
     except (OSError, UnicodeDecodeError) as e:
         raise DataError(f"{file}: cannot be read: {e}") from e
     except (ValueError, RecursionError) as e:

@@ -25,7 +25,7 @@ from typing import Any
 from agent_envs.datasets.fields import text_field
 from agent_envs.datasets.papersearch.rows import SUFFIXES, is_query, query_row
 from agent_envs.errors import DataError
-from agent_envs.files import MAX_ROW_BYTES
+from agent_envs.files import MAX_ROW_BYTES, open_data
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id, paper_row, read_papers
 from agent_envs.tasks import read_rows
@@ -75,7 +75,7 @@ def is_one_object(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        with path.open("rb") as file:
+        with open_data(path) as file:
             if not file.read(64).lstrip().startswith(b"{") or path.stat().st_size > MAX_ROW_BYTES:
                 return False
             file.seek(0)

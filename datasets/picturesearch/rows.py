@@ -27,7 +27,7 @@ from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.picturesearch.task import PictureTask
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
-from agent_envs.files import MAX_ROW_BYTES
+from agent_envs.files import MAX_ROW_BYTES, open_data
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
@@ -107,9 +107,11 @@ def _released(task: PictureTask) -> Picture:
     path = Path(name)
     if not place:
         try:
-            if path.stat().st_size > LARGEST_FILE:
-                raise DataError(f"{path}: a picture of {path.stat().st_size} bytes: at most {LARGEST_FILE} are read")
-            return read_picture(path.read_bytes(), str(path), formats=_FORMATS)
+            with open_data(path) as file:
+                data = file.read(LARGEST_FILE + 1)
+            if len(data) > LARGEST_FILE:
+                raise DataError(f"{path}: a picture of more than {LARGEST_FILE} bytes")
+            return read_picture(data, str(path), formats=_FORMATS)
         except OSError as e:
             raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
     where = f"{path}, the picture of {task.task_id}"
@@ -169,7 +171,7 @@ def _tsv(path: Path) -> Iterator[PictureTask]:
 def _lines(path: Path) -> Iterator[tuple[int, int, list[str]]]:
     """Yield the number of each line, its offset in bytes, and its fields."""
     try:
-        with path.open("rb") as file:
+        with open_data(path) as file:
             number = start = 0
             while line := file.readline(_LONGEST_LINE + 1):
                 number += 1
@@ -194,7 +196,7 @@ def _fields(line: bytes, where: str) -> list[str]:
 def _line(path: Path, start: int) -> str:
     """Return the picture of the row that begins at an offset."""
     try:
-        with path.open("rb") as file:
+        with open_data(path) as file:
             head = _fields(file.readline(_LONGEST_LINE), f"{path}, line 1")
             file.seek(start)
             cells = _fields(file.readline(_LONGEST_LINE), f"{path}, byte {start}")

@@ -24,6 +24,7 @@ from agent_envs.datasets.fields import answer_field, as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.tableqa.generated.tables import TableTask
 from agent_envs.errors import ConfigError, DataError, did_you_mean
+from agent_envs.files import read_text
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
 __all__ = ["table_rows"]
@@ -70,7 +71,7 @@ def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
     tasks = []
     context = functools.lru_cache(maxsize=None)(_context)  # several questions share a table
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as e:
         raise DataError(f"{path} cannot be read: {e}") from e
     if not lines or tuple(lines[0].split("\t"))[:4] != _WIKI_FIELDS:
@@ -103,7 +104,7 @@ def _context(examples: Path, context: str) -> str:
     for base in (examples.parent, examples.parent.parent):
         if (base / context).is_file():
             try:
-                text = (base / context).read_text(encoding="utf-8")
+                text = read_text(base / context)
             except (OSError, UnicodeDecodeError) as e:
                 raise DataError(f"{base / context} cannot be read: {e}") from e
             try:

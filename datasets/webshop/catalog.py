@@ -34,7 +34,7 @@ from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_relea
 from agent_envs.datasets.webshop.store import ProductStore, Reopen
 from agent_envs.datasets.webshop.store_writer import VERSION, write_store
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import FileLock
+from agent_envs.files import FileLock, read_text
 from agent_envs.retrieval.storage import new_folder
 
 __all__ = ["check_catalog", "convert", "open_catalog"]
@@ -155,7 +155,7 @@ def _remove_others(folder: Path, about: dict[str, Any]) -> None:
         if other.parent.suffix == ".partial":  # still being built
             continue
         try:
-            same = json.loads(other.read_text(encoding="utf-8")).get("about") == about
+            same = json.loads(read_text(other)).get("about") == about
         except (OSError, ValueError):
             continue
         if same and other.parent != folder:

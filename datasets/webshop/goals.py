@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
+from agent_envs.files import read_text
 from agent_envs.rewards import total
 from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
@@ -155,7 +156,7 @@ def _goal(
 def read_prices(path: str | Path) -> dict[str, float]:
     """Read drawn prices from a JSON object {asin: price}; a DataError says what is wrong with it."""
     try:
-        prices = json.loads(Path(path).expanduser().read_text(encoding="utf-8-sig"))
+        prices = json.loads(read_text(Path(path).expanduser()))
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{path}: expected a JSON object {{asin: price}}: {e}") from e
     if not isinstance(prices, dict):

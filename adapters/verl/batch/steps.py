@@ -41,7 +41,7 @@ from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.episodes.record import StopReason
-from agent_envs.files import write_text
+from agent_envs.files import read_text, write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 __all__ = ["StepTraining"]
@@ -264,7 +264,7 @@ class StepTraining(ABC):
         path = self._state_file()
         if not self.global_steps or not path.exists():
             return {}
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(read_text(path))
         self.objective.load_state_dict(state)
         return state
 

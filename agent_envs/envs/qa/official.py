@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from agent_envs.datasets.fields import as_list, as_object, as_texts, text_field
 from agent_envs.datasets.qa.rows import decoded, read_row
 from agent_envs.errors import DataError
+from agent_envs.files import read_text
 from agent_envs.rewards.short_answers import exact_match, overlap, squad_f1
 from agent_envs.tasks import read_rows
 
@@ -198,7 +199,7 @@ def read_predictions(dataset: str, path: Path) -> dict[str, Stated]:
             stated[text_field(row, "id", where)] = Stated(_text(row.get("predicted_answer"), where), facts)
         return stated
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, 1 << 30))
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{path}: expected a JSON object with 'answer' and 'sp': {e}") from e
     where, form = str(path), "an object with 'answer' and 'sp', each by question id"

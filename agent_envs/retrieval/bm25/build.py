@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from agent_envs.checks import number
 from agent_envs.errors import DataError
+from agent_envs.files import read_text
 from agent_envs.retrieval.analysis.analyzer import ANALYZER
 from agent_envs.retrieval.bm25.segment import PostingReader, SegmentWriter, TermReader
 from agent_envs.retrieval.corpus import row_contents, row_id
@@ -116,7 +117,7 @@ class IndexBuilder:
 
     def _read_state(self) -> dict[str, Any]:
         try:
-            state: dict[str, Any] = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
+            state: dict[str, Any] = json.loads(read_text(self.folder / _STATE))
         except (FileNotFoundError, ValueError):
             return {}
         return state if state["settings"] == self._settings else {}

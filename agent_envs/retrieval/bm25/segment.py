@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent_envs.errors import BackendError, MissingExtraError
+from agent_envs.files import open_data
 from agent_envs.retrieval.analysis.analyzer import term_of, tokenize
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class TermReader:
     def fill(self) -> bool:
         """Read on if no terms are left; return whether there are terms."""
         if not self.terms and self.more:
-            with self._path.open("rb") as file:
+            with open_data(self._path) as file:
                 file.seek(self._at)
                 self.terms = file.read(self._bytes).split(b"\n")
                 self.terms[-1] += file.readline().removesuffix(b"\n")

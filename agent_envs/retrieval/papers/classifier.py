@@ -17,6 +17,7 @@ from typing import Any
 
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
+from agent_envs.files import read_text
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper
 from agent_envs.retrieval.papers.service import SERVICE_OPTIONS, Service, parse_options, read_json, take_options
@@ -124,7 +125,7 @@ def fill_prompt(prompt: str, query: str, paper: Paper) -> str:
 def read_prompt(path: str) -> str:
     """Read a prompt from a file. Raises DataError if that is impossible, ConfigError if it lacks {query} or {title}."""
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = read_text(Path(path).expanduser())
     except (OSError, RuntimeError, UnicodeDecodeError) as e:
         raise DataError(f"the prompt {path!r} cannot be read: {e}") from e
     missing = [name for name in PROMPT_FIELDS[:2] if f"{{{name}}}" not in text]

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError, did_you_mean
-from agent_envs.files import write_text
+from agent_envs.files import read_text, write_text
 from agent_envs.retrieval.opening import open_once
 from agent_envs.retrieval.papers.paper import PaperBackend, Selector
 from agent_envs.retrieval.papers.service import NOTE, ReplyStore
@@ -137,7 +137,7 @@ def _offline(options: str, mark: str) -> str:
 
 def _noted(note: Path) -> str:
     try:
-        row: Any = json.loads(note.read_text(encoding="utf-8"))
+        row: Any = json.loads(read_text(note))
         spec = row["backend"]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise DataError(f'{note}: expected {{"backend": NAME}} ({type(e).__name__}: {e})') from e

@@ -19,7 +19,7 @@ from agent_envs.errors import (
     UnknownPaperError,
     did_you_mean,
 )
-from agent_envs.files import write_text
+from agent_envs.files import read_text, write_text
 from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply, short
 
 __all__ = [
@@ -166,7 +166,7 @@ def _key(method: str, url: str, body: bytes | None) -> str:
 def _read(path: Path) -> tuple[str, HTTPReply]:
     """Read the key and the reply of a file."""
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
+        row = json.loads(read_text(path))
         request = row.get("request")
         key = _key(row.get("method", "GET"), row["url"], None if request is None else request.encode())
         content = base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()

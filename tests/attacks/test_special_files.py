@@ -1,0 +1,104 @@
+"""Pipes, devices, links to themselves and packed bombs in place of a folder's files: each command says so at once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_envs.cli.main import main
+from agent_envs.errors import DataError
+from agent_envs.files import JSONLines, open_data, read_text
+from agent_envs.tasks import read_rows
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+EVAL = [
+    "eval",
+    "--env",
+    "AgentR1/GSM8KTool-v0",
+    "--split",
+    "test",
+    "--policy",
+    "expert",
+    "--n",
+    "2",
+    "--quiet",
+    "--out",
+]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played") / "run"
+    assert main([*EVAL, str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _limit() -> Iterator[None]:
+    signal.alarm(60)  # what hangs ends the tests
+    yield
+    signal.alarm(0)
+
+
+def _put(path: Path, kind: str) -> None:
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.name if kind == "itself" else kind)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/random", "itself"])
+@pytest.mark.parametrize("name", ["episodes.jsonl", "run.json", "panel.json", "summary.json", "metrics.jsonl"])
+def test_a_file_that_is_none(
+    name: str, kind: str, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(played, tmp_path / "run"))
+    _put(run / name, kind)
+    for command in (
+        ["view", str(run), "--out", str(tmp_path / "a.html"), "--force"],
+        ["rescore", str(run), "--out", str(tmp_path / "a.jsonl"), "--force", "--quiet"],
+        ["compare", str(played), str(run)],
+        ["eval", "--panel", str(run), "--policy", "expert", "--quiet"],
+        [*EVAL, str(run)],
+    ):
+        assert main(command) in (0, 1, 2)
+        assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "itself"])
+def test_readers_of_data(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    _put(path, kind)
+    for read in (open_data, read_text):
+        with pytest.raises(OSError, match="regular file|symbolic links"):
+            read(path)
+    for rows in (read_rows(path), JSONLines(path)):
+        with pytest.raises(DataError, match="cannot be read"):
+            list(rows)
+    with pytest.raises(OSError, match="regular file|symbolic links"):
+        JSONLines(path).append({})
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"steps": [' + b"[]," * (60 << 20) + b"0]}\n", (b'{"a": "' + b"x" * 1000 + b'"}\n') * (40 << 10)]
+)
+def test_a_packed_file_that_grows_without_measure(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl.gz"
+    path.write_bytes(gzip.compress(line, 6))
+    with pytest.raises(DataError, match="unpacks to more than 100 times its size"):
+        for _ in JSONLines(path):
+            pass
+
+
+def test_a_text_that_is_too_long(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b"\xef\xbb\xbf{}\r\n")
+    assert read_text(tmp_path / "run.json") == "{}\n"
+    with pytest.raises(OSError, match="larger than 0 MiB"):
+        read_text(tmp_path / "run.json", 3)
