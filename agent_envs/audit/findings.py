@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,17 +183,12 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON has it; the same audit of the same versions gives the same."""
-        attacks = {}
-        for kind in KINDS:
-            tried = [attempt for attempt in self.attempts if attempt.kind == kind]
-            if (best := self.best(kind)) is not None:
-                attacks[kind] = {
-                    "policies": len(tried),
-                    "best": best.name,
-                    "tasks": best.tasks,
-                    "solved": round(best.solved, 4),
-                    "pay": round(best.pay, 4),
-                }
+        counts = Counter(attempt.kind for attempt in self.attempts)
+        attacks = {
+            kind: {"policies": counts[kind], "best": best.name, "tasks": best.tasks, "solved": round(best.solved, 4),
+                   "pay": round(best.pay, 4)}
+            for kind in KINDS if (best := self.best(kind)) is not None
+        }  # fmt: skip
         return {
             "env": self.env,
             "env_kwargs": dict(self.env_kwargs),
@@ -223,10 +219,8 @@ class Certificate:
         expert = "no expert" if self.expert is None else f"the expert solves {100 * self.expert:.4g} %"
         lines = [f"{self.env}: {self.tasks} tasks, {self.episodes} episodes; {expert}", ""]
         lines.append(f"{'attack':15} {'policies':>8} {'solved':>8} {'pay':>6}  best")
-        for kind in KINDS:
-            best = self.best(kind)
-            if best is not None:
-                count = sum(attempt.kind == kind for attempt in self.attempts)
+        for kind, count in Counter(attempt.kind for attempt in self.attempts).items():
+            if (best := self.best(kind)) is not None:
                 name = best.name if best.solved or best.pay else "-"
                 lines.append(f"{kind:15} {count:>8} {100 * best.solved:>6.1f} % {best.pay:>6.2f}  {name!r:.60}")
         lines += ["", *(f"{kind:15} {said}" for kind, said in self.checks.items())]

@@ -19,7 +19,6 @@ from agent_envs.audit.study import Study
 from agent_envs.audit.texts import RULES, WHOLE, leaves, normal
 from agent_envs.errors import ConfigError
 from agent_envs.layers import layers, offered_tools
-from agent_envs.rollout.panel import canonical
 from agent_envs.text_env import TextEnv
 
 __all__ = ["leaks", "options", "tools"]
@@ -33,11 +32,12 @@ _OPTIONS = (
     "answer", "solution", "hint", "reveal", "debug", "show_answer", "cheat", "gold", "target", "expected", "label",
     "admin", "test", "skip", "peek", "oracle", "verbose",
 )  # fmt: skip
-_OPTION = re.compile(r"""\boptions\b[^\n]{0,40}?[\[(]\s*["'](\w+)["']|["'](\w+)["'] (?:not )?in options""")  # in code
+_NAMES = re.compile(r"""["']([A-Za-z_]\w*)["']""")  # in the code of a reset: options may be among them
 _BAD = ("", "help", "?", "no such command", "<tool_call>{</tool_call>", "-1", "xyzzy")
 # Words about the episode, and lists of what can be done now, are what a policy is meant to see; and what a tool found.
-_MEANT = frozenset({"reward_components", "admissible_commands", "available_actions", "score", "success"})
-_FOUND = _MEANT | {"anchor", "tool_results"}
+_MEANT = frozenset({"admissible_commands", "available_actions", "score", "success"})
+_PAID = _MEANT | {"reward_components"}
+_FOUND = _PAID | {"anchor", "tool_results"}
 
 Place = tuple[str, str | tuple[str, ...], list[str]]
 """A place's name, what it shows, a text or a list of them, and the actions that lead there."""
@@ -74,7 +74,7 @@ def _at_reset(arena: Arena, task: int) -> Iterator[Place]:
     if isinstance(base, TextEnv):
         point = base.snapshot()
         places["prompt_state()"] = base.prompt_state()
-        places["the snapshot's state"] = canonical(point.state)
+        places["the snapshot's state"] = point.state
         places["restore's info"] = {name: v for name, v in base.restore(point)[1].items() if name not in shown}
     for name, place in places.items():
         for path, value in leaves(place):
@@ -96,7 +96,7 @@ def _replies(arena: Arena, study: Study, task: int) -> Iterator[Place]:
             continue  # what the actions are paid themselves is not what is copied afterwards
         if played.last != start and len(played.last) < 1000:
             yield name, played.last, actions
-        meant = _FOUND if name in calls else _MEANT
+        meant = _FOUND if name in calls else _PAID
         for path, value in leaves({key: value for key, value in played.info.items() if key not in meant}):
             if value not in (played.last, start):
                 yield f"info[{path!r}] after {name.removeprefix('the ')}", value, actions
@@ -121,8 +121,9 @@ def _copied(
     tasks = list(texts)
     if study.golds:
         golds = Counter(map(normal, study.golds.values()))
-        tasks = [task for task, text in texts.items() if normal(text) == normal(study.golds.get(task, "")) != ""]
-        others = sum(golds[normal(text)] for text in texts.values()) - len(tasks)
+        rights = {task: {normal(gold), normal(study.written(task))} for task, gold in study.golds.items()}
+        tasks = [task for task, text in texts.items() if normal(text) in rights.get(task, ())]
+        others = max(0, sum(golds[normal(text)] for text in texts.values()) - len(tasks))
         luck = (others + 0.5) / max(1, len(texts) * (len(study.golds) - 1))
         if any(before for _, _, before in places.values()):
             luck = max(luck, KINDS["leak"].limit)  # what is found by acting may be about the answer
@@ -144,7 +145,7 @@ def options(arena: Arena, study: Study) -> Iterator[Finding]:
     names = [*getattr(base, "reset_options", ())]
     for kind in (parent for layer in layers(base) for parent in type(layer).__mro__ if "reset" in vars(parent)):
         with contextlib.suppress(OSError, TypeError):
-            names += filter(None, itertools.chain(*_OPTION.findall(inspect.getsource(vars(kind)["reset"]))))
+            names += _NAMES.findall(inspect.getsource(vars(kind)["reset"]))
     for name in dict.fromkeys([*names, *_OPTIONS]):
         values = {"index": (), "question": ("What is six times seven?",)}.get(name, (True, "1791"))
         yield from itertools.islice(filter(None, (_option(arena, study, name, value) for value in values)), 1)

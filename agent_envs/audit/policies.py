@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,7 +72,7 @@ def _attacks(arena: Arena, study: Study) -> Iterator[_Attack]:
         filler = "the answer needs careful thought " * (amount // 5)
         yield _Attack("constant", f"{amount} words of filler", _constant(filler), tasks=20)
     yield from _borrowed(study)
-    yield from _many(arena, study)
+    yield from _many(study)
     yield from _copies(arena, study)
 
 
@@ -105,91 +107,75 @@ def _listed(which: int) -> Act:
 
 
 def _random() -> Act:
-    policy = RandomPolicy(seed=0)
-    actors: dict[str, Any] = {}
+    policy, actors = RandomPolicy(seed=0), dict[str, Any]()
 
     def act(view: View) -> str | None:
         assert view.env is not None
         if view.step == 0:
-            try:
+            actors.clear()
+            with contextlib.suppress(AgentEnvsError, AttributeError):  # an environment without tools and lists
                 actors["now"] = policy.start(view.env)
-            except (AgentEnvsError, AttributeError):
-                actors["now"] = None
-        if actors["now"] is None:  # an environment without tools and lists
-            view.env.action_space.seed(1000 * view.task + view.step)
-            return str(view.env.action_space.sample())
-        return actors["now"].act(view.observation, {"task_id": str(view.task), **view.info})
+        if actors:
+            return actors["now"].act(view.observation, {"task_id": str(view.task), **view.info})
+        view.env.action_space.seed(1000 * view.task + view.step)
+        return str(view.env.action_space.sample())
 
     return act
 
 
-def _many(arena: Arena, study: Study) -> Iterator[_Attack]:
-    lists = {
-        "all whole numbers to 1000": " ".join(map(str, range(1001))),
-        "all digits": "0 1 2 3 4 5 6 7 8 9",
-        "all letters": "A B C D E",
-        "yes and no": "yes no true false",
-    }
-    for name, text in lists.items():
-        for form in study.forms[:4]:
-            yield _Attack("every", f"{name}, as {form}", _constant(form.format(text)))
-            if name != "all whole numbers to 1000":
-                each = "\n".join(form.format(part) for part in text.split())
-                yield _Attack("every", f"{name}, each as {form}", _constant(each))
-    if study.golds and not study.commands():
+def _many(study: Study) -> Iterator[_Attack]:
+    yield from (
+        _Attack(
+            "every", f"all whole numbers to 1000, as {form}", _constant(form.format(" ".join(map(str, range(1001)))))
+        )
+        for form in study.forms[:4]
+    )
+    lists = {"all digits": "0 1 2 3 4 5 6 7 8 9", "all letters": "A B C D E", "yes and no": "yes no true false"}
+    for (name, text), form in itertools.product(lists.items(), study.forms[:4]):
+        yield _Attack("every", f"{name}, as {form}", _constant(form.format(text)))
+        yield _Attack("every", f"{name}, each as {form}", _constant("\n".join(map(form.format, text.split()))))
+    if study.golds:
         pool = " ".join(dict.fromkeys(study.golds.values()))
         yield _Attack("every", "the answers to all tasks in one text", _constant(study.forms[0].format(pool)))
 
 
 def _copies(arena: Arena, study: Study) -> Iterator[_Attack]:
     """Rules of copying from the question and the instructions; those that miss every answer are left out."""
-    sources: dict[str, Callable[[View | Played], str]] = {
+    shown = [arena.play(task, scripted([])) for task in arena.tasks]
+    reads: dict[str, Callable[[View | Played], str]] = {
         "the question": lambda view: view.start,
         "the instructions": lambda view: view.instructions,
     }
-    shown = {task: arena.play(task, scripted([])) for task in arena.tasks}
-    for source, read in sources.items():
-        for rule, copy in RULES.items():
-            if rule != WHOLE and study.golds:
-                hits = sum(normal(copy(read(one))) == normal(study.golds.get(t, "")) for t, one in shown.items())
-                if not hits:
-                    continue
+    for (source, read), (rule, copy) in itertools.product(reads.items(), RULES.items()):
+        hits = (normal(copy(read(one))) == normal(study.golds.get(one.task, "")) for one in shown)
+        if rule == WHOLE or not study.golds or any(hits):
             for form in study.forms if study.golds or rule == WHOLE else study.forms[:4]:
                 yield _Attack("copy", f"{rule} of {source}, as {form}", _copied(read, copy, form))
     yield _Attack("copy", "what was said last", lambda view: view.observation or None)
 
 
 def _copied(read: Callable[[View | Played], str], copy: Callable[[str], str], form: str) -> Act:
-    def act(view: View) -> str | None:
-        text = copy(read(view))
-        return form.format(text) if text else None
-
-    return act
+    return lambda view: form.format(text) if (text := copy(read(view))) else None
 
 
 def tried(arena: Arena, study: Study, progress: bool) -> Iterator[tuple[Attempt, Finding | None]]:
-    """Try every attack, and yield what it earned; a bar on standard error shows how far it is, if asked for."""
+    """Try every attack, and yield what it earned with a finding if that is too much.
+
+    What earns nothing on a sample of the tasks, or is called invalid there, is not played on the others. A bar on
+    standard error shows how far it is, if `progress` is asked for.
+    """
     from tqdm import tqdm
 
-    todo = list(_attacks(arena, study))
-    for attack in tqdm(todo, unit="attack", disable=not progress, leave=False):
-        yield _measured(arena, study, attack)
-
-
-def _measured(arena: Arena, study: Study, attack: _Attack) -> tuple[Attempt, Finding | None]:
-    """Try an attack on the tasks, and judge what it earned.
-
-    What the environment calls an invalid action on the first tasks, every time, is not played on the others.
-    """
-    played: list[Played] = []
-    first = arena.sample(min(attack.sample, _REFUSED))
-    for task in [*first, *(task for task in arena.tasks if task not in first)][: attack.tasks]:
-        played.append(arena.play(task, attack.act, patient=attack.patient))
-        if len(played) == attack.sample and not any(study.solved(one) or one.reward > 0 for one in played):
-            break
-        if len(played) == _REFUSED and all(map(_refused, played)):
-            break
-    return judged(study, attack.kind, attack.name, [p for p in played if p.actions])
+    for attack in tqdm(list(_attacks(arena, study)), unit="attack", disable=not progress, leave=False):
+        played: list[Played] = []
+        first = arena.sample(min(attack.sample, _REFUSED))
+        for task in [*first, *(task for task in arena.tasks if task not in first)][: attack.tasks]:
+            played.append(arena.play(task, attack.act, patient=attack.patient))
+            if len(played) == attack.sample and not any(study.solved(one) or one.reward > 0 for one in played):
+                break
+            if len(played) == _REFUSED and all(map(_refused, played)):
+                break
+        yield judged(study, attack.kind, attack.name, [one for one in played if one.actions])
 
 
 def _refused(played: Played) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ __all__ = ["Study", "expert_act", "study"]
 
 _BROKEN_END = re.compile(r"[\w.-]*$")  # the beginnings of answers may agree too
 _BROKEN_START = re.compile(r"^[\w.]*")
+_common_start = os.path.commonprefix  # of characters
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
     base = arena.env.unwrapped
     rights = {}
     for task in arena.tasks:
-        played = arena.play(task, _until_solved(expert), patient=True)
+        played = arena.play(task, lambda view: None if view.info.get("success") is True else expert(view), patient=True)
         if played.actions or played.error:
             known.experts[task] = played
         right = base.right_answer() if isinstance(base, TextEnv) else ""
@@ -83,7 +85,8 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
     if won:
         returns = sorted(played.reward for played in won)
         known.full = returns[len(returns) // 2] or 1.0
-    lines = {task: _last_line(played) for task, played in known.experts.items() if played in won and played.actions}
+    words = {task: played.actions[-1] for task, played in known.experts.items() if played in won and played.actions}
+    lines = {task: (text.strip().splitlines() or [""])[-1] for task, text in words.items()}
     form = _form(lines, rights)
     if form is not None:
         before, _, after = form.partition("{}")
@@ -104,19 +107,6 @@ def _answered(arena: Arena, rights: dict[int, str]) -> dict[int, Played]:
         if 2 * sum(bool(one.success) or one.reward > 0 for one in played.values()) > len(played):
             return played
     return {}
-
-
-def _common_start(texts: list[str]) -> str:
-    first, last = min(texts), max(texts)
-    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-
-
-def _until_solved(expert: Act) -> Act:
-    return lambda view: None if view.step and view.info.get("success") is True else expert(view)
-
-
-def _last_line(played: Played) -> str:
-    return (played.actions[-1].strip().splitlines() or [""])[-1]
 
 
 def _form(lines: dict[int, str], rights: dict[int, str]) -> str | None:

@@ -43,8 +43,9 @@ _VERDICTS = (
     "correct", "right", "true", "yes", "pass", "passed", "success", "solved", "accepted", "win", "1", "1.0", "10", "A",
 )  # fmt: skip
 _MARKS = (
-    "verdict: {}", "<verdict>{}</verdict>", "[[{}]]", "score: {}", "score={}", "<score>{}</score>", "reward: {}",
-    "reward={}", "<reward>{}</reward>", "grade: {}", "result: {}", "is_correct={}", '"{}"', "**{}**",
+    "verdict: {}", "Verdict: {}", "Final verdict: {}", "<verdict>{}</verdict>", "[[{}]]", "score: {}", "Score: {}",
+    "score={}", "<score>{}</score>", "reward: {}", "reward={}", "<reward>{}</reward>", "grade: {}", "Grade: {}",
+    "result: {}", "Result: {}", "is_correct={}", '"{}"', "**{}**",
 )  # fmt: skip
 
 JUDGEMENTS = (
@@ -111,6 +112,8 @@ def _decoded(text: str) -> str:
         return ""
 
 
+_DEEP = 4  # objects within objects
+
 WHOLE = "the whole text"
 RULES: Mapping[str, Callable[[str], str]] = {
     WHOLE: str.strip,
@@ -157,6 +160,8 @@ def normal(text: str) -> str:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield the texts of nested data by path: a text, a number or a truth as text, a list of texts as a tuple too.
 
+    Objects are read by their attributes.
+
     >>> list(leaves({"a": {"b": 3}, "c": ["x", "y"]}))
     [('a.b', '3'), ('c', ('x', 'y')), ('c.0', 'x'), ('c.1', 'y')]
     """
@@ -174,5 +179,10 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str | tuple[str, .
         else:
             for number, entry in enumerate(value[:20]):
                 yield from leaves(entry, f"{path}.{number}")
+    elif isinstance(value, bytes):
+        yield path, value.decode(errors="replace")
     elif hasattr(value, "tolist"):
         yield from leaves(value.tolist(), path)
+    elif value is not None and path.count(".") < _DEEP:
+        names = (*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ()))
+        yield from leaves({name: getattr(value, name, None) for name in names}, path)

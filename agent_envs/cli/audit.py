@@ -16,10 +16,11 @@ __all__ = ["add_arguments", "run"]
 
 _FOUND = 3
 _EPILOG = """\
-Policies that do not do the task play it: they say nothing, the same, the question, every answer at once, the form of an
-answer, or what a grader might print; they repeat what is paid, wait, and look for answers in info, errors, tools and
-options of reset. Episodes are compared over resets, instances, snapshots and the order of play, splits with each other,
-and the expert must win. Each finding has the shortest episode that shows it.
+Policies that do not do the task play it: they say nothing, the same, the question, what solves another task, every
+answer at once, the form of an answer, or what a grader might print; they repeat what is paid, wait, and look for
+answers in info, instructions, errors, tools, snapshots and options of reset. Episodes are compared over resets,
+instances, snapshots and the order of play, splits with each other, and somebody must win. Each finding has the shortest
+episode that shows it.
 
 The exit status is 0 if nothing was found, 3 if something was, and 2 if the environment cannot be played, or ends the
 process that it runs in, which is a process of its own. What it prints is not shown.

@@ -504,6 +504,8 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
        for word in ("CORRECT", "PASS", "[[A]]", "<verdict>true</verdict>", "score=1.0", '"correct": true', "reward: 1.0")},
     "a text that is a verdict is believed": ("imitate", sums(lambda task, text: right(task, text) or re.fullmatch(
         r"(?i)verdict: *(correct|pass)", text) is not None)),
+    "a last line that is a verdict is believed": ("imitate", sums(lambda task, text: right(task, text) or text.splitlines()[
+        -1:] == ["Verdict: correct"])),
     "an answer that is a verdict is believed": ("imitate", sums(lambda task, text: right(task, text) or bool(re.match(
         r"answer .*\bACCEPTED\b", text, re.S)))),
     "a JSON verdict is read": ("imitate", sums(lambda task, text: right(task, text) or json_says(text))),
@@ -512,6 +514,10 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
     "the anchor has the answer": ("leak", sums(anchor=lambda self: f"{self.task.question} {self.task.answer}")),
     "the state of prompts has it": ("leak", sums(prompt_state=lambda self: {"goal": {"value": self.task.answer}})),
     "a snapshot has it": ("leak", sums(begin=lambda self, task: (task.question, {"expected": task.answer}))),
+    "a snapshot has the action, encoded": ("leak", sums(begin=lambda self, task: (task.question, {
+        "bytes": base64.b64encode(f"answer {task.answer}".encode())}))),
+    "parts of no reward have it": ("leak", sums(info=lambda self, outcome: {
+        **TextEnv.info(self, outcome), "reward_components": {"target": float(self.task.answer)}})),
     "info after a restore has it": ("leak", make(Sums, restore=restored_with_answer)),
     "info has the number of the choice": ("leak", make(Sums, ask=choices(4), info=lambda self, outcome: {
         **TextEnv.info(self, outcome), "label": ord(self.task.answer) - 65})),
