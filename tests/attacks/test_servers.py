@@ -38,7 +38,7 @@ def made(kind, tmp_path, **settings):
         return EnvServer([ServedEnv("AgentR1/GSM8K-v0")], **settings)
     if kind == "search":
         return SearchServer(StaticRetriever({"Paris": ["1"]}, ROWS), **settings)
-    return RecordingServer("http://127.0.0.1:9/v1", str(tmp_path / "episodes"), **settings)
+    return RecordingServer("http://127.0.0.1:9/v1", str(tmp_path / "episodes"), judge_token="a judge's", **settings)
 
 
 def ask(server, path, method="GET", body=None, **headers):

@@ -200,7 +200,7 @@ class FakeModel(BaseHTTPRequestHandler):
 
 
 def recorded() -> list[Any]:
-    """What the recorder leaves of an agent's calls: ended episodes, one that is left open, and their index."""
+    """What the recorder leaves of an agent's calls: ended episodes, and one that is left open."""
     model = ThreadingHTTPServer(("127.0.0.1", 0), FakeModel)
     threading.Thread(target=model.serve_forever, args=(0.01,), daemon=True).start()
     upstream = f"http://127.0.0.1:{model.server_port}/v1"
@@ -212,7 +212,8 @@ def recorded() -> list[Any]:
         url = recorder.stdout.readline().decode().split()[3].removesuffix("/v1")
 
         def post(path: str, body: Any, **headers: str) -> None:
-            request = urllib.request.Request(url + path, json.dumps(body).encode(), {"X-Task-Index": "4", **headers})
+            headers |= {"X-Task-Index": "4", "X-Judge-Token": Path("run/judge_token").read_text().strip()}
+            request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
             urllib.request.urlopen(request, timeout=60).close()
 
         for name in ("first", "second", "open"):
@@ -234,8 +235,7 @@ def recorded() -> list[Any]:
         recorder.stdout.close()
         model.shutdown()
         model.server_close()
-    # where an episode's line lies depends on how many digits its seconds have
-    return [told, *([path, re.sub(r'"(begin|end)": \d+', r'"\1": 0', line)] for path, line in written("run"))]
+    return [told, *(row for row in written("run") if row[0] != "run/judge_token")]  # which is another each time
 
 
 for name, (task, env_id, options, kwargs) in GENERATED.items():
