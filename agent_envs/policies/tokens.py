@@ -25,7 +25,7 @@ from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.spaces import refuse_pictures
 
-__all__ = ["Sampled", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
+__all__ = ["Sampled", "TokenActor", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
 
 
 class Sampled(NamedTuple):
@@ -35,6 +35,45 @@ class Sampled(NamedTuple):
     """Token ids, including the one that ended the response, shape [response tokens]."""
     log_probs: Sequence[float] | None
     """Natural log-probability of each token when it was sampled, shape [response tokens], or None."""
+
+
+class TokenActor:
+    """Plays one episode."""
+
+    def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
+        self.policy = policy
+        self.conversation = TokenConversation(builder, instructions)
+        self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
+        self._branch = ""
+        self._steps = 0
+
+    def fork(self, number: int) -> TokenActor:
+        """See `ForkingActor`."""
+        other = copy.copy(self)
+        other.conversation = self.conversation.fork()
+        other._branch += f"#{number}"
+        return other
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        policy = self.policy
+        if not self._episode:
+            self._episode.append(policy.episode_seed(str(info.get("task_id", ""))))
+        prompt_ids = self.conversation.observe(observation, info)
+        room = policy.context_length - len(prompt_ids)
+        if room < 1:
+            raise ContextLengthExceeded(
+                f"the prompt of step {self._steps} has {len(prompt_ids)} tokens, which leaves no room in a context "
+                f"of {policy.context_length} (context_length=)"
+            )
+        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{self._steps}".encode("utf-8", "surrogatepass"))
+        pictures = self.conversation.pictures
+        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed, pictures)
+        if not sampled.token_ids:
+            raise EmptyGeneration(f"the model returned no token at step {self._steps}")
+        self._steps += 1
+        text = response_text(policy.tokenizer, sampled.token_ids, policy.stop_token_ids)
+        self.conversation.respond(text, sampled.token_ids)
+        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs, pictures=pictures)
 
 
 class TokenPolicy:
@@ -50,6 +89,8 @@ class TokenPolicy:
     Raises:
         PromptError: The tokenizer has no chat template.
     """
+
+    actor_type: type[TokenActor] = TokenActor
 
     def __init__(
         self,
@@ -75,7 +116,7 @@ class TokenPolicy:
         self._lock = threading.Lock()
         self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
 
-    def start(self, env: gym.Env[Any, str]) -> _TokenActor:
+    def start(self, env: gym.Env[Any, str]) -> TokenActor:
         if self.pictures is None:
             refuse_pictures(env.observation_space, f"{type(self).__name__.lstrip('_')} with a model of text")
         builder = PromptBuilder.of_env(
@@ -86,7 +127,7 @@ class TokenPolicy:
             tool_mode=self.tool_mode,
             stop_token_ids=self.stop_token_ids,
         )
-        return _TokenActor(self, builder, env.get_wrapper_attr("instructions"))
+        return self.actor_type(self, builder, env.get_wrapper_attr("instructions"))
 
     def with_seed(self, seed: int) -> Self:
         """Return a policy with another seed that shares the model: closing one closes the other."""
@@ -114,49 +155,6 @@ class TokenPolicy:
             number = self._started.get(task_id, 0)
             self._started[task_id] = number + 1
         return f"{self.seed}/{task_id}/{number}"
-
-    def text(self, token_ids: Sequence[int]) -> str:
-        """Return the `response_text` of a response."""
-        return response_text(self.tokenizer, token_ids, self.stop_token_ids)
-
-
-class _TokenActor:
-    """Plays one episode."""
-
-    def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
-        self._policy = policy
-        self._conversation = TokenConversation(builder, instructions)
-        self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
-        self._branch = ""
-        self._steps = 0
-
-    def fork(self, number: int) -> _TokenActor:
-        """See `ForkingActor`."""
-        other = copy.copy(self)
-        other._conversation = self._conversation.fork()
-        other._branch += f"#{number}"
-        return other
-
-    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
-        policy = self._policy
-        if not self._episode:
-            self._episode.append(policy.episode_seed(str(info.get("task_id", ""))))
-        prompt_ids = self._conversation.observe(observation, info)
-        room = policy.context_length - len(prompt_ids)
-        if room < 1:
-            raise ContextLengthExceeded(
-                f"the prompt of step {self._steps} has {len(prompt_ids)} tokens, which leaves no room in a context "
-                f"of {policy.context_length} (context_length=)"
-            )
-        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{self._steps}".encode("utf-8", "surrogatepass"))
-        pictures = self._conversation.pictures
-        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed, pictures)
-        if not sampled.token_ids:
-            raise EmptyGeneration(f"the model returned no token at step {self._steps}")
-        self._steps += 1
-        text = policy.text(sampled.token_ids)
-        self._conversation.respond(text, sampled.token_ids)
-        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs, pictures=pictures)
 
 
 _loading = threading.Lock()  # transformers' lazy imports are not thread-safe

@@ -7,7 +7,6 @@ one of them.
 
 from __future__ import annotations
 
-import itertools
 import json
 import secrets
 import weakref
@@ -16,12 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.errors import PromptError
-from agent_envs.messages import Message, ToolSpec
+from agent_envs.messages import Message, ToolSpec, content_parts
 
-__all__ = ["ChatTemplate", "Ending", "TemplateFacts"]
+__all__ = ["ChatTemplate", "Ending", "TemplateFacts", "answered", "probe"]
 
 _MESSAGE_END = "<|eom_id|>"  # with which Llama ends a call, though its template writes it for built-in tools alone
 _REFUSALS = (AttributeError, KeyError, TypeError, ValueError)  # of expressions in a template, beside Jinja's own errors
+_MOST_KNOWN = 256  # tool sets per tokenizer; an environment may have others for every task
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +61,43 @@ class TemplateFacts:
     """The texts of the control tokens, the longest first."""
 
 
+_known: weakref.WeakKeyDictionary[Any, dict[str, TemplateFacts]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A tokenizer's chat template with tools and further arguments.
+    """A tokenizer's chat template with tools and further arguments."""
 
-    Args:
-        tokenizer, tools, template_kwargs: See `PromptBuilder`.
-        picture: The text of the token that stands for a picture; "" for a model of text.
-    """
-
-    def __init__(
-        self, tokenizer: Any, tools: Sequence[ToolSpec] | None, template_kwargs: Mapping[str, Any], picture: str
-    ) -> None:
-        self.tokenizer, self.tools, self.kwargs, self.picture = tokenizer, tools, template_kwargs, picture
+    tokenizer: Any
+    tools: Sequence[ToolSpec] | None
+    kwargs: Mapping[str, Any]
+    picture: str
+    """The text of the token that stands for a picture; "" for a model of text."""
 
     def facts(self) -> TemplateFacts:
         """Return what the template does, found once for a tokenizer, its template, the tools and the arguments."""
         known = _known.setdefault(self.tokenizer, {})
-        key = json.dumps([self.tokenizer.chat_template, self.tools, self.kwargs, self.picture], sort_keys=True)
+        key = json.dumps([self.tokenizer.chat_template, self.tools, self.kwargs, self.picture], default=repr)
         if key not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
             known[key] = _found(self)
         return known[key]
 
     def render(self, messages: Sequence[Any], *, parts: bool = False, generate: bool = True) -> str:
-        """Return messages as the model reads them; a PromptError if the template rejects them.
+        """Return messages as the model reads them, with its turn next if `generate`, contents as lists if `parts`.
 
-        Args:
-            messages: The messages.
-            parts: Whether contents are lists of parts.
-            generate: Whether the model's response follows.
+        Raises:
+            PromptError: The template rejects them.
         """
         from jinja2.exceptions import TemplateError
 
         if parts:
-            messages = [
-                {**m, "content": [{"type": "text", "text": m["content"]}]} if isinstance(m["content"], str) else m
-                for m in messages
-            ]
+            lists = [content_parts(m["content"]) for m in messages]
+            messages = [{**m, "content": content} for m, content in zip(messages, lists, strict=True)]
+        how = {"add_generation_prompt": generate, "tokenize": False, **self.kwargs}
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    messages, tools=self.tools, add_generation_prompt=generate, tokenize=False, **self.kwargs
-                )
-            )
+            return str(self.tokenizer.apply_chat_template(messages, tools=self.tools, **how))
         except (TemplateError, *_REFUSALS) as e:
             roles = [m["role"] for m in messages]
             raise PromptError(f"the chat template rejects messages with the roles {roles}: {e}") from e
@@ -110,9 +105,6 @@ class ChatTemplate:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
-
-
-_known: weakref.WeakKeyDictionary[Any, dict[str, TemplateFacts]] = weakref.WeakKeyDictionary()
 
 
 def probe() -> str:
@@ -143,17 +135,17 @@ def answered(form: str, said: str, messages: Sequence[Message]) -> list[Any]:
 
 
 def _found(template: ChatTemplate) -> TemplateFacts:
-    tokenizer = template.tokenizer
-    said, asked, more, first, second = (probe() for _ in range(5))
-    user: Any = {"role": "user", "content": asked}
-    spoken: Any = {"role": "assistant", "content": said}
-    following: Any = {"role": "user", "content": more}
-    parts = False
+    tokenizer, encode, parts = template.tokenizer, template.encode, False
+    asked, said, more, first, second, *names = (probe() for _ in range(5 + len(template.tools or ())))
+    user, spoken, following, system = (
+        {"role": role, "content": text}
+        for role, text in (("user", asked), ("assistant", said), ("user", more), ("system", first))
+    )
 
-    def shown(messages: list[Any], *texts: str, generate: bool = True, pictures: int = 0) -> str:
+    def shown(messages: list[Any], *texts: str, generate: bool = True, pictures: int = 0, by: Any = template) -> str:
         """Return the rendered messages if they show the texts and pictures, else ""."""
         try:
-            text = template.render(messages, parts=parts, generate=generate)
+            text: str = by.render(messages, parts=parts, generate=generate)
         except PromptError:
             return ""
         complete = all(each in text for each in texts)
@@ -162,10 +154,15 @@ def _found(template: ChatTemplate) -> TemplateFacts:
     if not shown([user, spoken, following], asked, said, more):
         parts = True
         parts = bool(shown([user, spoken, following], asked, said, more))
-    system: Any = {"role": "system", "content": first}
     has_system = bool(shown([system, user], first, asked))
-    name = template.tools[0]["function"]["name"] if template.tools else "f"
+    renamed: Any = [
+        {**tool, "function": {**tool["function"], "name": name}}
+        for tool, name in zip(template.tools or (), names, strict=True)
+    ]
+    opening = [system, user] if has_system else [user]
+    has_tools = bool(shown(opening, *names, by=replace(template, tools=renamed or None)))
     picture: list[Any] = [{"type": "image"}] if template.picture else []
+    name = template.tools[0]["function"]["name"] if template.tools else "f"
     results: list[Any] = [
         {"role": "tool", "name": name, "content": [{"type": "text", "text": text}, *picture] if picture else text}
         for text in (first, second)
@@ -175,34 +172,29 @@ def _found(template: ChatTemplate) -> TemplateFacts:
         for form in ("plain", "id", "call", "call-json")
         if shown([user, *answered(form, said, results)], said, first, second, pictures=2 * len(picture))
     ]
-    control = {str(token) for token in tokenizer.all_special_tokens}
-    control |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     ids = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
-
     prompt: list[int] = []  # of a template that puts it behind every conversation; the user's turn ends with one token
-    if (opening := shown([user])) == shown([user], generate=False):
-        prompt = template.encode(opening.partition(asked)[2])[1:]
+    if (alone := shown([user])) == shown([user], generate=False):
+        prompt = encode(alone.partition(asked)[2])[1:]
+    turn = encode(shown([user, spoken], asked, said).partition(asked)[2])[:1]  # after the user's
 
     def ending(response: Any, *following: Any, before: str) -> Ending:
         """Return how a response ends: compare what comes after it alone and with other messages."""
-        _, found, alone = shown([user, response], said, generate=False).rpartition(said)
-        _, also, then = shown([user, response, *following], said, before).partition(before)[0].rpartition(said)
-        if not found or not also:
-            return Ending((), ())
-        last, next_ = template.encode(alone), template.encode(then)
+        last = encode(shown([user, response], said, generate=False).rpartition(said)[2])
+        then = encode(shown([user, response, *following], said, before).partition(before)[0].rpartition(said)[2])
         if prompt and last[-len(prompt) :] == prompt:
             last = last[: -len(prompt)]
-        common = [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(last, next_, strict=False))]
-        closed = max((i + 1 for i, token in enumerate(common) if token in ids), default=0)
+        common = next(
+            (i for i, (a, b) in enumerate(zip(last, then, strict=False)) if a != b), min(len(last), len(then))
+        )
+        closed = max((i + 1 for i, token in enumerate(last[:common]) if token in ids), default=0)
+        skip = 0 if "tool_calls" not in response else closed - 1 if closed else common
         if closed:
-            skip = closed - 1 if "tool_calls" in response else 0
-            return Ending(tuple(common[skip:closed]), tuple(common[skip:closed]), skip)
-        skip = len(common) if "tool_calls" in response else 0
-        last, next_ = last[skip:], next_[skip:]
-        _, _, turn = shown([user, spoken], asked, said).partition(asked)
-        if last and last[0] in ids and next_ and next_[:1] == template.encode(turn)[:1]:  # Harmony closes in two ways
-            return Ending((last[0],), (next_[0],), skip)
-        return Ending(tuple(next_[:1]) if next_ and next_[0] in ids else (), (), skip)
+            return Ending(tuple(last[skip:closed]), tuple(last[skip:closed]), skip)
+        last, then = ([token for token in tokens[skip : skip + 1] if token in ids] for tokens in (last, then))
+        if last and then and then == turn:  # Harmony closes the last turn otherwise than those before
+            return Ending(tuple(last), tuple(then), skip)
+        return Ending(tuple(then), (), skip)
 
     after_user = ending(spoken, following, before=more)
     after_calls = [ending(*answered(form, said, results), before=first) for form in forms]
@@ -213,28 +205,15 @@ def _found(template: ChatTemplate) -> TemplateFacts:
     after_tool = replace(after_calls[0] if forms else after_user, end=call_end)
     ends = {each.end[-1] for each in (after_user, after_tool) if each.end}
     ends |= {i for i, token in tokenizer.added_tokens_decoder.items() if str(token) == _MESSAGE_END}
+    control = {*map(str, tokenizer.all_special_tokens), *(str(tokenizer.added_tokens_decoder.get(i, "")) for i in ids)}
     return TemplateFacts(
         parts=parts,
         system=has_system,
         joined=not shown([user, following], asked, more),
         results=forms[0] if forms else "",
-        tools=_shows_tools(template, [system, user] if has_system else [user], parts),
+        tools=has_tools,
         user=after_user,
         tool=after_tool,
         ends=frozenset(ends),
         control=tuple(sorted((token for token in control if len(token) > 1), key=len, reverse=True)),
     )
-
-
-def _shows_tools(template: ChatTemplate, messages: list[Any], parts: bool) -> bool:
-    names = [probe() for _ in template.tools or ()]
-    tools: Any = [
-        {**tool, "function": {**tool["function"], "name": name}}
-        for tool, name in zip(template.tools or (), names, strict=True)
-    ]
-    renamed = ChatTemplate(template.tokenizer, tools, template.kwargs, template.picture)
-    try:
-        text = renamed.render(messages, parts=parts)
-    except PromptError:
-        return False
-    return all(name in text for name in names)

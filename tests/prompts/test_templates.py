@@ -13,6 +13,7 @@ A random episode that fails prints its seed; AGENT_ENVS_TEMPLATE_SEED repeats on
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import re
@@ -220,7 +221,8 @@ BODIES = ["42", "<think>\nhm\n</think>\n\n<answer>4</answer>", "\n", "I am, you"
 
 def check(tokenizer, rng, tools, strip):
     """Play a random episode, and hold its prompts against what must be true of each."""
-    builder = PromptBuilder(tokenizer, tools, tool_instructions="Tools: search" if tools else "")
+    words_for = {"tool_instructions": "Tools: search"} if tools else {}
+    builder = PromptBuilder(tokenizer, tools, **words_for)
     first, ends = builder.start(ASK), sorted(builder.ends)
     control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
     conversation = TokenConversation(builder, "Answer.")
@@ -253,10 +255,8 @@ def check(tokenizer, rng, tools, strip):
             tail, neutral = prompt[len(before) :], builder.extend([], ids, [{**new, "content": "qqq"}])[len(ids) :]
             closing = (builder.facts.tool if role == "tool" else builder.facts.user).closing
             assert not (ended and closing and tuple(tail[: len(closing)]) == closing)
-            assert (
-                tail
-                == PromptBuilder(tokenizer, tools, tool_instructions=builder._told).extend([], ids, [new])[len(ids) :]
-            )
+            anew = PromptBuilder(tokenizer, tools, **words_for)
+            assert tail == anew.extend([], ids, [new])[len(ids) :]
         assert [i for i in tail if i in control] == [i for i in neutral if i in control]
         assert re.findall(r"\w+", words)[-1] in tokenizer.decode(tail)
     assert builder.start(ASK) == first
@@ -285,13 +285,11 @@ def test_many_random_episodes(name, tokenizer_of):
 
 
 def test_no_text_is_taken_for_the_models_words():
-    tokenizer = toy_tokenizer("chatml")
-    builder = PromptBuilder(tokenizer)
-    told: list[str] = []
-    render = builder._template.render
-    builder._template.render = lambda messages, **how: told.append(render(messages, **how)) or told[-1]
-    builder.extend([], [], [{"role": "user", "content": "x"}])
-    other = PromptBuilder(tokenizer)
-    words = " ".join(told) + " I answer."  # a page that knows what another builder asked the template
-    assert words.split()[-1] in tokenizer.decode(other.extend([], [], [{"role": "user", "content": words}]))
-    assert tokenizer.decode(other.extend([], [], [{"role": "user", "content": "x"}])).startswith("<|im_end|>\n")
+    tokenizer, told = copy.copy(toy_tokenizer("chatml")), list[str]()
+    render = tokenizer.apply_chat_template
+    tokenizer.apply_chat_template = lambda *args, **how: told.append(render(*args, **how)) or told[-1]
+    one, other = PromptBuilder(tokenizer), PromptBuilder(tokenizer)
+    one.extend([], [], [{"role": "user", "content": "x"}])
+    page = " ".join(told) + " I answer."  # by one who knows what was rendered for another builder
+    grown = tokenizer.decode(other.extend([], [], [{"role": "user", "content": page}]))
+    assert grown.startswith("<|im_end|>\n<|im_start|>user\n")

@@ -144,12 +144,11 @@ class EnvAgentLoop(AgentLoopBase):
                 episode_id=f"{uid}_{session}",
                 group_id=uid,
             )
-        total, actor = time.monotonic() - started, policy.actor
-        if actor is not None:
-            actor.note_env_time()
+        total = time.monotonic() - started
+        policy.note_env_time()
         timing = {
-            "generate_sequences": actor.generate_seconds if actor else [],
-            "tool_calls": actor.env_seconds if actor else [],
+            "generate_sequences": policy.generate_seconds,
+            "tool_calls": policy.env_seconds,
             "total": total,
             "queued": started - began,
         }
@@ -166,10 +165,9 @@ class EnvAgentLoop(AgentLoopBase):
             )
         )
         newest = max(int(kwargs.get("global_steps", 0)) - 1, 0)
-        record = episode_record(episode, actor.cached_tokens if actor else 0)
+        record = episode_record(episode, policy.cached_tokens)
         log_probs = bool(sampling_params.get("logprobs"))
-        versions = actor.versions if actor else []
-        outputs = self._outputs(rows, episode, record, phase, timing, versions, newest, log_probs)
+        outputs = self._outputs(rows, episode, record, phase, timing, policy.versions, newest, log_probs)
         if policy.pictures is not None:
             for row, output in zip(rows, outputs, strict=True):
                 ids = [*row.tokens.prompt_ids, *row.tokens.response_ids]
@@ -222,10 +220,10 @@ class EnvAgentLoop(AgentLoopBase):
         if not estimator.needs_critic or not settings.get("bootstrap_truncated", True):
             return None
         # the next prompt may be built already: it was too long, or the response was empty
-        if actor.prompts <= len(episode.steps):
+        if actor.conversation.response_ids:
             actor.conversation.observe(episode.final_observation, episode.steps[-1].info)
         prompt = actor.conversation.prompt_ids
-        return prompt if len(prompt) < policy.max_model_len else None
+        return prompt if len(prompt) < policy.context_length else None
 
     def _outputs(
         self,
