@@ -153,7 +153,7 @@ def test_responses_end_with_the_turn(base_model: Any) -> None:
 
 def test_an_episode_repeats_with_its_seeds_and_no_other_is_the_same(base_model: Any) -> None:
     def tokens(**how: Any) -> list[int]:
-        return ask(base_model, FakeVLLM(base_model), **how)[0].response_ids
+        return ask(base_model, FakeVLLM(base_model), number=0, **how)[0].response_ids
 
     assert tokens(session=0) == tokens(session=0)
     assert len({tuple(tokens(**how)) for how in ({"session": 0}, {"session": 1}, {"index": 1, "session": 0},
