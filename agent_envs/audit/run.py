@@ -137,11 +137,13 @@ def _check_actions(arena: Arena) -> None:
 
 
 def _ordered(found: list[Finding]) -> list[Finding]:
-    """Return the findings with one of each kind first: the shortest episode; and of what is left, a few."""
-    kinds: dict[str, list[Finding]] = {}
-    for finding in sorted(
-        found, key=lambda f: [] if f.played is None else [len(f.played.actions), len("".join(f.played.actions))]
-    ):
-        kinds.setdefault(finding.kind, []).append(finding)
-    order = dict.fromkeys(finding.kind for finding in found)
-    return [finding for kind in order for finding in kinds[kind][:_EACH]]
+    """Return the findings by kind, the shortest episode of each name, and a few of a kind."""
+
+    def length(finding: Finding) -> tuple[int, int]:
+        actions = [] if finding.played is None else finding.played.actions
+        return len(actions), sum(map(len, actions))
+
+    kinds: dict[str, dict[str, Finding]] = {finding.kind: {} for finding in found}
+    for finding in sorted(found, key=length):
+        kinds[finding.kind].setdefault(finding.name, finding)
+    return [finding for same in kinds.values() for finding in list(same.values())[:_EACH]]
