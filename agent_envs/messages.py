@@ -176,14 +176,14 @@ def content_parts(content: Content) -> list[TextPart | ImagePart]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def content_text(content: Content) -> str:
-    """Return a message's content as text, with ``<image>`` for each picture.
+def content_text(content: Content | None) -> str:
+    """Return a message's content as text, with ``<image>`` for each picture; None, as beside calls, is no text.
 
-    >>> content_text("Go."), content_text([{"type": "text", "text": "Go."}])
-    ('Go.', 'Go.')
+    >>> content_text("Go."), content_text([{"type": "text", "text": "Go."}]), content_text(None)
+    ('Go.', 'Go.', '')
     """
-    if isinstance(content, str):
-        return content
+    if content is None or isinstance(content, str):
+        return content or ""
     return "".join(literal(part["text"]) if part["type"] == "text" else IMAGE for part in content)
 
 

@@ -123,12 +123,19 @@ def stored_observation(value: Any, folder: PictureFolder) -> Any:
 
 
 def _stored_message(message: Any, folder: PictureFolder) -> Any:
-    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
-        return message
+    if not isinstance(message, dict):
+        raise ValueError(f"a message is {message!r:.80}")
+    content = message.get("content")
+    if not isinstance(content, list):
+        if content is not None and not isinstance(content, str):
+            raise ValueError(f"the content of a message is {content!r:.80}")
+        return {**message, "content": content or ""}  # None is OpenAI's form beside calls
     parts = [
         {**part, "image": folder.find(part.get("image"))}
         if isinstance(part, dict) and part.get("type") == "image"
         else part
-        for part in message["content"]
+        for part in content
     ]
+    if not all(isinstance(part, dict) and ("image" in part or isinstance(part.get("text"), str)) for part in parts):
+        raise ValueError(f"the content of a message is {content!r:.80}")
     return {**message, "content": parts}

@@ -62,7 +62,10 @@ class RightAnswers:
         if not self._released and info.get("source", "generated") != "generated":
             return ""
         observations = [step["observation"] for step in record["steps"][:1]] or [record["final_observation"]]
-        said = observation_text(observations[0]) if isinstance(observations[0], (str, list)) else ""
+        try:
+            said = observation_text(observations[0])
+        except (AttributeError, KeyError, TypeError):  # another kind of observation, as of another program
+            return ""
         if path not in self._settings:
             self._settings[path] = _settings(path)
         key = (str(path), record["env_id"], str(info.get("split")), index, str(info.get("task_id")))

@@ -33,6 +33,7 @@ __all__ = ["file_names", "numbered_records", "training_curves", "write_view"]
 _PER_CHUNK = 20  # episodes
 _ROWS = 5000  # rows of the list that are packed together
 _INSIDE = 32 << 20  # packed bytes of episodes that a page holds itself
+_MOST_POINTS = 500  # of a curve, about the pixels of its picture
 _BESIDE = 1 << 20  # packed bytes of a file beside the page
 _DATA_FILE = re.compile(r"\d+\.html")
 
@@ -200,7 +201,8 @@ def file_names(files: Mapping[int, Path]) -> dict[int, str]:
 def training_curves(sources: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     """Return the curves of the sources that are folders of training runs, to be drawn.
 
-    Each has ``run``, its name, and ``curves``: steps and values by phase ("training", "held-out") and measure.
+    Each has ``run``, its name, and ``curves``: steps and values by phase ("training", "held-out") and measure, of a
+    long run as many as can be told apart.
     """
     found = []
     for source in map(Path, sources):
@@ -209,5 +211,14 @@ def training_curves(sources: Sequence[str | os.PathLike[str]]) -> list[dict[str,
                 run = read_run(source, episodes=False)
             except DataError:  # no metrics yet, or a file that says something else by this name
                 continue
-            found.append({"run": run.name, "curves": run.curves})
+            curves = {
+                phase: {name: _thinned(curve) for name, curve in measures.items()}
+                for phase, measures in run.curves.items()
+            }
+            found.append({"run": run.name, "curves": curves})
     return found
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return points of a curve at equal distances, its last one included."""
+    return [*curve[: -1 : -(-len(curve) // _MOST_POINTS)], curve[-1]]

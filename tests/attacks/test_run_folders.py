@@ -30,6 +30,7 @@ from agent_envs.retrieval import open_retriever
 from agent_envs.retrieval.storage import write_manifest
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.text_env import TextEnv
+from agent_envs.viewer.write import training_curves
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import parse_wrapper, wrapper_names
 
@@ -432,6 +433,9 @@ def _episodes(text: str) -> dict[str, bytes]:
         "a source that is no path": changed("reset_info", {"source": "\0" * 10, "split": "test"}),
         "a source that is too long": changed("reset_info", {"source": "x" * 10_000, "split": "test"}),
         "a split of another kind": changed("reset_info", {"split": [1]}),
+        "a message of another kind": stepped("observation", [5]),
+        "a content of another kind": stepped("observation", [{"role": "user", "content": 5}]),
+        "parts of another kind": stepped("observation", [{"role": "user", "content": [5]}]),
         "token ids of another kind": stepped("response_ids", 5),
         "token ids that are texts": stepped("response_ids", ["a"]),
         "usage of another kind": stepped("usage", "much"),
@@ -478,6 +482,24 @@ def test_broken_episodes(
         assert bool(outputs) <= (status == 0), (broken, outputs)
         for path in outputs:
             path.unlink()
+
+
+def test_a_message_without_content_is_read(run: Path, tmp_path: Path) -> None:
+    """OpenAI's form beside tool calls has null or nothing."""
+    calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "tool_calls": calls}]
+    rows = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    rows[0]["steps"][0]["observation"] = rows[0]["final_observation"] = [*messages, {"role": "user", "content": "x"}]
+    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
+    assert main(["rescore", str(run), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
+
+
+def test_a_long_run_is_thinned(tmp_path: Path) -> None:
+    log = (json.dumps({"step": step, "env/success": 0.5}) for step in range(30_001))
+    (tmp_path / "metrics.jsonl").write_text("\n".join(log) + "\n")
+    curve = training_curves([tmp_path])[0]["curves"]["training"]["success"]
+    assert len(curve) <= 501 and curve[0] == (0, 0.5) and curve[-1] == (30_000, 0.5)
 
 
 @pytest.mark.parametrize(
