@@ -15,8 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_envs.adapters.verl.run.version import check_version
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, check_release
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 __all__ = ["check_pickles", "find_actor", "hugging_face_folder"]
@@ -52,7 +51,7 @@ def hugging_face_folder(
     home = Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "checkpoints" if cache is None else cache
     target = Path(home).expanduser() / _name(actor)
     if not target.exists():
-        check_version()
+        check_release("verl", "verl")
         if not trust:
             check_pickles(actor)
         _convert(actor, target)

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from agent_envs.adapters.verl.run.process import TREES
-from agent_envs.adapters.verl.run.version import check_version
+from agent_envs.errors import check_release
 
-check_version()
+check_release("verl", "verl")
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
     # before any part of verl asks for the current platform, or for vLLM

@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 
-from agent_envs.adapters.verl.run.version import check_version
+from agent_envs.errors import check_release
 
 __all__ = ["add_arguments", "run"]
 
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> str:
     Returns:
         What to print at the end: the results and where the files are, or the configuration of a dry run.
     """
-    check_version()
+    check_release("verl", "verl")
     # Set before torch is loaded: its threads then sleep while they wait. Spinning ones make the warm start ten times
     # slower as soon as another program wants one of the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -33,9 +33,8 @@ from omegaconf import OmegaConf
 from agent_envs.adapters.estimators import ESTIMATORS
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl.rollout import agent_loop
-from agent_envs.adapters.verl.run import version
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, check_release
 from agent_envs.policies.policy import Response
 from agent_envs.spaces import UnicodeText
 
@@ -524,4 +523,4 @@ def test_another_verl_is_refused(monkeypatch):
         ConfigError,
         match=r"works with verl==0\.9\.1, found verl 0\.8\.0; install it with: pip install 'verl==0\.9\.1'",
     ):
-        version.check_version()
+        check_release("verl", "verl")
