@@ -119,14 +119,8 @@ class TokenPolicy:
     def start(self, env: gym.Env[Any, str]) -> TokenActor:
         if self.pictures is None:
             refuse_pictures(env.observation_space, f"{type(self).__name__.lstrip('_')} with a model of text")
-        builder = PromptBuilder.of_env(
-            env,
-            self.tokenizer,
-            template_kwargs=self._template_kwargs,
-            pictures=self.pictures,
-            tool_mode=self.tool_mode,
-            stop_token_ids=self.stop_token_ids,
-        )
+        how = {"template_kwargs": self._template_kwargs, "pictures": self.pictures, "tool_mode": self.tool_mode}
+        builder = PromptBuilder.of_env(env, self.tokenizer, stop_token_ids=self.stop_token_ids, **how)
         return self.actor_type(self, builder, env.get_wrapper_attr("instructions"))
 
     def with_seed(self, seed: int) -> Self:

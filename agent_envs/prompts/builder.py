@@ -84,11 +84,7 @@ class PromptBuilder:
         return cls(tokenizer, tools, tool_instructions=words, **settings)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
-        """Return the token ids of a conversation up to the model's response, shape [prompt tokens].
-
-        Raises:
-            PromptError: The template rejects the messages, or leaves out pictures.
-        """
+        """Return the token ids of a conversation up to the model's response, shape [prompt tokens]; see `extend`."""
         if self._results not in ("", "plain") and any(m["role"] == "assistant" for m in messages):
             return self.conversation(messages)[0]  # the template takes no results after a call as the model wrote it
         if self._told:
@@ -102,9 +98,6 @@ class PromptBuilder:
             prompt_ids: The prompt of the response, shape [prompt tokens].
             response_ids: The response as sampled, with or without its end-of-turn tokens, shape [response tokens].
             messages: The messages after it: tool results, or the user's.
-
-        Returns:
-            Token ids, shape [prompt tokens + response tokens + new tokens].
 
         Raises:
             PromptError: The template rejects the messages, or leaves out pictures.
@@ -125,17 +118,11 @@ class PromptBuilder:
     def conversation(
         self, messages: Sequence[Message], opening: int | None = None
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the tokens of a conversation as a rollout makes them, and where its responses are.
+        """Return the tokens of a conversation as a rollout makes them, and the first and the end of each response.
 
         Args:
-            messages: The conversation.
+            messages: The conversation, from `start` and `extend`.
             opening: Number of messages before the first response; None for all before the first of the assistant.
-
-        Returns:
-            Token ids, shape [tokens], and the first token and the end of each response in them.
-
-        Raises:
-            PromptError: The template rejects the messages, or leaves out pictures.
         """
         said = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= (opening or 0)]
         ids, spans = self.start(messages[: said[0]]), []

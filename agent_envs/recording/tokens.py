@@ -8,6 +8,7 @@ from typing import Any
 from agent_envs.errors import PromptError
 from agent_envs.parsers.json_calls import load_json
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.builder import PromptBuilder
 
 __all__ = ["Retokenizer"]
 
@@ -24,8 +25,7 @@ class Retokenizer:
 
     def __init__(self, name: str) -> None:
         self.tokenizer: Any = load_tokenizer(name)
-        if not self.tokenizer.chat_template:
-            raise PromptError(f"the tokenizer {name!r} has no chat template")
+        self._ends = PromptBuilder(self.tokenizer).ends
 
     def prompt(self, request: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
         """Return the tokens and the text of a request's prompt; a PromptError if the template rejects it."""
@@ -42,11 +42,9 @@ class Retokenizer:
         if not whole.startswith(prompt):
             raise PromptError("the chat template renders a prompt differently once it is answered")
         ids = list(self._encode(whole[len(prompt) :]))
-        end = self.tokenizer.eos_token_id
-        if end in ids:  # the model did not sample what the template puts after the turn
-            last = len(ids) - ids[::-1].index(end)
-            ids = ids[: last - 1 if choice.get("finish_reason") == "length" else last]
-        return tuple(ids)
+        last = max((i for i, token in enumerate(ids) if token in self._ends), default=len(ids))
+        # the model did not sample what the template puts after the turn
+        return tuple(ids[: last if choice.get("finish_reason") == "length" else last + 1])
 
     def _encode(self, text: str) -> tuple[int, ...]:
         try:
