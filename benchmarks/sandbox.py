@@ -25,7 +25,7 @@ import gymnasium as gym
 
 import agent_envs  # noqa: F401  registers the environments
 from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.forked.modules import MODULES, WARM_UP
+from agent_envs.sandbox.forked.modules import MODULES
 from agent_envs.sandbox.forked.zygote_process import import_path, zygote_environment
 from agent_envs.sandbox.result import Result
 
@@ -37,10 +37,10 @@ for name in ("agent_envs", "agent_envs.sandbox", "agent_envs.sandbox.inside"):
     package.__path__ = [sys.argv[1] + name.removeprefix("agent_envs").replace(".", "/")]
 import gc, json, os, time
 os.register_at_fork = lambda **hooks: None
-path, modules, warm_up = json.loads(sys.argv[2])
+path, modules = json.loads(sys.argv[2])
 sys.path[:] = path
 from agent_envs.sandbox.inside.zygote import prepare
-prepare(modules, warm_up)
+prepare(modules, [])
 gc.collect(); gc.freeze(); gc.disable()
 for line in sys.stdin:
     start = time.perf_counter()
@@ -54,7 +54,7 @@ for line in sys.stdin:
 def bare_fork() -> Callable[[], float]:
     """Return a function that times one bare fork and wait, in seconds, of a process prepared as the zygote is."""
     package = str(Path(sys.modules["agent_envs"].__file__ or "").parent)
-    settings = json.dumps([import_path(), MODULES, WARM_UP])
+    settings = json.dumps([import_path(), MODULES])
     process = subprocess.Popen(
         [sys.executable, "-P", "-s", "-S", "-B", "-c", _BARE, package, settings],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=zygote_environment(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Unpack
+from typing import Any
 
 from agent_envs.checks import load_function, shown
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.sandbox.result import Result
-from agent_envs.sandbox.sandbox import ProgramArguments, Sandbox
+from agent_envs.sandbox.sandbox import Sandbox
 
 __all__ = ["check_sandbox", "keeps_variables", "open_sandbox", "run"]
 
@@ -80,7 +80,7 @@ def _made(name: str) -> Sandbox:
     return made
 
 
-def run(code: str, *, sandbox: str | Sandbox = "forked", **given: Unpack[ProgramArguments]) -> Result:
+def run(code: str, *, sandbox: str | Sandbox = "forked", **given: Any) -> Result:
     """Run a program once, in an interpreter of its own.
 
     >>> run("print(sum(map(int, input().split())))", stdin="2 3").stdout
@@ -91,12 +91,7 @@ def run(code: str, *, sandbox: str | Sandbox = "forked", **given: Unpack[Program
     Args:
         code: Python.
         sandbox: As for `open_sandbox`.
-        stdin: What `input()` reads.
-        files: The files that `open` reads: names and contents. There are no others.
-        timeout: Seconds it may run.
-        memory: Bytes of memory it may use beside the interpreter itself.
-        echo: Whether the value of its last expression is printed, as a notebook does.
-        seed: What `random` and `numpy.random` are seeded with; None for another every time.
+        **given: The other fields of `Program`: stdin, files, timeout, memory, echo and seed.
 
     Raises:
         BackendError: The sandbox failed, not the program.

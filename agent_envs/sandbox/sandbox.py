@@ -9,14 +9,14 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from typing import Any
 
 from agent_envs.checks import integer, number, shown
 from agent_envs.errors import ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
-__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "ProgramArguments", "Sandbox", "Session", "checked_files"]
+__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session"]
 
 TIMEOUT = 10.0
 """Seconds that a program may run, if nothing else is said."""
@@ -32,75 +32,58 @@ _pickled: dict[str, Session] = {}  # what the last pickles of this process are c
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program and what it is given."""
+    """A program and what it is given, checked: ConfigError says which argument is wrong."""
 
     code: str
     """Python."""
     stdin: str = ""
     """What `input()` reads."""
-    files: tuple[tuple[str, bytes], ...] = ()
+    files: Mapping[str, str | bytes] | None = None
     """The files that `open` reads: names and contents."""
     timeout: float = TIMEOUT
     """Seconds it may run."""
     memory: int = MEMORY
-    """Bytes of memory it may use beside the interpreter itself."""
+    """Bytes of memory it may use beside the interpreter itself; in a session those of its first program hold."""
     echo: bool = False
     """Whether the value of its last expression is printed, as a notebook does."""
     seed: int | None = None
     """What `random` and `numpy.random` are seeded with before a session's first program; None for something else."""
 
-    @classmethod
-    def checked(
-        cls,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, str | bytes] | None = None,
-        timeout: float = TIMEOUT,
-        memory: int = MEMORY,
-        echo: bool = False,
-        seed: int | None = None,
-    ) -> Program:
-        """Return a program, its arguments checked; ConfigError says which of them is wrong."""
-        if not isinstance(code, str) or not isinstance(stdin, str):
-            raise ConfigError(f"code and stdin must be strings, got {shown(code)} and {shown(stdin)}")
-        if len(code) > _MOST_CODE:
-            raise ConfigError(f"a program has {len(code)} characters; at most {_MOST_CODE} are run")
-        return cls(
-            clean_text(code),
-            clean_text(stdin),
-            checked_files(files or {}),
-            number("timeout", timeout, above=0),
-            integer("memory", memory, minimum=1 << 20),
-            bool(echo),
-            None if seed is None else integer("seed", seed, minimum=0),
-        )
+    def __post_init__(self) -> None:
+        if not isinstance(self.code, str) or not isinstance(self.stdin, str):
+            raise ConfigError(f"code and stdin must be strings, got {shown(self.code)} and {shown(self.stdin)}")
+        if len(self.code) > _MOST_CODE:
+            raise ConfigError(f"a program has {len(self.code)} characters; at most {_MOST_CODE} are run")
+        checked = {
+            "code": clean_text(self.code),
+            "stdin": clean_text(self.stdin),
+            "files": _checked_files(self.files or {}),
+            "timeout": number("timeout", self.timeout, above=0),
+            "memory": integer("memory", self.memory, minimum=1 << 20),
+            "seed": None if self.seed is None else integer("seed", self.seed, minimum=0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        """The files as bytes."""
+        return dict(self.files or {})  # type: ignore[arg-type]  # since they were checked
 
 
-def checked_files(files: Mapping[str, str | bytes]) -> tuple[tuple[str, bytes], ...]:
+def _checked_files(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     """Return files by name as bytes; ConfigError if a name is no relative path, or they are too large."""
-    contents = []
+    contents = {}
     for name, content in files.items():
         if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/") or "\0" in name:
             raise ConfigError(f"a file's name must be a relative path such as 'table.csv', got {shown(name)}")
         if not isinstance(content, (str, bytes)):
             raise ConfigError(f"the file {name!r} must have text or bytes as its content, got {shown(content)}")
-        contents.append((name, clean_text(content).encode() if isinstance(content, str) else content))
-    total = sum(len(content) for _, content in contents)
+        contents[name] = clean_text(content).encode() if isinstance(content, str) else content
+    total = sum(map(len, contents.values()))
     if total > _MOST_FILES:
         raise ConfigError(f"the files have {total} bytes; at most {_MOST_FILES} reach a program")
-    return tuple(contents)
-
-
-class ProgramArguments(TypedDict, total=False):
-    """What `run` takes besides the program: the fields of `Program`, the files by name."""
-
-    stdin: str
-    files: Mapping[str, str | bytes] | None
-    timeout: float
-    memory: int
-    echo: bool
-    seed: int | None
+    return contents
 
 
 class Interpreter:
@@ -140,14 +123,14 @@ class _Runs:
         """
         raise NotImplementedError
 
-    def run(self, code: str, **given: Unpack[ProgramArguments]) -> Result:
+    def run(self, code: str, **given: Any) -> Result:
         """Run Python; what it is given are the fields of `Program`, the files by name.
 
         Raises:
             BackendError: The sandbox failed, not the program.
             ConfigError: An argument is wrong.
         """
-        return self.execute(Program.checked(code, **given))
+        return self.execute(Program(code, **given))
 
 
 class Session(_Runs):
@@ -165,7 +148,7 @@ class Session(_Runs):
         self, sandbox: Sandbox, files: Mapping[str, str | bytes] | None = None, seed: int | None = None
     ) -> None:
         self._sandbox = sandbox
-        self._files = checked_files(files or {})
+        self._files = _checked_files(files or {})
         self._seed = seed
         self._live: Interpreter | None = None
         self._process = os.getpid()
@@ -175,7 +158,7 @@ class Session(_Runs):
         live = self._own()
         if live is None:
             seed = self._seed if program.seed is None else program.seed
-            program = replace(program, files=(*self._files, *program.files), seed=seed)
+            program = replace(program, files={**self._files, **program.contents}, seed=seed)
             live = self._live = self._sandbox.open_interpreter()
         try:
             result = live.execute(program)
@@ -185,7 +168,7 @@ class Session(_Runs):
         if result.ended:
             self.close()
         else:
-            said = f"{self._said}{program!r}{result.status}{result.stdout}"
+            said = f"{self._said}{program.code}\0{result.status}{result.stdout}"
             self._said = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
         return result
 

@@ -16,7 +16,7 @@ from agent_envs.errors import BackendError, MissingExtraError
 from agent_envs.rewards.math_answers import whole_number
 from agent_envs.rewards.tagged import boxed
 from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.forked.modules import MATH_MODULES, MATH_WARM_UP
+from agent_envs.sandbox.forked.modules import MATH_MODULES
 
 __all__ = ["answer_of", "equivalent", "need_math_verify"]
 
@@ -93,7 +93,7 @@ def _verified(answer: str, gold: str) -> bool:
 
 @functools.cache
 def _judges() -> ForkedSandbox:
-    sandbox = ForkedSandbox(modules=(*MATH_MODULES, "math_verify"), warm_up=(*MATH_WARM_UP, _WARM_UP))
+    sandbox = ForkedSandbox(modules=(*MATH_MODULES, "math_verify"), warm_up=[_WARM_UP])
     if "math_verify" not in sandbox.modules():
         raise BackendError("math-verify is installed, but the sandbox's interpreter cannot import it")
     return sandbox

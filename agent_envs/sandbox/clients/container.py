@@ -5,6 +5,7 @@ A program gets no network, a read-only root, no capabilities, 64 processes, and 
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import json
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +90,16 @@ class ContainerSandbox(Sandbox):
         return _Container(self.engine, self.image)
 
 
+_containers: weakref.WeakSet[_Container] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the containers of sessions that nobody closed: the engine would go on with them."""
+    for one in list(_containers):
+        one.close()
+
+
 class _Container(Interpreter):
     """A container, which starts with its first program: that one's memory is the limit of all."""
 
@@ -95,10 +107,11 @@ class _Container(Interpreter):
         self._engine, self._image = engine, image
         self._container = f"agent_envs-{uuid.uuid4().hex}"
         self._process: subprocess.Popen[bytes] | None = None
+        _containers.add(self)
 
     def execute(self, program: Program) -> Result:
         mark = uuid.uuid4().hex.encode()
-        files = {name: base64.b64encode(content).decode() for name, content in program.files}
+        files = {name: base64.b64encode(content).decode() for name, content in program.contents.items()}
         given = {"code": program.code, "stdin": program.stdin, "files": files, "echo": program.echo}
         request = json.dumps({**given, "seed": program.seed, "mark": mark.decode()}).encode() + b"\n"
         if self._process is not None:

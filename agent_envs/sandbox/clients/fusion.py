@@ -85,7 +85,7 @@ class FusionSandbox(Sandbox):
             "run_timeout": program.timeout,
             "memory_limit_MB": program.memory >> 20,
             "stdin": program.stdin,
-            "files": {name: base64.b64encode(content).decode() for name, content in program.files},
+            "files": {name: base64.b64encode(content).decode() for name, content in program.contents.items()},
         }
         with self._running:
             start = time.monotonic()

@@ -99,7 +99,7 @@ class _MontyInterpreter(Interpreter):
     def execute(self, program: Program) -> Result:
         monty, limit = self._sandbox._monty, self._sandbox.max_output
         if program.files or self._disk is None:
-            self._files.update(program.files)
+            self._files.update(program.contents)
             files = [monty.MemoryFile(f"/{path}", _text_or_bytes(content)) for path, content in self._files.items()]
             self._disk = monty.OSAccess(files)
         session = self._session or self._open(program)

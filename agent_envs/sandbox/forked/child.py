@@ -117,7 +117,7 @@ class Child:
         Raises:
             BackendDownError: The zygote has ended, and the child with it.
         """
-        given = (program.code, program.stdin.encode(), dict(program.files), program.echo, keep, program.seed)
+        given = (program.code, program.stdin.encode(), program.contents, program.echo, keep, program.seed)
         request = marshal.dumps(given)
         output, errors = os.pipe(), os.pipe()
         for reading in (output[0], errors[0]):

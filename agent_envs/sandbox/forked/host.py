@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from agent_envs.checks import choice, integer
 from agent_envs.errors import BackendDownError, BackendError, ConfigError
 from agent_envs.sandbox.forked.child import Child
-from agent_envs.sandbox.forked.modules import MODULES, WARM_UP
+from agent_envs.sandbox.forked.modules import MODULES
 from agent_envs.sandbox.forked.zygote_process import WALLS, ZygoteProcess
 from agent_envs.sandbox.result import MAX_OUTPUT, Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
@@ -40,7 +40,7 @@ class ForkedSandbox(Sandbox):
         max_output: Bytes of stdout and of stderr that a program may write.
         max_running: Programs that run at once, others wait; by default four for each processor.
         modules: What programs can import, where it is installed; sub-modules too where a name ends in ".*".
-        warm_up: Programs that make these import what they import only when used.
+        warm_up: Programs that the prepared interpreter runs once, for what they leave in its caches.
 
     Raises:
         BackendError: This is not Linux.
@@ -56,7 +56,7 @@ class ForkedSandbox(Sandbox):
         max_output: int = MAX_OUTPUT,
         max_running: int | None = None,
         modules: Sequence[str] = MODULES,
-        warm_up: Sequence[str] = WARM_UP,
+        warm_up: Sequence[str] = (),
     ) -> None:
         if sys.platform != "linux":
             raise BackendError(
