@@ -223,7 +223,12 @@ PAIRS = [  # answer, gold, whether they are the same
     ("", "5", False), ("5", "", False), (r"\frac{1}{", "5", False), (r"50 \%", "50%", True),
     ("1", r"1 - \frac{1}{\mathrm{e}}", False), (r"1 - \frac{1}{e}", r"1 - \frac{1}{\mathrm{e}}", True),
     ("5", r"5 + \mathrm{foo}", False), ("2", r"\begin{cases} x+1 \\ 2\end{cases}", False),
-    (r"5 \mathrm{~cm}", "5", True),
+    (r"5 \mathrm{~cm}", "5", True), ("7", "7,3", False), ("7, 9", "7,3", False), ("3,7", "7,3", True),
+    ("2", "2,-2", False), (r"\pm 2", "2,-2", True), ("-1", "-1./3", False), ("-1/3", "-1./3", True),
+    ("143+1", "144", True), ("144+1", "144", False), (r"10\,000", "10000", True), (r"\frac{5}{8}", "0.625", True),
+    (r"\frac{2}{3}E_1+\frac{2}{3}E_2", r"\frac{1}{3}E_1+\frac{2}{3}E_2", False), ("(2,1)", "(1,2)", False),
+    (r"\dfrac13E_1+\dfrac23E_2", r"\frac{1}{3}E_1+\frac{2}{3}E_2", True), ("18", "18,8", False), ("4", "4:3", False),
+    ("1 or 2", "x=2, x=1", True), ("$3$ and $4$", "4,3", True), ("50", "50 percent.", True),
 ]  # fmt: skip
 
 
