@@ -14,10 +14,10 @@ _TAG = re.compile(r"(?i)<(/?)answer>")
 _AFTER = re.compile(r"(?is).*\banswers?\**(?: is| are|:)(?::|\*+(?=\s))*\s*(.{1,5000})")
 _MARKED = re.compile(
     r"""(?sx)
-    (?: (?P<mark> \*{1,3} | _{1,3} | `{1,3} | \${1,2} | " ) (?P<marked> (?: (?!(?P=mark)) . )+ ) (?P=mark)
-    | \\\( (?P<formula> (?: (?!\\\)) . )+ ) \\\)
-    | \\ (?: [fm]?box(?:ed)? | text\w* | math\w+ ) \s? \{ (?P<command> [^{}]* (?: \{ [^{}]* \} [^{}]* )* ) \}
-    | \( (?P<inside> [^()]+ ) \)
+    (?: ( \*{1,3} | _{1,3} | `{1,3} | \${1,2} | " ) ( (?: (?!\1) . )+ ) \1
+    | \\\( ( (?: (?!\\\)) . )+ ) \\\)
+    | \\ (?: [fm]?box(?:ed)? | text\w* | math\w+ ) \s? \{ ( [^{}]* (?: \{ [^{}]* \} [^{}]* )* ) \}
+    | \( ( [^()]+ ) \)
     ) [.,]?"""
 )
 _LONGEST = 5000
@@ -34,15 +34,12 @@ def tagged_answer(text: str) -> str:
     >>> tagged_answer("I looked.\\nThe answer is B"), tagged_answer(r"So $\\boxed{\\text{B}}$ it is.")
     ('B', 'B')
     """
-    answer = last_answer(text)
-    if answer is None:
-        answer = boxed(text)
-    if answer is None:
-        lines = [line for line in text[-_LONGEST:].splitlines() if line.strip()]
-        answer = bare(lines[-1]) if lines else ""
-        after = _AFTER.fullmatch(answer)
-        answer = after[1] if after else answer
-    return bare(answer[:_LONGEST])
+    for answer in (last_answer(text), boxed(text)):
+        if answer is not None:
+            return bare(answer[:_LONGEST])
+    said = bare(text[-_LONGEST:].rstrip().rpartition("\n")[2])
+    after = _AFTER.fullmatch(said)
+    return bare(after[1] if after else said)
 
 
 def last_answer(text: str) -> str | None:
@@ -90,9 +87,7 @@ def bare(text: str) -> str:
     >>> bare("**B**."), bare(r"$\boxed{\text{(B)}}$"), bare("`Osken`"), bare("*a* and *b*"), bare("B (iron)")
     ('B', 'B', 'Osken', '*a* and *b*', 'B (iron)')
     """
-    text = text.strip()
     for _ in range(_DEEPEST):
-        if not (marked := _MARKED.fullmatch(text)):
-            break
-        text = next(part for part in marked.group("marked", "formula", "command", "inside") if part is not None).strip()
-    return text
+        marked = _MARKED.fullmatch(text.strip())
+        text = marked[marked.lastindex or 0] if marked else text
+    return text.strip()

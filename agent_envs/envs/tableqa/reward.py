@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from agent_envs.rewards.tagged import bare, tagged_answer
 
@@ -20,14 +21,14 @@ _LONGEST = 1000  # characters of a value that are compared
 _SEPARATOR = re.compile(r"[;\n|]")
 _BULLET = re.compile(r"[-•*]\s+")
 _NOTES = re.compile(r"(?:(?<!^)\[[^\[\]]{0,200}\]|\[[0-9]{1,9}\]|[•♦†‡*#+]|(?<!^)\s\([^()]{0,200}\))$")
-_NUMBER = re.compile(r"([-+]?)[$€£]?(?=\.?[0-9])([0-9][0-9,]{0,40})?(\.[0-9]{0,30})?(e[-+]?[0-9]{1,2})?%?")
-_FRACTION = re.compile(r"-?[0-9]{1,20}/0{0,9}[1-9][0-9]{0,20}")
-_ISO = re.compile(r"([0-9]{4}|x{2,4})-([0-9]{1,2}|xx)(?:-([0-9]{1,2}|xx))?")
+_NUMBER = re.compile(
+    r"[-+]?(?=\.?[0-9])[0-9]{0,40}(?:\.[0-9]{0,30})?(?:e[-+]?[0-9]{1,2})?|-?[0-9]{1,20}/0{0,9}[1-9][0-9]{0,20}"
+)
+_WITH_UNIT = re.compile(r"([-+]?[0-9][0-9,]{0,40}(?:\.[0-9]{1,30})?) \S+")
+_ISO = re.compile(r"(?!x+-xx(?:-xx)?$)([0-9]{4}|x{2,4})-(0?[1-9]|1[0-2]|xx)(?:-([0-9]{1,2}|xx))?")
 _DAY = r"([0-9]{1,2})(?:st|nd|rd|th)?"
 _DATE = re.compile(rf"(?:{_DAY} )?([a-z]{{3,9}})\.?(?: {_DAY})?(?:,? ?([0-9]{{4}}))?")
 _MONTHS = "|january|february|march|april|may|june|july|august|september|october|november|december"
-
-_Forms = set[str | Fraction | tuple[int | None, ...]]
 
 
 def given_answers(text: str) -> list[str]:
@@ -54,7 +55,7 @@ def same_answers(given: Sequence[str], gold: Sequence[str], unit: str = "") -> b
             if [_normal(part) for part in given[start : start + len(parts)]] == parts:
                 given[start : start + len(parts)] = [value]
                 break
-    wanted = [_forms(value) | _bare_number(value) for value in gold]
+    wanted = [_forms(value, is_gold=True) for value in gold]
     answers = [_forms(value) | _forms(_normal(value).removesuffix(_normal(unit))) for value in given]
     found = [[bool(answer & one) for one in wanted] for answer in answers]
     return bool(found) and all(map(any, found)) and all(map(any, zip(*found, strict=True)))
@@ -75,28 +76,18 @@ def _normal(value: str) -> str:
     return " ".join(text.split())
 
 
-def _forms(value: str) -> _Forms:
-    """Return the text of a value, and the number or the date (year, month, day) that it is."""
+def _forms(value: str, is_gold: bool = False) -> set[Any]:
+    """Return the text of a value, and the number or the date (year, month, day; 0 if unknown) that it is."""
     text = _normal(value)
-    if number := _NUMBER.fullmatch(text):
-        sign, whole, places, exponent = number.groups("")
-        return {text, round(Fraction(f"{sign}{whole.replace(',', '') or 0}{places}{exponent}"), 6)}
-    if _FRACTION.fullmatch(text):
-        return {text, round(Fraction(text), 6)}
+    number = re.sub("[$€£,%]", "", text)
+    if _NUMBER.fullmatch(number):
+        return {text, round(Fraction(number), 6)}
     if iso := _ISO.fullmatch(text):
         year, month, day = iso.groups()
     elif (date := _DATE.fullmatch(text)) and not (date[1] and date[3]) and (place := _MONTHS.find(f"|{date[2]}")) >= 0:
         year, month, day = date[4], str(_MONTHS.count("|", 0, place) + 1), date[1] or date[3]
     else:
-        return {text}
-    parts = tuple(int(part) if part and part.isdigit() else None for part in (year, month, day))
-    if parts[1] is None:
-        return {text} if parts[0] is None else {text, Fraction(parts[0])}
-    return {text, parts}
-
-
-def _bare_number(value: str) -> _Forms:
-    """Return the number of a gold value that is a number and one word, such as 17 years."""
-    number, _, word = value.strip().partition(" ")
-    forms = _forms(number) if word and " " not in word and len(_forms(value)) == 1 else set()
-    return {form for form in forms if isinstance(form, Fraction)}
+        measure = _WITH_UNIT.fullmatch(value.strip()) if is_gold else None
+        return {text, *_forms(measure[1])} if measure else {text}
+    parts = tuple(int(part) if part and part.isdigit() else 0 for part in (year, month, day))
+    return {text, parts if any(parts[1:]) else Fraction(parts[0])}
