@@ -32,7 +32,7 @@ from agent_envs.errors import (
 )
 from agent_envs.pictures.picture import IMAGE, Picture, Pictured
 from agent_envs.pictures.png import LARGEST_SIDE, shown_pictures
-from agent_envs.text import clean_text, plain
+from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
 from agent_envs.threads import background_loop
 from agent_envs.tool_env import ToolEnv
@@ -89,8 +89,7 @@ class _Session:
         fits = isinstance(reward, (int, float)) and isinstance(result.done, bool)
         if not fits or not isinstance(result.observation, dict) or not math.isfinite(reward):
             raise BackendReplyError(
-                f"{self._url}: expected an observation, a reward and whether the episode is done, got "
-                f"{plain(shown(result))}"
+                f"{self._url}: expected an observation, a reward and whether the episode is done, got {shown(result)}"
             )
         return _Reply(result.observation, float(reward), result.done)
 
@@ -302,7 +301,7 @@ class OpenEnvEnv(ToolEnv):
             return self._with_pictures(_text(said), reply)
         if self._show not in reply.observation:
             raise BackendReplyError(
-                f"{self.url}: the observation has no field {self._show!r} (show=), only {plain(shown(sorted(said)))}"
+                f"{self.url}: the observation has no field {self._show!r} (show=), only {shown(sorted(said))}"
             )
         return self._with_pictures(_text(reply.observation[self._show]), reply)
 

@@ -18,7 +18,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,8 @@ import numpy as np
 from agent_envs.checks import boolean, choice, integer, option_mapping
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import find_files
-from agent_envs.envs.alfworld.textworld import LOCK
 from agent_envs.envs.foreign import SPLITS, SeededTask, SeededTasks, require_generated
+from agent_envs.envs.textworld_player import State, state_at
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome, TextEnv
@@ -95,25 +94,6 @@ class _Games(IndexedTasks[_Game]):
         return _Games, (self.game, self.split)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A point in a game; an interpreter plays the history again where it stands somewhere else."""
-
-    file: str
-    history: tuple[str, ...]
-    text: str
-    commands: tuple[str, ...]
-    plan: tuple[str, ...]
-    place: str
-    score: int
-    highest: int
-    won: bool
-    over: bool
-
-    def share(self) -> float:
-        return self.score / self.highest if self.highest else float(self.won)
-
-
 class TextWorldEnv(TextEnv):
     """Play a text adventure of TextWorld: explore rooms, carry things, and finish the quest that is told.
 
@@ -151,7 +131,7 @@ class TextWorldEnv(TextEnv):
     - `settings`: options of `tw-make` for the other challenges, such as `{"recipe": 2, "open": True}` (cooking),
       `{"rewards": "sparse", "goal": "brief"}` (simple) or `{"world_size": 6, "quest_length": 4}` (custom).
     - `game`: path of a compiled game (.z8 with its .json), or of a folder with one of these or a folder per split. An
-      interpreter runs such files: play those that you trust.
+      interpreter runs such files in a process of its own, which a damaged one may end; play those that you trust.
     - `banner`: whether the first observation begins with TextWorld's title in large letters.
 
     ## Data
@@ -195,7 +175,6 @@ class TextWorldEnv(TextEnv):
             raise ConfigError(f"{challenge!r} has no levels, got level={level!r}; its difficulty is set by settings=")
         self.level = integer("level", 1 if level is None else level, minimum=1, maximum=highest) if highest else None
         self.game = None if game is None else os.fspath(game)
-        self._interpreter: _Interpreter | None = None
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
 
     def open_tasks(self) -> SeededTasks | _Games:
@@ -205,28 +184,25 @@ class TextWorldEnv(TextEnv):
             " ".join(["textworld", *_order(self.challenge, self.level, self.settings, self.split)]), self.split
         )
 
-    def begin(self, task: SeededTask | _Game) -> tuple[str, _State]:
+    def begin(self, task: SeededTask | _Game) -> tuple[str, State]:
         if isinstance(task, _Game):
             file = task.file
         else:
             file = str(_made(_order(self.challenge, self.level, self.settings, self.split), task.seed))
-        with LOCK:
-            state = self._at(file, ()).state
+        state = state_at(file, ())
         text = state.text
         if not self.banner and _TITLE in text:
             text = text[text.rindex(_TITLE) :].partition("\n")[2].lstrip("\n")
         return text, state
 
     def act(self, action: str) -> Outcome:
-        before: _State = self.state
+        before: State = self.state
         command = action.strip()
         words = command.lower().split()
         verbs = {*_VERBS.split(), *(listed.split()[0] for listed in before.commands)}
         if _COMMAND.fullmatch(command) is None or "then" in words or (words and words[0] not in verbs):
             command = _UNKNOWN
-        with LOCK:
-            after = self._at(before.file, before.history).play(command)
-        self.state = after
+        self.state = after = state_at(before.file, (*before.history, command))
         same = (before.place, before.commands, before.score) == (after.place, after.commands, after.score)
         reward = after.share() - before.share()
         return Outcome(
@@ -239,15 +215,8 @@ class TextWorldEnv(TextEnv):
             components={"points": reward},
         )
 
-    def _at(self, file: str, history: tuple[str, ...]) -> _Interpreter:
-        """Return this environment's interpreter, after these commands of this game."""
-        if self._interpreter is None:
-            self._interpreter = _Interpreter()
-        self._interpreter.go_to(file, history)
-        return self._interpreter
-
     def anchor(self) -> str:
-        state: _State = self.state
+        state: State = self.state
         return f"{state.place}\nPoints: {state.score} of {state.highest}."
 
     def available_actions(self) -> list[str]:
@@ -265,84 +234,6 @@ class TextWorldEnv(TextEnv):
         right = self.expert_action()
         others = [command for command in self.state.commands if command != right]
         return right if right is None or not others or rng.random() >= noise else str(rng.choice(others))
-
-    def close(self) -> None:
-        """End the interpreter."""
-        if self._interpreter is not None:
-            self._interpreter.close()
-            self._interpreter = None
-        super().close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_interpreter": None}
-
-
-class _Interpreter:
-    """One running game; call it under the lock, since TextWorld keeps parsers and data in module globals."""
-
-    state: _State
-
-    def __init__(self) -> None:
-        self._env: Any = None
-        self._at: tuple[str, tuple[str, ...]] | None = None
-
-    def go_to(self, file: str, history: tuple[str, ...]) -> None:
-        """Stand where a game is after some commands."""
-        if self._at == (file, history):
-            return
-        if self._at is None or self._at[0] != file:
-            self._load(file)
-        self._at = None  # in case what follows fails
-        try:
-            self.state = self._state(file, (), self._env.reset(), over=False)
-        except (KeyError, ValueError, OSError) as e:
-            raise DataError(f"{file}: TextWorld cannot play this game: {type(e).__name__}: {e}") from e
-        self._at = file, ()
-        for command in history:
-            self.play(command)
-
-    def play(self, command: str) -> _State:
-        """Carry out a command."""
-        assert self._at is not None
-        (file, history), self._at = self._at, None
-        reply, _, over = self._env.step(command)
-        self.state = self._state(file, (*history, command), reply, over=over)
-        self._at = file, self.state.history
-        return self.state
-
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        self._env = self._at = None
-
-    def _load(self, file: str) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that Jericho knows the games of TextWorld in part only
-            import textworld
-
-            self.close()
-            asked = dict.fromkeys(
-                ("admissible_commands", "policy_commands", "description", "inventory", "score", "max_score", "won"),
-                True,
-            )
-            try:
-                self._env = textworld.start(file, textworld.EnvInfos(**asked))
-            except (KeyError, ValueError, OSError, NameError) as e:
-                raise DataError(f"{file}: TextWorld cannot load this game: {type(e).__name__}: {e}") from e
-
-    def _state(self, file: str, history: tuple[str, ...], reply: Any, *, over: bool) -> _State:
-        return _State(
-            file=file,
-            history=history,
-            text=reply.feedback,
-            commands=tuple(reply.admissible_commands),
-            plan=tuple(reply.policy_commands),
-            place=f"{reply.description}\n{reply.inventory}",
-            score=int(reply.score),
-            highest=int(reply.max_score),
-            won=bool(reply.won),
-            over=bool(over),
-        )
 
 
 def _order(challenge: str, level: int | None, settings: Mapping[str, Any], split: str) -> list[str]:

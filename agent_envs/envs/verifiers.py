@@ -30,7 +30,7 @@ from agent_envs.errors import (
 )
 from agent_envs.messages import ToolCall
 from agent_envs.tasks import IndexedTasks
-from agent_envs.text import clean_text, plain
+from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
 from agent_envs.threads import LoopThread
 from agent_envs.tool_env import ToolEnv
@@ -141,7 +141,7 @@ class _Rollout:
         name = str((error or {}).get("error", "")) if isinstance(error, dict) else str(error or "")
         failed = any(own in name for own in _OWN_ERRORS)
         if (error and not failed) or not isinstance(reward, (int, float)) or not math.isfinite(reward):
-            raise BackendReplyError(f"the rollout failed: {plain(shown(error or reward))}")
+            raise BackendReplyError(f"the rollout failed: {shown(error or reward)}")
         stop = str(output.get("stop_condition") or "")
         limit = stop == "max_turns_reached" and not self._single
         tail = list(itertools.takewhile(lambda each: _role(each) != "assistant", reversed(output["completion"] or [])))

@@ -12,7 +12,6 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.parsers.json_calls import json_types, resolved
-from agent_envs.text import plain
 
 __all__ = ["compiled", "misfit", "tidied", "with_integers"]
 
@@ -55,7 +54,7 @@ def compiled(schema: str) -> Any:
         kind.check_schema(contents)
         types = contents.get("type", "object")
         if types != "object" and "object" not in types:
-            raise ConfigError(f"the schema must be an object's, got the type {plain(shown(types))}")
+            raise ConfigError(f"the schema must be an object's, got the type {shown(types)}")
         specification = specification_with(contents.get("$schema", ""), default=DRAFT202012)
         root = specification.create_resource(contents)
         waiting, seen = [(root, REGISTRY.resolver_with_root(root))], set()
@@ -71,9 +70,9 @@ def compiled(schema: str) -> Any:
         validator = kind(contents, registry=REGISTRY)
         next(validator.iter_errors({}), None)
     except SchemaError as e:
-        raise ConfigError(f"the schema is not valid: {plain(e.message)[:300]}") from e
+        raise ConfigError(f"the schema is not valid: {e.message[:300]}") from e
     except (Unresolvable, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
-        raise ConfigError(f"the schema must refer to nothing outside of it: {plain(first_line(e))[:300]}") from e
+        raise ConfigError(f"the schema must refer to nothing outside of it: {first_line(e)[:300]}") from e
     return validator
 
 

@@ -10,8 +10,10 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from functools import partial
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -136,6 +138,27 @@ def test_no_text_is_an_order_to_the_interpreter(game, text, tmp_path, monkeypatc
     assert env.unwrapped.anchor() == before
     assert os.listdir(tmp_path) == []
     env.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:5000],
+        lambda data: data[:200_000],
+        lambda data: b"\xff" * 64 + data[64:],
+        lambda data: data[:64] + bytes(byte ^ 0x55 for byte in data[64:]),
+        lambda data: bytes(len(data)),
+        lambda data: b"",
+    ],
+)
+def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path):
+    env = gym.make(ENV_ID, game=game)
+    env.reset(options={"index": 0})
+    (tmp_path / "g.z8").write_bytes(damage(Path(game).read_bytes()))
+    shutil.copy(Path(game).with_suffix(".json"), tmp_path / "g.json")
+    with pytest.raises(DataError, match=r"g\.z8: TextWorld"):
+        gym.make(ENV_ID, game=str(tmp_path / "g.z8")).reset(seed=0)
+    assert play_both(env, game, planned) == (True, True)  # goes on where it stood
 
 
 def test_the_title_can_be_left_out(game):
