@@ -13,6 +13,7 @@ import functools
 import importlib.util
 
 from agent_envs.errors import BackendError, MissingExtraError
+from agent_envs.retrieval.opening import open_once
 from agent_envs.rewards.math_answers import whole_number
 from agent_envs.rewards.tagged import boxed
 from agent_envs.sandbox.forked.host import ForkedSandbox
@@ -84,11 +85,11 @@ def equivalent(answer: str, gold: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _verified(answer: str, gold: str) -> bool:
-    return _judges().run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0).stdout == "True\n"
+    sandbox = open_once("MathCode's judge", _sandbox)
+    return sandbox.run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0).stdout == "True\n"
 
 
-@functools.cache
-def _judges() -> ForkedSandbox:
+def _sandbox() -> ForkedSandbox:
     sandbox = ForkedSandbox(modules=(*MATH_MODULES, "math_verify"), warm_up=[_WARM_UP])
     if "math_verify" not in sandbox.modules():
         raise BackendError("math-verify is installed, but the sandbox's interpreter cannot import it")
