@@ -9,6 +9,7 @@ import difflib
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any
@@ -219,11 +220,15 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
     traceback. A result may come with an exit status of its own.
 
     Returns:
-        The exit status. 0: done; 1: a backend or the disk failed, or nothing reads the output any more; 2: bad input;
-        130: interrupted.
+        The exit status. 0: done; 1: a backend or the disk failed, nothing reads the output any more, or a fault of the
+        program, with its traceback; 2: bad input; 130: interrupted.
     """
     with clean_output():
-        return _status(action)
+        try:
+            return _status(action)
+        except Exception:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
+            traceback.print_exc()
+            return 1
 
 
 def _status(action: Callable[[], str | tuple[str, int]]) -> int:

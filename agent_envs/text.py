@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = ["TerminalCode", "check_action", "clean_output", "clean_text", "cut", "plain", "transcript_text"]
@@ -78,6 +78,10 @@ class _CleanStream:
             text = text[: begin.end()] + plain(text[begin.end() :]) if begin else plain(text)
         self._stream.write(text)
         return len(text)
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -62,6 +62,8 @@ class EpisodeVerdict:
             boolean("success", success)
         if not isinstance(info, Mapping):
             raise ConfigError(f"'info' must be an object, got {type(info).__name__}")
+        for name in info.keys() & {"score", "success"}:
+            raise ConfigError(f"{name!r} is a field of its own, beside 'info'")
         try:
             reason = StopReason(body.get("stop_reason") or StopReason.TERMINATED)
         except ValueError as e:

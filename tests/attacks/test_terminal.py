@@ -99,6 +99,8 @@ def test_texts_errors_warnings_and_logs(capsys: pytest.CaptureFixture[str]) -> N
         raise BackendError(ESCAPES)
 
     assert run_command(lambda: ESCAPES) == 0 and run_command(act) == 1
+    assert run_command(lambda: {}[ESCAPES]) == run_command(lambda: str(int(ESCAPES))) == 1  # with a traceback
+    assert run_command(lambda: str(sys.stdout.writelines([ESCAPES]))) == 0
     printed = capsys.readouterr()
     text = (printed.out + printed.err).replace("\n", "")
     assert text.count("\r") == 1 and text.replace("\r", "").isprintable()

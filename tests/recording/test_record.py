@@ -599,6 +599,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         ({"reward": 1, "success": "yes"}, "must be True or False"),
         ({"reward": 1, "stop_reason": "tired"}, "unknown stop reason 'tired'"),
         ({"reward": 1, "info": [1]}, "'info' must be an object"),
+        ({"reward": 1, "info": {"score": [1]}}, "'score' is a field of its own"),
     ]:
         status, reply = post(proxy, "/episodes/y/reward", body)
         assert status == 400 and said in reply["error"]["message"], (body, reply)
@@ -715,6 +716,28 @@ def test_keys_are_passed_on_and_never_written(fake_service, tmp_path, caplog):
     assert len(episode.steps) == 2 and len(episode.reset_info["failed_calls"]) == 4
     step = episode.steps[0]
     assert "(the key)" in step.action and step.prompt_ids is None and "has a key" in step.info["tokens_error"]
+
+
+def test_whatever_an_agent_sends_as_its_key_the_record_stays_one(fake_service, tmp_path):
+    """The names and words of a record, digits of its numbers, and what looks like its marks."""
+    agents = ["observation", "stop_reason", "episode_id", "assistant", "terminated", "function", "tool_calls"]
+    agents += ["12345678", '"reward":', '"content"', "e-of-this-agent"]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "I am an assistant", "tool_calls": [call]}
+    whole = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1234567890}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+    service = fake_service(lambda asked, number: (200, whole, {"Content-Type": "application/json"}))
+    with RecordingServer(service.url, str(tmp_path)) as proxy:
+        for number, key in enumerate(agents):
+            name = key if key.startswith("e-") else f"e{number}"
+            assert post(proxy, f"/episodes/{name}/v1/chat/completions", body, {"X-Api-Key": key})[0] == 200, key
+            assert post(proxy, f"/episodes/{name}/reward", {"reward": 1, "error": f"by {key}"})[0] == 200, key
+    for key, episode in zip(agents, episodes(tmp_path), strict=True):
+        (step,) = episode.steps
+        assert step.terminated and episode.error == "by (the key)", key
+        assert step.info["message"]["role"] == "assistant" and step.info["usage"] == whole["usage"], key
+    with RecordingServer("http://localhost:1/v1", str(tmp_path)) as proxy:
+        assert proxy.store.finished == len(agents) and proxy.store.is_finished("e-of-this-agent")
 
 
 def test_an_answer_without_end_is_left(fake_service, tmp_path, monkeypatch):
