@@ -21,6 +21,7 @@ from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.sandbox import Sandbox, Session, check_sandbox, keeps_variables, open_sandbox
+from agent_envs.sandbox.sandbox import LONGEST
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult, tool_spec
@@ -97,7 +98,7 @@ class CodeEnv(ToolEnv):
         self.sandbox = check_sandbox(sandbox)
         python = PythonTool(
             self._session,
-            timeout=number("code_timeout", code_timeout, above=0),
+            timeout=number("code_timeout", code_timeout, above=0, maximum=LONGEST),
             memory=integer("memory_mb", memory_mb, minimum=16) << 20,
             max_chars=integer("max_output", max_output, minimum=1),
         )

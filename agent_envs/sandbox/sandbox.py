@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,17 +15,18 @@ from agent_envs.errors import ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
-__all__ = ["MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session"]
+__all__ = ["LONGEST", "MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session"]
 
 TIMEOUT = 10.0
 """Seconds that a program may run, if nothing else is said."""
+LONGEST = 86400.0
+"""Seconds that a program may run at most, whatever is said."""
 MEMORY = 512 << 20
 """Bytes that a program may use beside the interpreter itself, if nothing else is said."""
 _MOST_CODE = 1 << 22
 _MOST_FILES = 1 << 28
 _MOST_PICKLED = 64
 
-_lock = threading.Lock()
 _pickled: dict[str, Session] = {}  # what the last pickles of this process are copies of
 
 
@@ -58,7 +58,7 @@ class Program:
             "code": clean_text(self.code),
             "stdin": clean_text(self.stdin),
             "files": _checked_files(self.files or {}),
-            "timeout": number("timeout", self.timeout, above=0),
+            "timeout": number("timeout", self.timeout, above=0, maximum=LONGEST),
             "memory": integer("memory", self.memory, minimum=1 << 20),
             "seed": None if self.seed is None else integer("seed", self.seed, minimum=0),
         }
@@ -198,12 +198,11 @@ class Session(_Runs):
         state = {name: vars(self)[name] for name in kept}
         if copy._live is None:
             return state
-        with _lock:
-            token = state["token"] = uuid.uuid4().hex
-            _pickled[token] = copy
-            dropped = _pickled.pop(next(iter(_pickled))) if len(_pickled) > _MOST_PICKLED else None
-        if dropped is not None:
-            dropped.close()
+        token = state["token"] = uuid.uuid4().hex
+        _pickled[token] = copy
+        for old in list(_pickled)[:-_MOST_PICKLED]:
+            if (dropped := _pickled.pop(old, None)) is not None:
+                dropped.close()
         return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -211,8 +210,7 @@ class Session(_Runs):
         token = vars(self).pop("token", None)
         if token is None:
             return
-        with _lock:
-            pickled = _pickled.get(str(token))
+        pickled = _pickled.get(str(token))
         if pickled is None or state["_process"] != os.getpid():
             raise ConfigError(
                 "the pickle of a session in which programs ran goes on in its own process alone "

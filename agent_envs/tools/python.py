@@ -7,7 +7,7 @@ from collections.abc import Callable
 from agent_envs.checks import integer, number
 from agent_envs.errors import ToolError
 from agent_envs.sandbox import Result, Sandbox, Session, open_sandbox
-from agent_envs.sandbox.sandbox import MEMORY, TIMEOUT
+from agent_envs.sandbox.sandbox import LONGEST, MEMORY, TIMEOUT
 from agent_envs.tools.base import Tool, string_parameter
 
 __all__ = ["PythonTool", "result_text"]
@@ -52,7 +52,7 @@ class PythonTool(Tool):
         self._given = session
         self._own: Session | None = None
         self._sandbox = sandbox
-        self.seconds = number("timeout", timeout, above=0)
+        self.seconds = number("timeout", timeout, above=0, maximum=LONGEST)
         self.memory = integer("memory", memory, minimum=1 << 20)
         self.max_chars = integer("max_chars", max_chars, minimum=1)
 

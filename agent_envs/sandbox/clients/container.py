@@ -129,7 +129,7 @@ class _Container(Interpreter):
             status: Status = "output-limit"
         elif finished:
             status = _SAID.get(bytes(said[:1]), "error")
-            talk.wait(lambda: mark in talk.err, _ERROR_SECONDS)
+            talk.wait(lambda: talk.over() or mark in talk.err, _ERROR_SECONDS)
         else:
             code = self._process.poll()
             status = "timeout" if code is None else "ok" if code == 0 else "memory" if code == 137 else "error"

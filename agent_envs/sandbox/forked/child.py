@@ -18,7 +18,7 @@ import threading
 import time
 
 from agent_envs.errors import BackendDownError, BackendSlowError
-from agent_envs.sandbox.forked.zygote_process import ZygoteProcess, has_ended, process_id
+from agent_envs.sandbox.forked.zygote_process import ZygoteProcess, process_id
 from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.result import Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Program
@@ -46,7 +46,9 @@ class _Family:
         """Let a member copy itself once and return the copy's process; None if it does not in time."""
         waiting, deadline, cloned = select.poll(), time.monotonic() + _COPY_SECONDS, False
         waiting.register(self.listener, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0 and waiting.poll(left * 1000):
+        while (left := deadline - time.monotonic()) > 0 and (ready := waiting.poll(left * 1000)):
+            if ready[0][1] & select.POLLHUP:
+                return None
             asked = bytearray(_NOTIFICATION)
             try:
                 fcntl.ioctl(self.listener, _RECEIVE, asked)
@@ -62,6 +64,14 @@ class _Family:
                 self.members.add(caller)
                 return copy
         return None
+
+    def end(self) -> None:
+        """End all members, those too that nobody knows: until the last hangs up, no other has the leader's number."""
+        waiting = select.poll()
+        waiting.register(self.listener, 0)
+        if not waiting.poll(0):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.leader, signal.SIGKILL)
 
     def __del__(self) -> None:
         os.close(self.listener)
@@ -125,6 +135,7 @@ class Child:
         start = time.monotonic()
         run = _Run(self._channel, output[0], errors[0], limit)
         try:
+            run.forget()
             self._signal(signal.SIGCONT)
             said = run.play(wire.PROGRAM.pack(len(request)) + request, (output[1], errors[1]), start + program.timeout)
             run.drain()
@@ -157,8 +168,7 @@ class Child:
             except OSError:  # it has ended, or has filled the channel
                 process = None
             if process is None:
-                if not has_ended(self._process):
-                    os.killpg(self._family.leader, signal.SIGKILL)
+                self._family.end()
                 ours.close()
                 return None
             self._zygote.ask(0, theirs.fileno(), process)
@@ -216,11 +226,15 @@ class _Run:
         self.end: int | None = None
         """The code of the child's end, if it ended."""
 
+    def forget(self) -> None:
+        """Drop what earlier programs said too much. The child is stopped, so that it cannot go on saying more."""
+        while self.end is None and self._heard() is not None:
+            pass
+
     def play(self, request: bytes, descriptors: tuple[int, int], deadline: float) -> Status:
         """Send the program, collect its output, and return its status when it is done or the deadline passes."""
-        while (stale := self._heard()) is not None:  # what earlier programs said too much is nobody's
-            if self.end is not None:
-                return stale
+        if self.end is not None:
+            return "ok"
         poll, channel = select.poll(), self._channel.fileno()
         unsent = memoryview(request)
         poll.register(channel, select.POLLIN | select.POLLOUT)

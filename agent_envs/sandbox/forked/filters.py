@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import mmap
 import os
 import signal
 from typing import Any
@@ -18,15 +19,21 @@ from agent_envs.sandbox.inside import wire
 __all__ = ["filter_programs"]
 
 _ALLOWED = """
-    read readv write writev pread64 close fstat lseek mmap munmap mremap brk madvise mprotect rt_sigaction
+    read readv write writev pread64 close fstat lseek munmap mremap brk madvise mprotect rt_sigaction
     rt_sigprocmask rt_sigreturn sigaltstack setitimer getitimer alarm pause poll ppoll select pselect6 nanosleep
     gettimeofday time times getrusage getrandom futex sched_yield restart_syscall exit exit_group getcwd dup dup2 dup3
 """
 _ZERO = "getpid getppid gettid getuid geteuid getgid getegid"  # what these say of the host is nobody's affair
 _CLOCK_CALLS = "clock_gettime clock_getres clock_nanosleep"
 _CLOCKS = (0, 1, 2, 3, 4)  # of this process: a negative number is another's
-_TERMINAL_REQUESTS = (0x5401, 0x5451, 0x5421, 0x541B, 0x5413)  # TCGETS FIOCLEX FIONBIO FIONREAD TIOCGWINSZ
+_TERMINAL_REQUESTS = (
+    0x5401,
+    0x5451,
+    0x541B,
+    0x5413,
+)  # TCGETS FIOCLEX FIONREAD TIOCGWINSZ; FIONBIO writes what all share
 _DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_DUPFD_CLOEXEC: neither F_SETOWN nor locks
+_MAP_TYPE = 0x0F
 _LOW_HALF = 0xFFFFFFFF  # the kernel reads 32 bits of these arguments
 _PR_SET_PDEATHSIG = 1
 
@@ -61,6 +68,8 @@ def filter_programs() -> dict[str, bytes]:
             for call in _ZERO.split():
                 rules.add_rule(pyseccomp.ERRNO(0), call)
             rules.add_rule(pyseccomp.ALLOW, "recvmsg", argument(0, wire.CHANNEL))
+            # Memory that stays shared with a copy would tell one branch of an episode of the others.
+            rules.add_rule(pyseccomp.ALLOW, "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, _MAP_TYPE, mmap.MAP_PRIVATE))
             clocks = [(call, 0, _CLOCKS) for call in _CLOCK_CALLS.split()]
             for call, place, values in (
                 *clocks, ("ioctl", 1, _TERMINAL_REQUESTS), ("fcntl", 1, _DESCRIPTOR_COMMANDS),

@@ -99,6 +99,8 @@ def _serve(connection: socket.socket, host: int) -> tuple[int, int]:
     waiting.register(host, select.POLLIN)
     while True:
         for ready, _ in waiting.poll():
+            if not ends:
+                _reap()
             if ready == host:
                 os._exit(0)
             if ready != connection.fileno():
@@ -122,9 +124,18 @@ def _serve(connection: socket.socket, host: int) -> tuple[int, int]:
             waiting.register(process[0], select.POLLIN)
 
 
+def _reap() -> None:
+    """Reap copies that programs made of themselves, of which nobody knows, while there are no other children."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+            pass
+
+
 def _say_end(process: int, channel: int) -> None:
     """Reap a child and tell the host how it ended, unless the child has filled the channel."""
-    end = os.waitid(os.P_PIDFD, process, os.WEXITED)
+    end = None
+    with contextlib.suppress(ChildProcessError):  # a copy that had ended before its message came
+        end = os.waitid(os.P_PIDFD, process, os.WEXITED)
     code = 0 if end is None else end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
     with socket.socket(fileno=channel) as connection, contextlib.suppress(OSError):
         connection.setblocking(False)
