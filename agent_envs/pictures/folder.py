@@ -107,18 +107,20 @@ def reference(picture: Picture) -> dict[str, Any]:
 
 
 def stored_observation(value: Any, folder: PictureFolder) -> Any:
-    """Return an observation as a file has it with pictures in place of references; others as they are.
+    """Return an observation as a file has it with pictures in place of references.
 
     Raises:
-        ValueError: A reference is malformed, or the text has another number of placeholders.
+        ValueError: It is no observation, a reference is malformed, or the text has another number of placeholders.
     """
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict) and value.keys() == {"text", "images"}:
         text, images = value["text"], value["images"]
         if not isinstance(text, str) or not isinstance(images, list) or text.count(IMAGE) != len(images):
             raise ValueError(f"an observation with pictures is {value!r:.80}")
         return {"text": text, "images": tuple(map(folder.find, images))}
     if not isinstance(value, list):
-        return value
+        raise ValueError(f"an observation is {value!r:.80}")
     return [_stored_message(message, folder) for message in value]
 
 
@@ -136,6 +138,8 @@ def _stored_message(message: Any, folder: PictureFolder) -> Any:
         else part
         for part in content
     ]
-    if not all(isinstance(part, dict) and ("image" in part or isinstance(part.get("text"), str)) for part in parts):
+    if not all(
+        isinstance(part, dict) and (part.get("type") == "image" or isinstance(part.get("text"), str)) for part in parts
+    ):
         raise ValueError(f"the content of a message is {content!r:.80}")
     return {**message, "content": parts}

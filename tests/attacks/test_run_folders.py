@@ -433,9 +433,14 @@ def _episodes(text: str) -> dict[str, bytes]:
         "a source that is no path": changed("reset_info", {"source": "\0" * 10, "split": "test"}),
         "a source that is too long": changed("reset_info", {"source": "x" * 10_000, "split": "test"}),
         "a split of another kind": changed("reset_info", {"split": [1]}),
+        "an observation of another kind": stepped("observation", 5),
+        "a last observation of another kind": changed("final_observation", {}),
         "a message of another kind": stepped("observation", [5]),
         "a content of another kind": stepped("observation", [{"role": "user", "content": 5}]),
         "parts of another kind": stepped("observation", [{"role": "user", "content": [5]}]),
+        "a part without its text": stepped(
+            "observation", [{"role": "user", "content": [{"type": "text", "image": 5}]}]
+        ),
         "token ids of another kind": stepped("response_ids", 5),
         "token ids that are texts": stepped("response_ids", ["a"]),
         "usage of another kind": stepped("usage", "much"),

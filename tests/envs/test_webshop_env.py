@@ -385,6 +385,7 @@ def test_broken_files_of_prices_are_named(folder, tmp_path, content):
         ({"tagger": "nltk"}, "tagger must be one of 'default', 'rule', 'spacy', got 'nltk'"),
         ({"human_goals": "yes"}, "human_goals must be one of True, False, None"),
         ({"data": "nowhere", "products": 10}, "products= applies only to data='generated'"),
+        ({"products": 10**7}, "products must be an integer from 1 to 100000"),
         ({"render_mode": "rgb_array"}, "render_mode must be one of"),
         ({"goals": 5}, "goals must be a path, got 5"),
         ({"prices": ["x"]}, "prices must be a path"),

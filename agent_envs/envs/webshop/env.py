@@ -36,6 +36,7 @@ from agent_envs.text_env import Outcome, Snapshot, TextEnv
 __all__ = ["WebShopEnv"]
 
 EXPERTS = ("explore", "oracle")
+_MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
 _LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
 
 
@@ -92,7 +93,7 @@ class WebShopEnv(TextEnv):
     - `reward`: "official" or "agentr1".
     - `human_goals`: True for human instructions, False for goals made from attributes and options, None (default) for
       human instructions if the data has them.
-    - `products`: number of products in the generated catalogue, 1,000 by default.
+    - `products`: number of products in the generated catalogue, 1,000 by default, at most 100,000.
     - `prices`, `goals`: paths of files with prices `{asin: price}` and with goals in order, which replace those drawn
       here.
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
@@ -158,7 +159,7 @@ class WebShopEnv(TextEnv):
         kwargs.setdefault("max_observation_length", _LONGEST)
         super().__init__(split=split, data=data, **kwargs)
         check_split(self.split)
-        self.products = products
+        self.products = None if products is None else integer("products", products, minimum=1, maximum=_MOST_PRODUCTS)
         self.prices = _path("prices", prices)
         self.goals = _path("goals", goals)
         self.tagger = tagger
