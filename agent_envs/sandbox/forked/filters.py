@@ -26,12 +26,8 @@ _ALLOWED = """
 _ZERO = "getpid getppid gettid getuid geteuid getgid getegid"  # what these say of the host is nobody's affair
 _CLOCK_CALLS = "clock_gettime clock_getres clock_nanosleep"
 _CLOCKS = (0, 1, 2, 3, 4)  # of this process: a negative number is another's
-_TERMINAL_REQUESTS = (
-    0x5401,
-    0x5451,
-    0x541B,
-    0x5413,
-)  # TCGETS FIOCLEX FIONREAD TIOCGWINSZ; FIONBIO writes what all share
+# TCGETS FIOCLEX FIONREAD TIOCGWINSZ; not FIONBIO, a flag that all who have a descriptor see
+_TERMINAL_REQUESTS = (0x5401, 0x5451, 0x541B, 0x5413)
 _DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_DUPFD_CLOEXEC: neither F_SETOWN nor locks
 _MAP_TYPE = 0x0F
 _LOW_HALF = 0xFFFFFFFF  # the kernel reads 32 bits of these arguments
