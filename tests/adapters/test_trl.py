@@ -614,12 +614,11 @@ def test_the_trainers_vllm_answers_in_batches(warm, fails):
 # ------------------------------------------------------------------------------------------------ versions, names
 
 
-@pytest.mark.parametrize(("found", "says"), [("0.19.1", "too old"), ("1.15.2", "too old"), ("1.17.0.dev0", "too new"),
-                                             ("2.0", "too new")])  # fmt: skip
-def test_other_versions_are_refused(monkeypatch, found, says):
-    monkeypatch.setattr(metadata, "version", lambda name: found)
+@pytest.mark.parametrize("installed", ["0.19.1", "1.15.2", "1.17.0.dev0", "2.0"])
+def test_other_versions_are_refused(monkeypatch, installed):
+    monkeypatch.setattr(metadata, "version", lambda name: installed)
     for make in (check_version, envs.EpisodeRollout, lambda: envs.environment_class(GSM)):
-        with pytest.raises(ConfigError, match=f"found trl {found}, which is {says}.*trl>=1.16,<1.17"):
+        with pytest.raises(ConfigError, match=f"trl<1.17,>=1.16, found trl {installed};"):
             make()
 
 

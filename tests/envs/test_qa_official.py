@@ -281,7 +281,7 @@ def test_broken_rows_are_errors(row: Any) -> None:
         ("hotpotqa", ""), ("hotpotqa", "[]"), ("hotpotqa", '{"answer": []}'), ("hotpotqa", '{"answer": {"q1": 5}}'),
         ("hotpotqa", '{"answer": {}, "sp": {"q1": [["a"]]}}'), ("hotpotqa", '{"sp": {"q1": [["a", "b"]]}}'),
         ("hotpotqa", "[" * 100_000), ("2wiki", '{"evidence": {"q1": [[1]]}}'), ("2wiki", '{"evidence": {"q1": 5}}'),
-        ("musique", '{"id": "q1"}'), ("musique", "[]"),
+        ("musique", '{"id": "q1"}'), ("musique", "[5]"),
         ("musique", '{"id": "q1", "predicted_answer": 5, "predicted_support_idxs": []}'),
         ("musique", '{"id": "q1", "predicted_answer": "x", "predicted_support_idxs": ["a"]}'), ("musique", "5"),
     ],

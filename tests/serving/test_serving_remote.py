@@ -259,9 +259,9 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
 
     monkeypatch.setattr("agent_envs.errors.metadata.version", lambda package: "9.1")
     connection._check_websockets.cache_clear()
-    with pytest.raises(ConfigError, match=r"websockets 15 and later.*found websockets 9\.1"):
+    with pytest.raises(ConfigError, match=r"websockets<18,>=15, found websockets 9\.1"):
         RemoteEnv(server.url)
-    with pytest.raises(ConfigError, match=r"aiohttp 3\.11 and later.*found aiohttp 9\.1"):
+    with pytest.raises(ConfigError, match=r"aiohttp<4,>=3\.11, found aiohttp 9\.1"):
         EnvServer([ServedEnv(TOOL)], port=0, workers=0).start()
     monkeypatch.undo()
     monkeypatch.setattr("agent_envs.serving.client.PROTOCOL", 0)
