@@ -80,8 +80,8 @@ def test_an_episode_over_services(fake_service, rows):
     first, second, last = episode.steps
     assert [paper["id"] for paper in first.info["found"]] == ["1"] and first.reward == 0.75
     # paper 4 came later than the query was asked; 5 has no date
-    assert [paper["id"] for paper in second.info["found"]] == ["3", "5"] and second.reward == 1.5
-    assert second.info["invalid_action"]  # "nope" is not in the pool
+    assert [paper["id"] for paper in second.info["found"]] == ["3", "5"] and second.reward == 1.0
+    assert second.info["invalid_action"]  # "nope" is not in the pool, which costs 0.5
     assert last.info["metrics"]["recall"] == 1.0 and last.info["metrics"]["precision"] == pytest.approx(2 / 3)
     texts = [text for asked in score.asked for text in json.loads(asked.body)["input"]]
     assert len(texts) == len(set(texts)) == 5  # each paper once
@@ -118,7 +118,7 @@ def test_a_service_that_fails_midway_leaves_the_pool_as_it_was(fake_service, row
         env.step(call("search", query="other") + SCRIPT[1])
     state["well"] = True
     _, reward, _, _, info = env.step(call("search", query="other") + SCRIPT[1])
-    assert reward == 1.0 and not info["tool_results"][0]["error"] and info["pool"] == 2
+    assert reward == 0.5 and not info["tool_results"][0]["error"] and info["pool"] == 2
 
 
 def test_a_recorded_episode_is_played_again(fake_service, rows, tmp_path):

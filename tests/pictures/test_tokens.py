@@ -122,11 +122,14 @@ def token_scores(made: VisionModel, episodes, layout: str) -> tuple[torch.Tensor
     return scores[order], batch.sampled[order], batch
 
 
-class Says(TransformersPolicy):
-    """Calls tools whatever it samples, so that tool results with pictures follow."""
+@pytest.fixture
+def calls_alone(monkeypatch):
+    """Whatever a model samples is read as a call, so that tool results with pictures follow."""
 
-    def text(self, token_ids):
+    def read(tokenizer, token_ids, ends):
         return call("look", times=len(token_ids) * 31 + token_ids[0])
+
+    monkeypatch.setattr("agent_envs.policies.tokens.response_text", read)
 
 
 class TestCounts:
@@ -170,7 +173,7 @@ class TestCounts:
 
 
 @pytest.mark.parametrize("kind", ["", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"])
-def test_merged_rows_have_the_log_probabilities_of_steps_and_of_sampling(made, kind):
+def test_merged_rows_have_the_log_probabilities_of_steps_and_of_sampling(made, kind, calls_alone):
     used = toy(kind, made) if kind else made
     envs = [
         gym.make("Shades-v0"),
@@ -178,7 +181,7 @@ def test_merged_rows_have_the_log_probabilities_of_steps_and_of_sampling(made, k
         SlidingWindow(ChatMessages(gym.make("Shades-v0")), k=1),
         RebuildPrompt(gym.make("Shades-v0"), history=1),
     ]
-    policy = Says(
+    policy = TransformersPolicy(
         used.model, tokenizer=used.tokenizer, pictures=used.pictures, max_tokens=4, context_length=3000, seed=1
     )
     episodes = [run_episode(env, policy, options={"index": 7 + i}) for i, env in enumerate(envs)]

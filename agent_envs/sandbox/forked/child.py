@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import marshal
 import os
 import select
@@ -44,6 +43,8 @@ class _Family:
 
     def copied(self, parent: int) -> int | None:
         """Let a member copy itself once and return the copy's process; None if it does not in time."""
+        import fcntl  # Windows has none
+
         waiting, deadline, cloned = select.poll(), time.monotonic() + _COPY_SECONDS, False
         waiting.register(self.listener, select.POLLIN)
         while (left := deadline - time.monotonic()) > 0 and (ready := waiting.poll(left * 1000)):
