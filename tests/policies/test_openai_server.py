@@ -227,7 +227,7 @@ def test_a_long_stream_takes_time_linear_in_its_length() -> None:
     for i in range(100_000):
         reply.add({"choices": [{"index": i % 10_000, "delta": {"content": "word"}}]})
         assert not reply.finished and not events.add(b"data: x")
-    assert len(reply.completion()["choices"]) == 10_000 and time.process_time() - began < 10
+    assert len(reply.completion()["choices"]) == 10_000 and time.process_time() - began < 20  # quadratic: minutes
 
 
 def test_streams_of_other_servers() -> None:
