@@ -25,7 +25,7 @@ from agent_envs.adapters.metrics_log import write_records
 from agent_envs.episodes import run_folder
 from benchmarks.pretraining.language import OutOfTime
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_learning.py"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -124,10 +124,10 @@ def test_a_folder_of_another_size_or_seed_is_refused(
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_the_script_of_the_gpu_curve_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--env", "HotpotQA", "--out", str(tmp_path), "--toy"]
+    command = [sys.executable, "-m", "benchmarks.gpu_learning", "--env", "HotpotQA", "--out", str(tmp_path), "--toy"]
     ends = []
     for minutes in ("0.001", "10", "10"):  # the tokenizer; the rest; nothing
-        done = subprocess.run([*command, "--minutes", minutes], capture_output=True, text=True, timeout=600)
+        done = subprocess.run([*command, "--minutes", minutes], cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         ends.append(done.stdout.splitlines()[-1])
     assert ends[0] == "the model is not made yet: time is up after the tokenizer; call it again"
