@@ -15,21 +15,9 @@ from agent_envs.cli.main import main
 from agent_envs.errors import DataError
 from agent_envs.files import JSONLines, open_data, read_text
 from agent_envs.tasks import read_rows
+from tests.attacks.commands import EVAL
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-EVAL = [
-    "eval",
-    "--env",
-    "AgentR1/GSM8KTool-v0",
-    "--split",
-    "test",
-    "--policy",
-    "expert",
-    "--n",
-    "2",
-    "--quiet",
-    "--out",
-]
 
 
 @pytest.fixture(scope="module")

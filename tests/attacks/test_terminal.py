@@ -18,28 +18,16 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, run_command
 from agent_envs.text import TerminalCode
+from tests.attacks.commands import EVAL
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r"
-PLAY = [
-    "eval",
-    "--env",
-    "AgentR1/GSM8KTool-v0",
-    "--split",
-    "test",
-    "--policy",
-    "expert",
-    "--n",
-    "2",
-    "--quiet",
-    "--out",
-]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert main([*PLAY, ESCAPES]) == main([*PLAY, "other"]) == 0
+    assert main([*EVAL, ESCAPES]) == main([*EVAL, "other"]) == 0
     _clean(capsys)
     return Path(ESCAPES)
 
@@ -75,7 +63,7 @@ def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixtu
         "rescore": ["rescore", str(run), "--out", "new.jsonl", "--force", "--quiet"],
         "view": ["view", str(run), "--answers", "all", "--out", "new.html", "--force"],
         "play": ["play", "--run", str(run)],
-        "resume": [*PLAY, str(run)],
+        "resume": [*EVAL, str(run)],
         "panel": ["eval", "--panel", str(run), "--policy", "expert", "--quiet"],
         "compare": ["compare", "other", str(run)],
     }
