@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
@@ -14,12 +12,14 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import AgentEnvsError, BackendError, BackendReplyError, ConfigError
 from agent_envs.messages import Message, copied
+from agent_envs.per_process import PerProcess
 from agent_envs.text import clean_text
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, add_to_task, split_exchanges
 
 __all__ = ["Summarize"]
 
 _OPENAI = "agent_envs.wrappers.openai_summary:OpenAISummary"
+_loaded: PerProcess[Callable[[list[Message]], str]] = PerProcess()
 _LONGEST = 20_000  # characters of a summary
 
 
@@ -128,12 +128,11 @@ def _load(fn: str | Callable[[list[Message]], str], arguments: Mapping[str, Any]
     if fn == "openai" and arguments is None:
         raise ConfigError("fn='openai' needs arguments={'model': ...}, and 'base_url' for your own server")
     encoded = None if arguments is None else json.dumps(dict(arguments))
-    return _load_once(_OPENAI if fn == "openai" else fn, encoded, os.getpid())
+    name = _OPENAI if fn == "openai" else fn
+    return _loaded.get((name, encoded), lambda: _make(name, encoded))  # all environments share its client
 
 
-@functools.lru_cache(maxsize=32)
-def _load_once(name: str, arguments: str | None, process: int) -> Callable[[list[Message]], str]:
-    """Load a function once per process, so that all environments share its client."""
+def _make(name: str, arguments: str | None) -> Callable[[list[Message]], str]:
     function = checks.load_function(name, what="fn")
     if arguments is None:
         return function

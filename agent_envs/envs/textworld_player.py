@@ -10,7 +10,6 @@ module globals. A request has the whole way to a point, so that a new process go
 from __future__ import annotations
 
 import atexit
-import functools
 import json
 import os
 import subprocess
@@ -22,12 +21,13 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 from agent_envs.errors import DataError
+from agent_envs.per_process import PerProcess
 
 __all__ = ["State", "state_at"]
 
 _GAMES = 64  # that stand somewhere; another is played again from its beginning
 _SECONDS = 120.0  # that an answer may take; milliseconds are usual
-_LOCK = threading.Lock()
+_player: PerProcess[_Player] = PerProcess()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,11 @@ def state_at(file: str, history: tuple[str, ...]) -> State:
     Raises:
         DataError: TextWorld cannot play the file, or ends or stops at it.
     """
-    with _LOCK:
-        player = _player(os.getpid())
-        answer = player.answer(json.dumps([file, history]).encode())
-        if not answer:
-            player.close()
-            _player.cache_clear()
-            raise DataError(f"{file}: TextWorld's interpreter ended or stopped at this game: the file is damaged")
+    answer = None
+    while answer is None:
+        answer = _player.get(None, _Player).answer(json.dumps([file, history]).encode())
+    if not answer:
+        raise DataError(f"{file}: TextWorld's interpreter ended or stopped at this game: the file is damaged")
     found: Any = json.loads(answer)
     if isinstance(found, str):
         raise DataError(f"{file}: TextWorld cannot play this game: {found}")
@@ -77,7 +75,7 @@ class _Player:
     """The process, as the one that asks it sees it."""
 
     def __init__(self) -> None:
-        self._owner = os.getpid()
+        self._owner, self._lock = os.getpid(), threading.Lock()
         self._link, its = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._process = subprocess.Popen(
@@ -87,12 +85,19 @@ class _Player:
         its.close()
         atexit.register(self.close)
 
-    def answer(self, request: bytes) -> bytes:
-        """Return the answer to a request; nothing if the process has ended, or does not answer in time."""
-        try:
-            self._link.send_bytes(request)
-            return self._link.recv_bytes() if self._link.poll(_SECONDS) else b""
-        except (EOFError, OSError):
+    def answer(self, request: bytes) -> bytes | None:
+        """Return the answer to a request; nothing if that ends the process or takes too long; None if it had ended."""
+        with self._lock:
+            if self._link.closed:
+                return None
+            try:
+                self._link.send_bytes(request)
+                if self._link.poll(_SECONDS):
+                    return self._link.recv_bytes()
+            except (EOFError, OSError):
+                pass
+            _player.pop(None)
+            self.close()
             return b""
 
     def close(self) -> None:
@@ -100,11 +105,6 @@ class _Player:
         if self._owner == os.getpid():  # a fork of it has its own
             self._process.kill()
             self._process.wait()
-
-
-@functools.lru_cache(maxsize=8)
-def _player(pid: int) -> _Player:
-    return _Player()
 
 
 class _Game:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 
+from agent_envs.per_process import PerProcess
 from agent_envs.policies.policy import Actor, Policy, check_policy
 
 __all__ = ["MadePolicy"]
 
-_made: dict[str, Policy | Sequence[Policy]] = {}
-_lock = threading.Lock()
+_made: PerProcess[Policy | Sequence[Policy]] = PerProcess()
 
 
 class MadePolicy:
@@ -38,9 +37,6 @@ class MadePolicy:
         return other
 
     def start(self, env: gym.Env[str, str]) -> Actor:
-        with _lock:  # making a model takes long; all who wait want the same one
-            if self._key not in _made:
-                _made[self._key] = self._make()
-        made = _made[self._key]
+        made = _made.get(self._key, self._make)
         policy = made if self._number is None else made[self._number]  # type: ignore[index]
         return check_policy(policy).start(env)

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, TypeVar
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.retriever import Retriever
 
-__all__ = ["open_once", "open_retriever"]
+__all__ = ["open_retriever"]
 
-T = TypeVar("T")
-
-_lock = threading.RLock()  # an opener may open something else
-_opened: dict[tuple[int, Hashable], Any] = {}
-
-
-def open_once(key: Hashable, opener: Callable[[], T]) -> T:
-    """Return the object with this key, which `opener` makes the first time that a process asks for it."""
-    own_key = (os.getpid(), key)
-    with _lock:
-        if own_key not in _opened:
-            _opened[own_key] = opener()
-        found: T = _opened[own_key]
-    return found
+_opened: PerProcess[Retriever] = PerProcess()
 
 
 def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
@@ -52,7 +37,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
             raise ConfigError(f"cannot open {shown(text)}: expected http://, https:// or a path")
         token = os.environ.get("AGENT_ENVS_SEARCH_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        return open_once((text, token), lambda: HTTPRetriever(text, headers=headers))
+        return _opened.get((text, token), lambda: HTTPRetriever(text, headers=headers))
     try:
         path = Path(text).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as e:
@@ -63,7 +48,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     except OSError as e:
         raise DataError(f"there is no corpus and no index at {shown(text)}") from e
     key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino)
-    return open_once(key, lambda: _open_path(path, progress))
+    return _opened.get(key, lambda: _open_path(path, progress))
 
 
 def _open_path(path: Path, progress: bool) -> Retriever:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import Any
 
 from agent_envs.checks import load_function, shown
 from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import Result
 from agent_envs.sandbox.sandbox import Sandbox
 
@@ -16,8 +15,7 @@ __all__ = ["check_sandbox", "keeps_variables", "open_sandbox", "run"]
 _NAMES = ("forked", "monty")
 _ADDRESSES = ("http://", "https://")
 
-_lock = threading.Lock()
-_open: dict[str, Sandbox] = {}
+_open: PerProcess[Sandbox] = PerProcess()
 
 
 def open_sandbox(name: str | Sandbox = "forked") -> Sandbox:
@@ -34,10 +32,7 @@ def open_sandbox(name: str | Sandbox = "forked") -> Sandbox:
     if isinstance(name, Sandbox):
         return name
     check_sandbox(name)
-    with _lock:
-        if name not in _open:
-            _open[name] = _made(name)
-        return _open[name]
+    return _open.get(name, lambda: _made(name))
 
 
 def check_sandbox(name: str | Sandbox) -> str | Sandbox:
@@ -98,12 +93,3 @@ def run(code: str, *, sandbox: str | Sandbox = "forked", **given: Any) -> Result
         ConfigError: An argument is wrong.
     """
     return open_sandbox(sandbox).run(code, **given)
-
-
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)

@@ -6,17 +6,16 @@ source.
 
 from __future__ import annotations
 
-import functools
 import os
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
-from agent_envs.datasets.papersearch.generated.literature import Literature, literature
+from agent_envs.datasets.papersearch.generated.literature import Literature
 from agent_envs.datasets.papersearch.paper_files import paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import TASK
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import PaperRow
 from agent_envs.tasks import FileStamp, file_stamps
@@ -24,19 +23,12 @@ from agent_envs.tasks import FileStamp, file_stamps
 __all__ = ["corpus_papers", "data_papers", "generated_papers"]
 
 PAPERS_IN_MEMORY = 20_000
-_lock = threading.Lock()
+_opened: PerProcess[LocalPapers] = PerProcess(keep=16)
 
 
 def generated_papers(world: Literature) -> LocalPapers:
     """Return the papers of a generated literature, to search and expand."""
-    with _lock:
-        return _generated(world.split, world.papers, world.hidden)
-
-
-@functools.lru_cache(maxsize=8)
-def _generated(split: str, papers: int, hidden: float) -> LocalPapers:
-    world = literature(split, papers, hidden)
-    return _open(world.name, world.rows, small=papers <= PAPERS_IN_MEMORY)
+    return _open(world.name, world.rows, small=world.papers <= PAPERS_IN_MEMORY)
 
 
 def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
@@ -49,8 +41,7 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
     """
     path = user_path(corpus)
     manifest = path / "index.json"
-    with _lock:
-        return _corpus(file_stamps([manifest] if manifest.is_file() else paper_source_files(path)))
+    return _corpus(file_stamps([manifest] if manifest.is_file() else paper_source_files(path)))
 
 
 def data_papers(data: str) -> LocalPapers:
@@ -70,20 +61,21 @@ def data_papers(data: str) -> LocalPapers:
         return corpus_papers(path)
     beside = [folder / name for name in ("papers.jsonl", "papers.jsonl.gz", "papers") if (folder / name).exists()]
     files = dict.fromkeys(file for source in (*beside, path) for file in paper_source_files(source))
-    with _lock:
-        return _corpus(file_stamps(list(files)))
+    return _corpus(file_stamps(list(files)))
 
 
-@functools.lru_cache(maxsize=8)
 def _corpus(stamps: tuple[FileStamp, ...]) -> LocalPapers:
     files = [Path(name) for name, _, _ in stamps]
     if files[0].name == "index.json":
-        return LocalPapers(files[0].parent)
+        return _opened.get(stamps, lambda: LocalPapers(files[0].parent))
     small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
     return _open(f"papers-{stamps_digest(stamps)}", lambda: paper_rows(files), small=small)
 
 
 def _open(name: str, rows: Callable[[], Iterable[PaperRow]], *, small: bool) -> LocalPapers:
-    if small:
-        return LocalPapers.build(rows())
-    return cached_index(name, lambda folder: LocalPapers.build(rows(), folder, progress=True), LocalPapers)
+    def make() -> LocalPapers:
+        if small:
+            return LocalPapers.build(rows())
+        return cached_index(name, lambda folder: LocalPapers.build(rows(), folder, progress=True), LocalPapers)
+
+    return _opened.get(name, make)

@@ -5,12 +5,9 @@ Small corpora are indexed in memory in a second. Larger ones are indexed on disk
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import user_path
@@ -18,16 +15,17 @@ from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_di
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
 from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.corpus import corpus_files
-from agent_envs.tasks import FileStamp, file_stamps
+from agent_envs.tasks import file_stamps
 
 __all__ = ["ENGINES", "corpus_retriever", "generated_retriever", "passages_of", "rows_retriever"]
 
 ENGINES = ("bm25", "lucene")
 
 ARTICLES_IN_MEMORY = 20_000
-_lock = threading.Lock()
+_indices: PerProcess[Retriever] = PerProcess(keep=16)
 
 
 def passages_of(rows: Iterable[QARow]) -> Iterator[dict[str, str]]:
@@ -55,28 +53,15 @@ def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") ->
     folder = files[0].parent
     if (folder / "index" / "index.json").is_file():
         return corpus_retriever(folder / ("index" if engine == "bm25" else "passages.jsonl"), engine)
-    with _lock:
-        return _rows_retriever(file_stamps(files), engine)
-
-
-@functools.lru_cache(maxsize=8)
-def _rows_retriever(stamps: tuple[FileStamp, ...], engine: str) -> Retriever:
-    files = [Path(name) for name, _, _ in stamps]
+    stamps = file_stamps(files)
     small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
     return _index(f"rows-{stamps_digest(stamps)}", lambda: passages_of(read_qa(files)), engine, small=small)
 
 
 def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
     """Return a retriever over the articles of a generated world; `engine` is "bm25" or "lucene"."""
-    with _lock:
-        return _generated_retriever(world.split, world.articles, world.version, engine)
-
-
-@functools.lru_cache(maxsize=8)
-def _generated_retriever(split: str, articles: int, version: int, engine: str) -> Retriever:
-    name = f"encyclopaedia-{version}-{split}-{articles}"
-    world = World(split, articles)
-    return _index(name, lambda: article_rows(world), engine, small=articles <= ARTICLES_IN_MEMORY)
+    name = f"encyclopaedia-{world.version}-{world.split}-{world.articles}"
+    return _index(name, lambda: article_rows(world), engine, small=world.articles <= ARTICLES_IN_MEMORY)
 
 
 def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Retriever:
@@ -90,14 +75,18 @@ def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Re
     if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
         return open_retriever(path)
     stamps = file_stamps(corpus_files(path))
-    with _lock:
-        return _index(f"corpus-{stamps_digest(stamps)}", lambda: read_corpus(path), engine, small=False)
+    return _index(f"corpus-{stamps_digest(stamps)}", lambda: read_corpus(path), engine, small=False)
 
 
 def _index(name: str, passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str, *, small: bool) -> Retriever:
     """Return an index of the passages, in memory if they are few and the engine can."""
-    if engine == "bm25" and small:
-        return BM25Retriever.build(passages())
-    if engine == "bm25":
+
+    def make() -> Retriever:
+        if engine != "bm25":
+            build = lambda folder: LuceneRetriever.build(passages(), folder)  # noqa: E731
+            return cached_index(f"{engine}-{name}", build, open_retriever)
+        if small:
+            return BM25Retriever.build(passages())
         return cached_index(name, lambda folder: BM25Retriever.build(passages(), folder, progress=True), open_retriever)
-    return cached_index(f"{engine}-{name}", lambda folder: LuceneRetriever.build(passages(), folder), open_retriever)
+
+    return _indices.get((name, engine), make)

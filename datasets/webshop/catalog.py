@@ -18,8 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,12 @@ from agent_envs.datasets.webshop.store import ProductStore, Reopen
 from agent_envs.datasets.webshop.store_writer import VERSION, write_store
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, read_text
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.storage import new_folder
 
 __all__ = ["check_catalog", "convert", "open_catalog"]
+
+_stores: PerProcess[ProductStore] = PerProcess()
 
 _LARGE = 64 << 20  # bytes of sources from which a progress bar is shown
 _CACHE = "webshop-stores"
@@ -69,16 +71,16 @@ def open_catalog(
     if data == "generated":
         shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
         reopen: Reopen = _reopen, (data, shop.products, shop.goals, shop.seed)
-        return _open_once(reopen[1], lambda: _from_cache(shop, reopen, progress))
+        return _stores.get(reopen[1], lambda: _from_cache(shop, reopen, progress))
     if products is not None or goals is not None or seed:
         raise ConfigError(f"products, goals and seed only apply to data='generated', not to {data!r}")
     path = official_dir("webshop") if data == "official" else user_path(data)
     if _is_store(path):
         index = path / "index.json"
-        return _open_once((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
+        return _stores.get((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
     files = find_released(path)
     stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
-    return _open_once(tuple(stamps), lambda: _from_cache(files, (_reopen, (data,)), progress))
+    return _stores.get(tuple(stamps), lambda: _from_cache(files, (_reopen, (data,)), progress))
 
 
 def check_catalog(data: str) -> None:
@@ -87,18 +89,6 @@ def check_catalog(data: str) -> None:
         path = official_dir("webshop") if data == "official" else user_path(data)
         if not _is_store(path):
             find_released(path)
-
-
-_lock = threading.Lock()
-_stores: dict[Any, ProductStore] = {}
-
-
-def _open_once(key: tuple[Any, ...], make: Callable[[], ProductStore]) -> ProductStore:
-    with _lock:
-        store = _stores.get((os.getpid(), key))
-        if store is None:
-            store = _stores[os.getpid(), key] = make()
-        return store
 
 
 def _reopen(data: str, products: int | None = None, goals: int | None = None, seed: int = 0) -> ProductStore:

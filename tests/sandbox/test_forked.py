@@ -28,9 +28,9 @@ from agent_envs.sandbox.forked.host import ForkedSandbox, _Turns
 
 @pytest.fixture(scope="module")
 def sandbox():
-    found = open_sandbox("forked")
-    yield found
-    found.close()
+    sandbox = ForkedSandbox()  # its own: the process's holds the pickled sessions of other tests
+    yield sandbox
+    sandbox.close()
 
 
 ENDS = [  # program, status, words of stdout or stderr

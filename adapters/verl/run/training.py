@@ -84,9 +84,8 @@ def check_verl(config: Any) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    # A critic's settings are read together with its model, which a dry run neither makes nor fetches.
-    critic = need_critic(config) and Path(config.critic.model.path).is_dir()
-    try:
+    try:  # a critic's settings are read together with its model, which a dry run neither makes nor fetches
+        critic = need_critic(config) and Path(config.critic.model.path).is_dir()
         with contextlib.redirect_stdout(io.StringIO()):
             validate_config(config, need_reference_policy(config), critic)
     except (AssertionError, HydraException, OmegaConfBaseException, TypeError, ValueError) as e:

@@ -13,7 +13,7 @@ import functools
 import importlib.util
 
 from agent_envs.errors import BackendError, MissingExtraError
-from agent_envs.retrieval.opening import open_once
+from agent_envs.per_process import PerProcess
 from agent_envs.rewards.math_answers import whole_number
 from agent_envs.rewards.tagged import boxed
 from agent_envs.sandbox.forked.host import ForkedSandbox
@@ -21,6 +21,7 @@ from agent_envs.sandbox.forked.modules import MATH_MODULES
 
 __all__ = ["answer_of", "equivalent", "need_math_verify"]
 
+_judge: PerProcess[ForkedSandbox] = PerProcess()
 _LONGEST = 1000  # characters of an answer that are judged
 _SECONDS = 10.0
 _WARM_UP = r"""
@@ -85,7 +86,7 @@ def equivalent(answer: str, gold: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _verified(answer: str, gold: str) -> bool:
-    sandbox = open_once("MathCode's judge", _sandbox)
+    sandbox = _judge.get(None, _sandbox)
     return sandbox.run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0).stdout == "True\n"
 
 

@@ -47,7 +47,7 @@ from agent_envs.envs.papersearch.reward import (
 )
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolSpec, join_tool_results
-from agent_envs.retrieval.opening import open_once
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers import (
     CachedSelector,
     GoldSelector,
@@ -67,6 +67,7 @@ from agent_envs.tools.registry import ToolResult
 
 __all__ = ["PaperSearchEnv"]
 
+_selectors: PerProcess[CachedSelector] = PerProcess()
 _MAX_OBSERVATION = 1 << 18  # characters; enough for five calls with ten long abstracts each
 
 
@@ -382,4 +383,4 @@ class PaperSearchEnv(ToolEnv):
 
 
 def _cached_selector(spec: str) -> CachedSelector:
-    return open_once(("cached selector", spec), lambda: CachedSelector(open_selector(spec)))
+    return _selectors.get(spec, lambda: CachedSelector(open_selector(spec)))

@@ -19,7 +19,7 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 from agent_envs.files import read_text, write_text
-from agent_envs.retrieval.opening import open_once
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.paper import PaperBackend, Selector
 from agent_envs.retrieval.papers.service import NOTE, ReplyStore
 
@@ -45,6 +45,7 @@ SELECTORS: dict[str, str] = {
 }
 """The same for selectors. "gold" is missing because it belongs to a task."""
 
+_opened: PerProcess[Any] = PerProcess()
 _SERVICES = tuple(name for name in BACKENDS if name not in ("record", "replay"))
 _RECORD = re.compile(rf"(?P<folder>.+?):(?P<spec>(?:{'|'.join(_SERVICES)})(?::.*|$))", re.DOTALL)
 
@@ -68,7 +69,7 @@ def _open_once(kind: str, spec: str, table: dict[str, str], elsewhere: str) -> A
     name = spec.partition(":")[0]
     if name not in table:
         raise ConfigError(f"there is no {kind} {shown(spec)}.{did_you_mean(name, [elsewhere, *table])}")
-    return open_once((kind, spec), lambda: _open(spec, table))
+    return _opened.get((kind, spec), lambda: _open(spec, table))
 
 
 def _open(spec: str, table: dict[str, str], *, offline: bool = False, **options: Any) -> Any:

@@ -31,6 +31,7 @@ from agent_envs.errors import (
     BackendSlowError,
     ConfigError,
 )
+from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 from agent_envs.threads import run_in_thread
@@ -67,7 +68,7 @@ class FusionSandbox(Sandbox):
         self._parts = parts
         self._most = integer("max_running", max_running, minimum=1)
         self._grace = number("grace", grace, above=0)
-        self._running = threading.BoundedSemaphore(self._most)
+        self._running: PerProcess[threading.BoundedSemaphore] = PerProcess()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.url, self._most, self._grace)
@@ -87,7 +88,7 @@ class FusionSandbox(Sandbox):
             "stdin": program.stdin,
             "files": {name: base64.b64encode(content).decode() for name, content in program.contents.items()},
         }
-        with self._running:
+        with self._running.get(None, lambda: threading.BoundedSemaphore(self._most)):
             start = time.monotonic()
             answer = self._post(json.dumps(request).encode(), program.timeout + self._grace)
             took = time.monotonic() - start

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import BackendBusyError, BackendDownError, MissingExtraError
+from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
@@ -51,8 +52,7 @@ class MontySandbox(Sandbox):
             raise MissingExtraError("pydantic-monty", extra="monty") from e
         self._monty = pydantic_monty
         self.max_output = max_output
-        self._lock = threading.Lock()
-        self._pools: dict[int, pydantic_monty.Monty] = {}  # by process: a fork must not use its parent's
+        self._pools: PerProcess[pydantic_monty.Monty] = PerProcess()
 
     def open_interpreter(self) -> Interpreter:
         return _MontyInterpreter(self)
@@ -62,24 +62,22 @@ class MontySandbox(Sandbox):
         return {"name": self.name, "version": self._monty.__version__}
 
     def close(self) -> None:
-        with self._lock:
-            pool = self._pools.pop(os.getpid(), None)
+        pool = self._pools.pop(None)
         if pool is not None:
             pool.__exit__(None, None, None)
 
     def pool(self) -> pydantic_monty.Monty:
         """Return this process's workers."""
-        with self._lock:
-            if os.getpid() not in self._pools:
-                pool = self._monty.Monty(
-                    max_processes=_MOST_WORKERS, checkout_timeout=_WAIT_SECONDS, feed_duration_limit_grace=_GRACE
-                )
-                try:
-                    pool.__enter__()
-                except Exception as e:
-                    raise BackendDownError(f"monty's workers do not start: {e}") from e
-                self._pools[os.getpid()] = pool
-            return self._pools[os.getpid()]
+        return self._pools.get(None, self._start)
+
+    def _start(self) -> pydantic_monty.Monty:
+        pool = self._monty.Monty(
+            max_processes=_MOST_WORKERS, checkout_timeout=_WAIT_SECONDS, feed_duration_limit_grace=_GRACE
+        )
+        try:
+            return pool.__enter__()
+        except Exception as e:
+            raise BackendDownError(f"monty's workers do not start: {e}") from e
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.max_output,)

@@ -92,6 +92,8 @@ class Child:
         channel.setblocking(False)
         self._zygote, self._channel, self._process, self._family = zygote, channel, process, family
         self._pid = process_id(process)
+        self.copies = family is not None
+        """Whether it can be copied."""
 
     @classmethod
     def forked(cls, zygote: ZygoteProcess, memory: int) -> Child:
@@ -177,11 +179,6 @@ class Child:
         for each in (self, copy):
             each._signal(signal.SIGSTOP)
         return copy
-
-    @property
-    def copies(self) -> bool:
-        """Whether it can be copied."""
-        return self._family is not None
 
     def close(self) -> None:
         """End it."""

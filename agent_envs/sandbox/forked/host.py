@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -231,6 +232,13 @@ def _reopened(*arguments: object) -> ForkedSandbox:
             return sandbox
     names = ("require", "use", "max_output", "max_running", "modules", "warm_up")
     return ForkedSandbox(**dict(zip(names, arguments, strict=True)))  # type: ignore[arg-type]
+
+
+@atexit.register
+def _close_all() -> None:
+    for sandbox in list(_sandboxes):
+        sandbox.close()
+        sandbox.abandon()  # sessions that are left have nothing to end when modules are gone
 
 
 def _abandon_all() -> None:
