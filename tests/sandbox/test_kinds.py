@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs import errors
+from agent_envs.per_process import PerProcess
 from agent_envs.sandbox import STATUSES, Sandbox, check_sandbox, kinds, open_sandbox
 from agent_envs.sandbox.clients import container
 from agent_envs.sandbox.clients.container import ContainerSandbox
@@ -52,7 +53,7 @@ def sandbox(request, tmp_path, monkeypatch) -> Iterator[Sandbox]:
     names = {"container": "docker:python", "module": "agent_envs.sandbox.forked.host:ForkedSandbox"}
     if kind == "fusion":
         names["fusion"] = f"{request.getfixturevalue('fake_service')(fakes.fusion).url}/prefix/"
-    monkeypatch.setattr(kinds, "_open", kinds._open if kind in ("forked", "monty") else {})
+    monkeypatch.setattr(kinds, "_open", kinds._open if kind in ("forked", "monty") else PerProcess())
     yield open_sandbox(names.get(kind, kind))
     if kind == "module":
         open_sandbox(names[kind]).close()
