@@ -53,6 +53,7 @@ ROOT_ROOMS = {
         "json_stream",
         "layers",
         "messages",
+        "per_process",
         "pictures",
         "registration",
         "spaces",
