@@ -99,16 +99,16 @@ def seconds(action: Callable[[], Any]) -> float:
 
 
 def measure(game: Game, steps: int, resets: int) -> tuple[float, float, float]:
-    """First reset and later resets in seconds, and steps per CPU second with random admissible commands."""
+    """First reset and later resets in seconds, and steps per second with random admissible commands."""
     reset, step = game
     first = seconds(reset)
     later = statistics.median(seconds(reset) for _ in range(resets))
     rng, commands, spent = random.Random(0), reset(), 0.0
     for _ in range(steps):
         command = rng.choice(commands)
-        start = time.process_time()
+        start = time.perf_counter()
         commands, over = step(command)
-        spent += time.process_time() - start
+        spent += time.perf_counter() - start
         if over:
             commands = reset()
     return first, later, steps / spent

@@ -229,8 +229,3 @@ class ALFWorldEnv(TextEnv):
         if right is None or rng.random() >= noise:
             return right
         return wrong_command(rng, self.state.commands, right)
-
-    def close(self) -> None:
-        """Return the engine to the pool."""
-        self._session.close()
-        super().close()

@@ -18,7 +18,7 @@ from agent_envs.envs.alfworld.explore import explore_action
 from agent_envs.envs.alfworld.game import GroundedGame
 from agent_envs.envs.alfworld.oracle import oracle_action
 from agent_envs.envs.alfworld.reward import condition_rate
-from agent_envs.envs.alfworld.textworld import EngineLease, TextWorldEpisode, begin_episode, play_episode
+from agent_envs.envs.alfworld.textworld import TextWorldEpisode, begin_episode, play_episode
 from agent_envs.errors import DataError
 
 __all__ = ["EngineSession", "SessionState", "anchor_text", "grounded_game"]
@@ -96,29 +96,30 @@ class EngineSession:
     """Plays the games of one environment on the engine "native" or "textworld"."""
 
     def __init__(self, engine: str) -> None:
-        self._lease = EngineLease() if engine == "textworld" else None
+        self._original = engine == "textworld"
         self._task: Task | None = None
         self._game: GroundedGame | None = None
 
     def begin(self, task: Task) -> tuple[str, SessionState]:
         """Begin a game; return the first observation and the state."""
-        if self._lease is None:
+        if not self._original:
             game = self._grounded(task)
             if game is None:
                 raise DataError(f"{task.task_id} cannot be played")
             state = begin(game)
             return intro(game, state), SessionState(state)
-        text, episode = begin_episode(self._lease, task.task_id, lambda: _document(task))
+        episode = begin_episode(f"{task.task_id}\n{_key(task)}", lambda: _document(task))
         game = self._grounded(task)
-        return text, SessionState(None if game is None else begin(game), episode)
+        return episode.text, SessionState(None if game is None else begin(game), episode)
 
     def play(self, task: Task, state: SessionState, command: str) -> str:
         """Carry out a command: change `state` and return the observation."""
         game = self._grounded(task)
         observation = "" if game is None or state.native is None else play(game, state.native, command)
-        if self._lease is not None and state.textworld is not None:
-            observation, state.textworld = play_episode(self._lease, state.textworld, command, lambda: _document(task))
-        return observation
+        if state.textworld is None:
+            return observation
+        state.textworld = play_episode(state.textworld, command, lambda: _document(task))
+        return state.textworld.text
 
     def score(self, task: Task, state: SessionState) -> float:
         """Return the share of the task's conditions that hold."""
@@ -139,18 +140,13 @@ class EngineSession:
         game = self._grounded(task)
         return None if game is None or state.native is None else oracle_action(game, state.native)
 
-    def close(self) -> None:
-        """Return the engine to the pool."""
-        if self._lease is not None:
-            self._lease.release()
-
     def _grounded(self, task: Task) -> GroundedGame | None:
         """Return the task's grounded game, or None if only TextWorld can play it."""
         if self._task is not task:
             try:
                 self._game = grounded_game(task)
             except DataError:
-                if self._lease is None:
+                if not self._original:
                     raise
                 self._game = None
             self._task = task

@@ -1,142 +1,34 @@
-"""The original ALFWorld engine (extra `alfworld`), made safe for threads, faster and silent.
+"""The original ALFWorld engine (extra `alfworld`), in a process of its own and faster.
 
-TextWorld keeps parsers, options and one game per loaded planner library in module globals, so every call here holds
-one process-wide lock. Three caches spare it work that it repeats at every step, without changing what it says: the
-translation of a problem, the parsed pieces of a grammar, and the command of each ground action. Contexts, in which
-nothing changes, are copied one level deep. All of this applies only during our calls. A loaded library is never freed,
-so engines go back to a pool. Changes that TextWorld makes to `sys.argv` and `sys.stdout` are undone.
+Three caches spare TextWorld work that it repeats at every step, without changing what it says: the translation of a
+problem, the parsed pieces of a grammar, and the command of each ground action. Contexts, in which nothing changes, are
+copied one level deep. A loaded planner library is never freed, so engines are used again.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 import functools
-import importlib
+import importlib.util
 import os
-import sys
 import tempfile
-import threading
 import types
-import warnings
-import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agent_envs.checks import shown
+from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import DataError, MissingExtraError
 
-__all__ = ["LOCK", "EngineLease", "EngineReply", "TextWorldEngine", "TextWorldEpisode", "begin_episode", "play_episode"]
-
-LOCK = threading.RLock()
-"""Held during every call into TextWorld."""
+__all__ = ["TextWorldEpisode", "answer", "begin_episode", "play_episode"]
 
 _TRANSLATIONS = 8  # translated problems to keep; about 1 MB each
 _EXPRESSIONS = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.Load),
     *(ast.BinOp, ast.Add, ast.BoolOp, ast.Or, ast.And),
 )
-_POOL: list[TextWorldEngine] = []
-
-
-@dataclass(frozen=True, slots=True)
-class EngineReply:
-    """The engine's reply to a command."""
-
-    text: str
-    """The observation."""
-    commands: list[str]
-    """The admissible commands."""
-    won: bool
-    """Whether the game is won."""
-    reward: float
-    """The reward."""
-    done: bool
-    """Whether the game is over."""
-
-
-class TextWorldEngine:
-    """One loaded planner library and the game that it plays.
-
-    Raises:
-        MissingExtraError: TextWorld, its planner or alfworld is not installed.
-    """
-
-    def __init__(self) -> None:
-        with _textworld() as parts:
-            infos = parts.textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
-            self._env = parts.Infos(parts.Demangler(parts.Env(infos), shuffle=False))
-        self.game = ""
-        self.history: tuple[str, ...] | None = None
-
-    def start(self, game: str, read: Callable[[], dict[str, Any]]) -> EngineReply:
-        """Begin a game.
-
-        `read` reads the content of the game's file; a game with the same name as the last one is not read again.
-
-        Raises:
-            DataError: TextWorld cannot load it.
-        """
-        with _textworld():
-            self.history = None
-            try:
-                if self.game != game:
-                    self.game = ""
-                    self._env.load(read())
-                    self.game = game
-                state = self._env.reset()
-            except DataError:
-                raise
-            except KeyError as e:
-                raise DataError(
-                    f"{game}: TextWorld cannot load this game because its planner found no way to the goal "
-                    f"(KeyError: {e}); the released data marks such games as unsolvable"
-                ) from e
-            except (Exception, SystemExit) as e:
-                raise DataError(f"{game}: TextWorld cannot load this game: {type(e).__name__}: {str(e)[:300]}") from e
-            self.history = ()
-            return EngineReply(state.feedback, list(state.admissible_commands), bool(state["won"]), 0.0, False)
-
-    def step(self, command: str) -> EngineReply:
-        """Carry out a command."""
-        with _textworld():
-            history, self.history = self.history or (), None
-            state, reward, done = self._env.step(command)
-            self.history = (*history, command)
-            return EngineReply(
-                state.feedback, list(state.admissible_commands), bool(state["won"]), float(reward), bool(done)
-            )
-
-
-class EngineLease:
-    """An environment's engine, which goes back to the pool on `release` or when this object is garbage-collected."""
-
-    def __init__(self) -> None:
-        self._engine: TextWorldEngine | None = None
-        self._finalizer: Callable[[], Any] | None = None
-
-    def engine(self) -> TextWorldEngine:
-        """The engine: an idle one of the pool, or a new one."""
-        if self._engine is None:
-            with LOCK:
-                engine = _POOL.pop() if _POOL else TextWorldEngine()
-            self._engine = engine
-            self._finalizer = weakref.finalize(self, _POOL.append, engine)
-        return self._engine
-
-    def release(self) -> None:
-        """Return the engine to the pool."""
-        self._engine = None
-        if self._finalizer is not None:
-            self._finalizer()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> EngineLease:
-        return EngineLease()
-
-    def __reduce__(self) -> tuple[type[EngineLease], tuple[()]]:
-        return EngineLease, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,68 +36,109 @@ class TextWorldEpisode:
     """An episode as a list of commands, which can be copied and pickled; an engine replays it where necessary."""
 
     game: str
-    """The game's name."""
+    """What tells the game's file from all others."""
+    text: str
+    """The engine's reply to the last command."""
     history: tuple[str, ...]
     """The admissible commands given so far."""
     commands: list[str]
     """The admissible commands. Do not change the list in place."""
     won: bool
     """Whether the game is won."""
+    reward: float
+    """The reward of the last command."""
+    done: bool
+    """Whether the game is over."""
 
 
-def begin_episode(lease: EngineLease, game: str, read: Callable[[], dict[str, Any]]) -> tuple[str, TextWorldEpisode]:
-    """Begin a game; return its first observation and the episode. Raises DataError if TextWorld cannot load it."""
-    reply = lease.engine().start(game, read)
-    return reply.text, TextWorldEpisode(game, (), reply.commands, reply.won)
+def begin_episode(game: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
+    """Begin a game; `read` reads the content of its file.
+
+    Raises:
+        DataError: TextWorld cannot load it.
+        MissingExtraError: TextWorld, its planner or alfworld is not installed.
+    """
+    for package in ("textworld", "fast_downward", "alfworld"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, extra="alfworld")
+    return _played(game, (), read)
 
 
-def play_episode(
-    lease: EngineLease, episode: TextWorldEpisode, command: str, read: Callable[[], dict[str, Any]]
-) -> tuple[str, TextWorldEpisode]:
-    """Carry out a command; return the observation and the episode after it."""
-    engine = lease.engine()
-    with LOCK:
-        if engine.game != episode.game or engine.history != episode.history:
-            engine.start(episode.game, read)
-            for earlier in episode.history:
-                engine.step(earlier)
-        reply = engine.step(command)
-        if command.strip() not in episode.commands:
-            engine.history = episode.history
-            return reply.text, episode
-        return reply.text, TextWorldEpisode(episode.game, (*episode.history, command), reply.commands, reply.won)
+def play_episode(episode: TextWorldEpisode, command: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
+    """Return the episode after a command; one that is not admissible changes nothing but the text."""
+    return _played(episode.game, (*episode.history, command), read)
 
 
-# -- TextWorld's modules -----------------------------------------------------------------------------------------
+def _played(game: str, history: tuple[str, ...], read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
+    name = game.partition("\n")[0]
+    reply = ask(__name__, name, game, history, None) or ask(__name__, name, game, history, read())
+    return TextWorldEpisode(**{**reply, "history": tuple(reply["history"])})
 
 
-@contextlib.contextmanager
-def _textworld() -> Iterator[types.SimpleNamespace]:
-    """Hold the lock and install the caches; restore everything afterwards."""
-    with LOCK:
-        argv, stdout = sys.argv, sys.stdout
-        replaced: list[tuple[Any, str, Any]] = []
+# -- in the process of TextWorld's own ----------------------------------------------------------------------------
+
+
+class _UnreadGameError(Exception):
+    """A game must be loaded."""
+
+
+class _Engine:
+    """A loaded planner library and the game that it plays."""
+
+    def __init__(self, game: str, document: dict[str, Any] | None) -> None:
+        if document is None:
+            raise _UnreadGameError
+        self._env = _idle.pop() if _idle else _cached_textworld()()
         try:
-            parts = _parts()
-            for module, name, value in parts.caches:
-                replaced.append((module, name, vars(module)[name]))
-                setattr(module, name, value)
-            yield parts
-        finally:
-            for module, name, value in replaced:
-                setattr(module, name, value)
-            sys.argv, sys.stdout = argv, stdout
+            self._env.load(document)
+            state = self._env.reset()
+        except BaseException as e:
+            self.close()
+            if not isinstance(e, KeyError):
+                raise
+            raise DataError(
+                "its planner found no way to the goal "
+                f"(KeyError: {e}); the released data marks such games as unsolvable"
+            ) from e
+        self.key = game
+        self.history: tuple[str, ...] = ()
+        self.episode = self.reply = self._episode(state, 0.0, done=False)
+
+    def play(self, command: str) -> None:
+        state, reward, done = self._env.step(command)
+        admissible = command.strip() in self.episode.commands
+        if admissible:
+            self.history = (*self.history, command)
+        self.reply = self._episode(state, float(reward), done=bool(done))
+        if admissible:
+            self.episode = self.reply
+
+    def close(self) -> None:
+        _idle.append(self._env)
+
+    def _episode(self, state: Any, reward: float, *, done: bool) -> TextWorldEpisode:
+        commands, won = list(state.admissible_commands), bool(state["won"])
+        return TextWorldEpisode(self.key, state.feedback, self.history, commands, won, reward, done)
+
+
+_engines: RunningGames[_Engine] = RunningGames()
+_idle: list[Any] = []
+
+
+def answer(game: str, history: Sequence[str], document: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the episode at a point, as a dictionary; None if the content of the game's file is needed for that."""
+    try:
+        engine = _engines.at(game, history, lambda: _Engine(game, document))
+    except _UnreadGameError:
+        return None
+    return asdict(engine.episode if engine.history == tuple(history) else engine.reply)
 
 
 @functools.cache
-def _parts() -> types.SimpleNamespace:
-    """Import TextWorld once; return its parts and the cached replacements of some of its functions."""
-    with _quiet_import():
-        for package in ("textworld", "fast_downward", "alfworld"):
-            try:
-                importlib.import_module(package)
-            except ImportError as e:
-                raise MissingExtraError(e.name or package, extra="alfworld") from e
+def _cached_textworld() -> Callable[[], Any]:
+    """Import TextWorld, put the caches into it, and return what makes an environment of it."""
+    with tempfile.TemporaryDirectory() as folder:  # alfworld would create a data folder in the user's home
+        os.environ["ALFWORLD_DATA"] = folder
         import fast_downward
         import textworld
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
@@ -237,20 +170,12 @@ def _parts() -> types.SimpleNamespace:
     def copy_context(context: dict[str, Any]) -> dict[str, Any]:
         return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
 
-    return types.SimpleNamespace(
-        textworld=textworld,
-        Demangler=AlfredDemangler,
-        Infos=AlfredInfos,
-        Env=_cached_env(pddl.PddlEnv),
-        caches=(
-            (logic, "fast_downward", downward),
-            (logic, "_parse_and_convert", read_grammar),
-            (textgen, "_parse_and_convert", parse_and_convert),
-            (textgen, "EvalSymbol", PlainExpression),
-            (textgen, "Rule", CachedRule),
-            (textgen, "copy_context", copy_context),
-        ),
-    )
+    logic.fast_downward, logic._parse_and_convert = downward, read_grammar
+    textgen._parse_and_convert, textgen.EvalSymbol = parse_and_convert, PlainExpression
+    textgen.Rule, textgen.copy_context = CachedRule, copy_context
+    cached_env = _cached_env(pddl.PddlEnv)
+    infos = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
+    return lambda: AlfredInfos(AlfredDemangler(cached_env(infos), shuffle=False))
 
 
 def _check_expression(text: str) -> None:
@@ -264,21 +189,6 @@ def _check_expression(text: str) -> None:
             raise DataError(
                 f"the game's grammar has an expression that does more than join names and texts: {shown(text)}"
             )
-
-
-@contextlib.contextmanager
-def _quiet_import() -> Iterator[None]:
-    """Import without side effects: alfworld would create a data folder, and TextWorld's imports warn."""
-    original = os.environ.get("ALFWORLD_DATA")
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        os.environ["ALFWORLD_DATA"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["ALFWORLD_DATA"]
-            if original is not None:
-                os.environ["ALFWORLD_DATA"] = original
 
 
 def _translated(
