@@ -2,7 +2,7 @@
 
 Three engines play the same games with the same commands in one run: the stock engine (the alfworld package's own
 wrappers around TextWorld, as they are), the same with this project's caches (`engine="textworld"`), and the native one.
-Times are CPU seconds; every step includes the list of admissible commands. Without --data, generated houses are played.
+Times are seconds; every step includes the list of admissible commands. Without --data, generated houses are played.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def native_game(file: Path) -> Game:
 
 def seconds(action: Callable[[], Any]) -> float:
     """CPU seconds of a call."""
-    start = time.process_time()
+    start = time.perf_counter()
     action()
-    return time.process_time() - start
+    return time.perf_counter() - start
 
 
 def measure(game: Game, steps: int, resets: int) -> tuple[float, float, float]:

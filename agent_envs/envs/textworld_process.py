@@ -54,18 +54,25 @@ class RunningGames(Generic[G]):
 
     def at(self, key: str, history: Sequence[str], begin: Callable[[], G]) -> G:
         """Return a game at a point: one that stands there or a command before, or a new one."""
-        point = tuple(history)
-        standing = {game.history: game for game in self._games if game.key == key}
-        game = standing.get(point) or standing.get(point[:-1])
+        game = self._taken(key, tuple(history)) or self._taken(key, tuple(history[:-1]))
         if game is None:
             if len(self._games) == _MOST_GAMES:
                 self._games.pop(0).close()
             game = begin()
-        else:
-            self._games.remove(game)
-        for command in point[len(game.history) :]:
+        for command in history[len(game.history) :]:
             game.play(command)
         self._games.append(game)  # one that fails is not kept
+        return game
+
+    def leave(self, key: str, history: Sequence[str]) -> None:
+        """End the game that stands at a point, if there is one."""
+        if (game := self._taken(key, tuple(history))) is not None:
+            game.close()
+
+    def _taken(self, key: str, point: tuple[str, ...]) -> G | None:
+        game = next((game for game in self._games if (game.key, game.history) == (key, point)), None)
+        if game is not None:
+            self._games.remove(game)
         return game
 
 

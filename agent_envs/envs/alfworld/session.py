@@ -97,6 +97,7 @@ class EngineSession:
 
     def __init__(self, engine: str) -> None:
         self._original = engine == "textworld"
+        self._episode: TextWorldEpisode | None = None  # the last one on TextWorld
         self._task: Task | None = None
         self._game: GroundedGame | None = None
 
@@ -108,7 +109,8 @@ class EngineSession:
                 raise DataError(f"{task.task_id} cannot be played")
             state = begin(game)
             return intro(game, state), SessionState(state)
-        episode = begin_episode(f"{task.task_id}\n{_key(task)}", lambda: _document(task))
+        name = f"{task.task_id}\n{_key(task)}"
+        episode = self._episode = begin_episode(name, lambda: _document(task), left=self._episode)
         game = self._grounded(task)
         return episode.text, SessionState(None if game is None else begin(game), episode)
 
@@ -118,7 +120,7 @@ class EngineSession:
         observation = "" if game is None or state.native is None else play(game, state.native, command)
         if state.textworld is None:
             return observation
-        state.textworld = play_episode(state.textworld, command, lambda: _document(task))
+        state.textworld = self._episode = play_episode(state.textworld, command, lambda: _document(task))
         return state.textworld.text
 
     def score(self, task: Task, state: SessionState) -> float:

@@ -51,8 +51,15 @@ class TextWorldEpisode:
     """Whether the game is over."""
 
 
-def begin_episode(game: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
-    """Begin a game; `read` reads the content of its file.
+def begin_episode(
+    game: str, read: Callable[[], dict[str, Any]], left: TextWorldEpisode | None = None
+) -> TextWorldEpisode:
+    """Begin a game.
+
+    Args:
+        game: What tells the game's file from all others, its name in the first line.
+        read: Reads the content of the file.
+        left: An episode that nobody goes on with, whose engine is free.
 
     Raises:
         DataError: TextWorld cannot load it.
@@ -61,7 +68,7 @@ def begin_episode(game: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpi
     for package in ("textworld", "fast_downward", "alfworld"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra="alfworld")
-    return _played(game, (), read)
+    return _played(game, (), read, left)
 
 
 def play_episode(episode: TextWorldEpisode, command: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
@@ -69,9 +76,15 @@ def play_episode(episode: TextWorldEpisode, command: str, read: Callable[[], dic
     return _played(episode.game, (*episode.history, command), read)
 
 
-def _played(game: str, history: tuple[str, ...], read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
+def _played(
+    game: str,
+    history: tuple[str, ...],
+    read: Callable[[], dict[str, Any]],
+    left: TextWorldEpisode | None = None,
+) -> TextWorldEpisode:
     name = game.partition("\n")[0]
-    reply = ask(__name__, name, game, history, None) or ask(__name__, name, game, history, read())
+    free = None if left is None else (left.game, left.history)
+    reply = ask(__name__, name, game, history, None, free) or ask(__name__, name, game, history, read())
     return TextWorldEpisode(**{**reply, "history": tuple(reply["history"])})
 
 
@@ -86,11 +99,13 @@ class _Engine:
     """A loaded planner library and the game that it plays."""
 
     def __init__(self, game: str, document: dict[str, Any] | None) -> None:
-        if document is None:
-            raise _UnreadGameError
-        self._env = _idle.pop() if _idle else _cached_textworld()()
+        loaded, self._env = _idle.pop() if _idle else ("", _cached_textworld()())
+        self.key = ""
         try:
-            self._env.load(document)
+            if loaded != game:
+                if document is None:
+                    raise _UnreadGameError
+                self._env.load(document)
             state = self._env.reset()
         except BaseException as e:
             self.close()
@@ -114,7 +129,7 @@ class _Engine:
             self.episode = self.reply
 
     def close(self) -> None:
-        _idle.append(self._env)
+        _idle.append((self.key, self._env))
 
     def _episode(self, state: Any, reward: float, *, done: bool) -> TextWorldEpisode:
         commands, won = list(state.admissible_commands), bool(state["won"])
@@ -122,11 +137,18 @@ class _Engine:
 
 
 _engines: RunningGames[_Engine] = RunningGames()
-_idle: list[Any] = []
+_idle: list[tuple[str, Any]] = []  # with the game that is loaded
 
 
-def answer(game: str, history: Sequence[str], document: dict[str, Any] | None) -> dict[str, Any] | None:
+def answer(
+    game: str,
+    history: Sequence[str],
+    document: dict[str, Any] | None,
+    left: tuple[str, Sequence[str]] | None = None,
+) -> dict[str, Any] | None:
     """Return the episode at a point, as a dictionary; None if the content of the game's file is needed for that."""
+    if left is not None:
+        _engines.leave(*left)
     try:
         engine = _engines.at(game, history, lambda: _Engine(game, document))
     except _UnreadGameError:
