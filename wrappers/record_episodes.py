@@ -6,22 +6,21 @@ import os
 import socket
 import string
 import traceback
-import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.episodes.plain import EpisodeSize, recorded, to_json_types
-from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason, append_episode
+from agent_envs.episodes.builder import EpisodeBuilder
+from agent_envs.episodes.plain import to_json_types
+from agent_envs.episodes.record import StopReason, append_episode
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.messages import Observation
 from agent_envs.pictures.png import needs_pillow
-from agent_envs.policies.policy import Response, token_tuples
+from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
-from agent_envs.spaces import kept_action, shows_pictures
+from agent_envs.spaces import shows_pictures
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RecordEpisodes"]
@@ -34,12 +33,9 @@ __all__ = ["RecordEpisodes"]
 class _Running:
     """The episode that is being played."""
 
-    start: Episode  # without steps
-    observation: Observation
-    steps: list[Step] = field(default_factory=list)
+    record: EpisodeBuilder
     response: Response | None = None
     error: str | None = None
-    size: EpisodeSize = field(default_factory=EpisodeSize)
 
 
 class RecordEpisodes(PlacedWrapper):
@@ -99,51 +95,29 @@ class RecordEpisodes(PlacedWrapper):
         self._cut()
         self._check_target()
         observation, info = self.env.reset(seed=seed, options=options)
-        index = (options or {}).get("index")
-        first = recorded(observation)
-        start = Episode(
-            env_id=env_name(self),
-            episode_id="",
-            group_id=str(info.get("task_id", "")),
-            seed=None if seed is None else int(seed),
-            index=info.get("index", index),
-            instructions=self.env.get_wrapper_attr("instructions"),
-            tools=tuple(self.env.get_wrapper_attr("tools")) if self.env.has_wrapper_attr("tools") else (),
-            reset_info=to_json_types(info),
-            steps=(),
-            final_observation=first,
-            stop_reason=StopReason.CUT,
+        record = EpisodeBuilder(
+            seed=None if seed is None else int(seed), options=dict(options or {}), keep=to_json_types
         )
-        self._running = [_Running(start, first)]
+        record.reset(self, observation, info)
+        self._running = [_Running(record)]
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         running = self._running[0] if self._running else None
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            result = self.env.step(action)
         except Exception:
             if running is not None:
                 running.error = traceback.format_exc()
             raise
         if running is not None:
             response, running.response, running.error = running.response, None, None
-            step = Step(
-                observation=running.observation,
-                action=kept_action(str(action), self.env.action_space),
-                reward=float(reward),
-                terminated=bool(terminated),
-                truncated=bool(truncated and not terminated),
-                info=to_json_types(info),
-            )
-            if response is not None and self.tokens:
-                step = replace(step, **token_tuples(response))
-            running.steps.append(step)
-            running.observation = recorded(observation)
-            if terminated or truncated:
-                self.note_end(StopReason.at_end(terminated, info))
-            if running.size.add(step.observation, step.action, step.info) > MAX_EPISODE_BYTES:
-                self.note_end(StopReason.SIZE_LIMIT)
-        return observation, reward, terminated, truncated, info
+            record = running.record
+            step = record.transition(self.env, str(action), result, response if self.tokens else None)
+            record.add(step, result[0])
+            if record.reason is not None:
+                self.note_end(record.reason)
+        return result
 
     def note_response(self, response: Response) -> None:
         """Take note of the policy's response, whose tokens belong to the next step; rollouts call this."""
@@ -160,17 +134,7 @@ class RecordEpisodes(PlacedWrapper):
             running = self._running.pop()
         except IndexError:
             return
-        steps = running.steps
-        if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
-            steps[-1] = replace(steps[-1], truncated=not steps[-1].terminated)
-        episode = replace(
-            running.start,
-            episode_id=uuid.uuid4().hex,  # drawn here, since an episode that is branched is recorded several times
-            steps=tuple(steps),
-            final_observation=running.observation,
-            stop_reason=reason,
-            error=error,
-        )
+        episode = running.record.end(reason, error)
         target = self._target()
         try:
             append_episode(target, episode)
@@ -192,7 +156,7 @@ class RecordEpisodes(PlacedWrapper):
         for running in list(self._running):
             if running.error is not None:
                 self.note_end(StopReason.ERROR, running.error)
-            elif running.steps:
+            elif running.record.steps:
                 self.note_end(StopReason.CUT)
         self._running = []
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ import gymnasium as gym
 
 from agent_envs import branching
 from agent_envs.cli.play_choices import Choice, choices
+from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import recorded, to_json_types
 from agent_envs.episodes.record import Episode, Step, StopReason, append_episode
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
-from agent_envs.registration import env_name
 
 __all__ = ["OVER", "PlayGame", "Start", "StepFailedError", "Turn"]
 
@@ -64,7 +63,7 @@ class PlayGame:
         self.played = self.solved = 0
         self._seed = seed
         self._save = save
-        self._reset_info: dict[str, Any] = {}
+        self._record = EpisodeBuilder()
 
     @property
     def over(self) -> bool:
@@ -76,7 +75,10 @@ class PlayGame:
         start = self.start if start is None else start
         observation, info = self._reset(start)
         self.end()
-        self.start, self._reset_info = start, to_json_types(info)
+        self.start = start
+        options = None if start[1] is None else {"index": start[1]}
+        self._record = EpisodeBuilder(seed=start[0], options=options, keep=to_json_types)
+        self._record.reset(self.env, observation, info)
         self._move_to(observation, info)
 
     def switch(self, start: Start) -> None:
@@ -115,25 +117,25 @@ class PlayGame:
         if self.over:
             raise ConfigError(OVER)
         point = self._point()
-        before = recorded(self.observation)
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            result = self.env.step(action)
         except KeyboardInterrupt:
             self._return_to(point)
             raise StepFailedError("\nStopped; the step is taken back.") from None
         except Exception as e:
             self._return_to(point)
             raise StepFailedError(f"{type(e).__name__}: {e}\nThe step is taken back.") from e
-        cut = bool(truncated and not terminated)
-        step = Step(before, action, float(reward), bool(terminated), cut, to_json_types(info))
+        step = self._record.transition(self.env, action, result)
+        self._record.add(step, result[0])
         self.turns.append(Turn(point, self.info, step))
-        self._move_to(observation, info)
+        self._move_to(result[0], result[4])
 
     def undo(self, count: int = 1) -> None:
         """Take back the last actions, all of them if there are fewer."""
         kept = max(0, len(self.turns) - count)
         first = self.turns[kept]
-        del self.turns[kept:]
+        del self.turns[kept:], self._record.steps[kept:]
+        self._record.observation = first.step.observation
         self._return_to(first.point)
         self._move_to(first.step.observation, first.info)
 
@@ -160,21 +162,7 @@ class PlayGame:
 
     def episode(self) -> Episode:
         """Return the episode as far as it has been played."""
-        last = self.turns[-1].step if self.turns else None
-        reason = StopReason.at_end(last.terminated, last.info) if last is not None and self.over else StopReason.CUT
-        return Episode(
-            env_id=env_name(self.env),
-            episode_id=uuid.uuid4().hex,
-            group_id=str(self._reset_info.get("task_id", "")),
-            seed=self.start[0],
-            index=self._reset_info.get("index", self.start[1]),
-            instructions=self.env.get_wrapper_attr("instructions"),
-            tools=tuple(self.env.get_wrapper_attr("tools")),
-            reset_info=self._reset_info,
-            steps=tuple(turn.step for turn in self.turns),
-            final_observation=recorded(self.observation),
-            stop_reason=reason,
-        )
+        return self._record.episode((self._record.reason if self.over else None) or StopReason.CUT)
 
     def end(self) -> None:
         """Count and save the current episode if it has an action.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, DataError
@@ -208,20 +209,17 @@ class EpisodeStore:
         default_group = episode.episode_id if episode.index is None else f"{self.env_id}:{episode.index}"
         reset_info = {"source": "recording", "failed_calls": failures, "ended_by": verdict.digest}
         reset_info["anchor"] = anchors[0] if anchors else ""
-        return Episode(
-            env_id=self.env_id,
+        record = EpisodeBuilder(
+            self.env_id,
+            options={"index": episode.index},
             episode_id=episode.episode_id,
             group_id=episode.group_id or default_group,
-            seed=None,
-            index=episode.index,
             instructions=content_text(system["content"]),
             tools=tuple(tools.values()),
             reset_info=reset_info,
-            steps=verdict.apply(steps),
-            final_observation="",
-            stop_reason=verdict.stop_reason,
-            error=verdict.error,
+            steps=[*verdict.apply(steps)],
         )
+        return record.episode(verdict.stop_reason, verdict.error)
 
     def _read_finished(self) -> dict[str, str | None]:
         """Return each finished episode's `EpisodeVerdict.digest`, None if it is not known.

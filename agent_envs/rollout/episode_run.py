@@ -7,7 +7,6 @@ async `act` is awaited on an event loop meanwhile.
 from __future__ import annotations
 
 import asyncio
-import copy
 import dataclasses
 import functools
 import inspect
@@ -16,15 +15,14 @@ import sys
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from agent_envs.episodes.plain import EpisodeSize, recorded
-from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason
+from agent_envs.episodes.builder import EpisodeBuilder
+from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import (
     ContextLengthExceeded,
     EmptyGeneration,
@@ -34,13 +32,11 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.layers import layers
-from agent_envs.pictures.picture import is_pictured
-from agent_envs.policies.policy import Action, Actor, Policy, Response, token_tuples
+from agent_envs.policies.policy import Action, Actor, Policy, Response
 from agent_envs.registration import env_name
-from agent_envs.spaces import kept_action
 
 if TYPE_CHECKING:
-    from agent_envs.messages import Observation, ToolSpec
+    from agent_envs.messages import Observation
 
 __all__ = ["EpisodeRun", "EpisodeTask", "Recorder", "close_env"]
 
@@ -106,15 +102,10 @@ class EpisodeRun:
         self.started = self.step_started = time.monotonic()
         self._make_env = None if isinstance(env, gym.Env) else env
         self._task = task
-        self._episode_id = uuid.uuid4().hex if task.episode_id is None else task.episode_id
+        self._record = EpisodeBuilder("", task.seed, task.options, task.episode_id, task.group_id)
         self._close_on_error = close_on_error
         self._waiting_since: float | None = None  # for an action that takes none of the time
         self._acting: asyncio.Task[Any] | None = None  # the policy's `act` on the loop
-        self._instructions = ""
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._reset_info: dict[str, Any] = {}
-        self._observation: Observation = ""
-        self._steps: list[Step] = []
         self._recorders: list[Recorder] = []
         self._pending: Future[Action] | None = None
         self._stop_reason = StopReason.ERROR
@@ -179,23 +170,8 @@ class EpisodeRun:
         error = self._error if timeout is None else self._whereabouts(timeout)
         if timeout is not None:
             self._tell_recorders(reason, error)
-        steps = list(self._steps)
-        if steps and reason not in (StopReason.TERMINATED, StopReason.TRUNCATED):
-            steps[-1] = dataclasses.replace(steps[-1], truncated=True)  # a limit ended the episode here
-        return Episode(
-            env_id=env_name(self.env),
-            episode_id=self._episode_id,
-            group_id=self._reset_info.get("task_id", "") if self._task.group_id is None else self._task.group_id,
-            seed=self._task.seed,
-            index=self._reset_info.get("index", (self._task.options or {}).get("index")),
-            instructions=self._instructions,
-            tools=self._tools,
-            reset_info=self._reset_info,
-            steps=tuple(steps),
-            final_observation=recorded(self._observation) if is_pictured(self._observation) else self._observation,
-            stop_reason=reason,
-            error=error,
-        )
+        self._record.env_id = env_name(self.env)
+        return self._record.end(reason, error)
 
     def _play(self) -> StopReason:
         if self.env is None:
@@ -204,42 +180,26 @@ class EpisodeRun:
         env = self.env
         options = None if self._task.options is None else dict(self._task.options)
         observation, info = env.reset(seed=self._task.seed, options=options)
-        self._observation = observation
-        self._reset_info = _copied(info)
-        self._instructions = env.get_wrapper_attr("instructions")
-        self._tools = tuple(env.get_wrapper_attr("tools"))
+        record = self._record
+        record.reset(env, observation, info)
         self._recorders = [layer for layer in layers(env) if _records(type(layer))]  # type: ignore[misc, arg-type]
         actor = self._task.policy.start(env)
-        size = EpisodeSize()
         while not self._abandoned:
             self.step_started = time.monotonic()
             response = self._act(actor, observation, info)
             if response.empty:
-                raise EmptyGeneration(f"the policy returned no text or no token at step {len(self._steps)}")
+                raise EmptyGeneration(f"the policy returned no text or no token at step {len(record.steps)}")
             for recorder in self._recorders:
                 recorder.note_response(response)
-            seen = recorded(observation) if is_pictured(observation) else _copied(observation)
-            observation, reward, terminated, truncated, info = env.step(response.text)
-            step = Step(
-                observation=seen,
-                action=kept_action(response.text, env.action_space),
-                reward=float(reward),
-                terminated=bool(terminated),
-                # Gymnasium's TimeLimit may report both at its last step; then the task's own end counts.
-                truncated=bool(truncated and not terminated),
-                info=_copied(info),
-                usage=None if response.usage is None else dict(response.usage),
-                **token_tuples(response),
-            )
+            result = env.step(response.text)
+            observation, info = result[0], result[4]
+            step = record.transition(env, response.text, result, response)
             with self._lock:
                 if self._abandoned:
                     break
-                self._steps.append(step)
-                self._observation = observation
-            if terminated or truncated:
-                return StopReason.at_end(terminated, info)
-            if size.add(step.observation, step.action, step.info) > MAX_EPISODE_BYTES:
-                return StopReason.SIZE_LIMIT
+                record.add(step, observation)
+            if record.reason is not None:
+                return record.reason
         return StopReason.ERROR  # abandoned: nobody reads it
 
     def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:
@@ -297,7 +257,7 @@ class EpisodeRun:
     def _whereabouts(self, timeout: StopReason) -> str:
         frame = sys._current_frames().get(self.thread_id or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
-        step = len(self._steps)
+        step = len(self._record.steps)
         return f"{timeout.value} at step {step}. The thread was here (most recent call last):\n{stack}"
 
 
@@ -312,14 +272,3 @@ def close_env(env: TextEnvLike) -> None:
         env.close()
     except Exception:  # noqa: BLE001  a failed close must not cost the episodes that were played
         _log.warning("closing %s failed", env_name(env), exc_info=True)
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy that later steps cannot change; for plain containers faster than `copy.deepcopy`."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if type(value) is dict:
-        return {key: _copied(entry) for key, entry in value.items()}
-    if type(value) is list:
-        return [_copied(entry) for entry in value]
-    return copy.deepcopy(value)

@@ -91,8 +91,7 @@ def test_the_longest_action_is_an_argument():
 
 
 def test_an_endless_episode_ends_at_the_limit(monkeypatch, tmp_path):
-    for module in ("agent_envs.rollout.episode_run", "agent_envs.wrappers.record_episodes"):
-        monkeypatch.setattr(f"{module}.MAX_EPISODE_BYTES", 100_000)
+    monkeypatch.setattr("agent_envs.episodes.builder.MAX_EPISODE_BYTES", 100_000)
     env = RecordEpisodes(gym.make("AgentR1/ALFWorld-v0", max_episode_steps=1000), tmp_path)
     long = "look " + "x" * 10_000
     episode = run_episode(env, ScriptedPolicy([long] * 100), seed=1)

@@ -29,6 +29,7 @@ from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, epi
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
+from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.rollout.one import arun_episode
 from agent_envs.wrapping.recorded import recorded_env
@@ -180,20 +181,8 @@ class EnvAgentLoop(AgentLoopBase):
         """Play the episode, or return one that failed before its first step with ``error``."""
         env_id, settings = row["env_id"], self.config.get("agentr1") or {}
         if error is not None:
-            return Episode(
-                env_id=env_id,
-                episode_id=how["episode_id"],
-                group_id=how["group_id"],
-                seed=how["seed"],
-                index=(how["options"] or {}).get("index"),
-                instructions="",
-                tools=(),
-                reset_info={},
-                steps=(),
-                final_observation="",
-                stop_reason=StopReason.ERROR,
-                error=error,
-            )
+            names = (how[name] for name in ("seed", "options", "episode_id", "group_id"))
+            return EpisodeBuilder(env_id, *names).end(StopReason.ERROR, error)
         trust, workers = bool(settings.get("trust", False)), settings.get("env_workers")
         servers = EnvServers(workers, settings.get("step_timeout")) if workers else None
         parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
