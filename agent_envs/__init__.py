@@ -20,6 +20,7 @@ from agent_envs.text_env import TextEnv
 
 if TYPE_CHECKING:
     from agent_envs.episodes.table import episodes_to_frame
+    from agent_envs.policies.openai.calls import from_openai, to_openai
     from agent_envs.problem_env import ProblemEnv
     from agent_envs.rollout.branch import branch
     from agent_envs.rollout.evaluate import evaluate
@@ -54,6 +55,7 @@ __all__ = [
     "branch",
     "episodes_to_frame",
     "evaluate",
+    "from_openai",
     "make_vec",
     "read_episodes",
     "register_envs",
@@ -61,6 +63,7 @@ __all__ = [
     "run_episode",
     "run_episodes",
     "snapshot",
+    "to_openai",
     "write_episodes",
 ]
 
@@ -80,9 +83,11 @@ __getattr__, __dir__ = lazy_names(
         "branch": "rollout.branch",
         "episodes_to_frame": "episodes.table",
         "evaluate": "rollout.evaluate",
+        "from_openai": "policies.openai.calls",
         "make_vec": "vector.make",
         "run_episode": "rollout.one",
         "run_episodes": "rollout.many",
+        "to_openai": "policies.openai.calls",
     },
     (
         "adapters",

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import gymnasium as gym
 
 from agent_envs.per_process import PerProcess
-from agent_envs.policies.policy import Actor, Policy, check_policy
+from agent_envs.policies.policy import Actor, PolicyLike, check_policy
 
 __all__ = ["MadePolicy"]
 
-_made: PerProcess[Policy | Sequence[Policy]] = PerProcess()
+_made: PerProcess[PolicyLike | Sequence[PolicyLike]] = PerProcess()
 
 
 class MadePolicy:
@@ -22,11 +22,11 @@ class MadePolicy:
     `run_episodes(env, MadePolicy(lambda: TransformersPolicy("Qwen/Qwen3-0.6B")), 100, engine="ray")`.
 
     Args:
-        make: Returns a policy, or a list of policies that share what they need.
+        make: Returns a policy (or a function that is one), or a list of policies that share what they need.
         number: Which of a list.
     """
 
-    def __init__(self, make: Callable[[], Policy | Sequence[Policy]], number: int | None = None) -> None:
+    def __init__(self, make: Callable[[], PolicyLike | Sequence[PolicyLike]], number: int | None = None) -> None:
         self._make, self._number = make, number
         self._key = uuid.uuid4().hex
 

@@ -7,7 +7,7 @@ one episode and owns its chat history.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["Action", "Actor", "Policy", "Response", "check_policy", "episode_rng", "token_tuples"]
+__all__ = ["Action", "Actor", "Policy", "PolicyLike", "Response", "check_policy", "episode_rng", "token_tuples"]
 
 
 @dataclass(frozen=True)
@@ -98,20 +98,41 @@ class Policy(Protocol):
         ...
 
 
+PolicyLike = Policy | Callable[[Any], Action | Awaitable[Action]]
+"""A policy, or a function that returns an action for the latest observation."""
+
+
+class _FunctionPolicy:
+    """Plays what a function makes of each observation; it is its own actor, since it keeps nothing."""
+
+    def __init__(self, function: Callable[[Any], Action | Awaitable[Action]]) -> None:
+        self.function = function
+
+    def start(self, env: gym.Env[Any, str]) -> _FunctionPolicy:
+        return self
+
+    def act(self, observation: Observation, info: dict[str, Any]) -> Action | Awaitable[Action]:
+        return self.function(observation)
+
+
 def check_policy(policy: Any) -> Policy:
-    """Return `policy`, which must be one.
+    """Return `policy` as a policy: a function of the latest observation becomes one.
 
     >>> check_policy("expert")
     Traceback (most recent call last):
         ...
-    agent_envs.errors.ConfigError: policy must be an object with start(env), such as ExpertPolicy(), got 'expert'
+    agent_envs.errors.ConfigError: policy must be an object with start(env), such as ExpertPolicy(), or a function ...
     """
     if isinstance(policy, type):
         raise ConfigError(f"policy must be an object, got the class {policy.__name__}; write {policy.__name__}()")
     if isinstance(policy, Policy):
         return policy
-    hint = "; ScriptedPolicy(function) makes a policy of a function" if callable(policy) else ""
-    raise ConfigError(f"policy must be an object with start(env), such as ExpertPolicy(), got {shown(policy)}{hint}")
+    if callable(policy):
+        return _FunctionPolicy(policy)
+    raise ConfigError(
+        "policy must be an object with start(env), such as ExpertPolicy(), or a function from an observation to an "
+        f"action, got {shown(policy)}"
+    )
 
 
 def episode_rng(seed: int, task_id: str) -> np.random.Generator:

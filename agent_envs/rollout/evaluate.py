@@ -16,7 +16,7 @@ from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.run_folder import EpisodeLog
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
-from agent_envs.policies.policy import Policy, check_policy
+from agent_envs.policies.policy import PolicyLike, check_policy
 from agent_envs.registration import versions
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
@@ -32,7 +32,7 @@ __all__ = ["evaluate"]
 
 def evaluate(
     env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],
-    policy: Policy | Sequence[Policy],
+    policy: PolicyLike | Sequence[PolicyLike],
     n: int | None = 100,
     *,
     samples: int = 1,

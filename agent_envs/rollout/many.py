@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from agent_envs import checks
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.policies.policy import Policy, check_policy
+from agent_envs.policies.policy import PolicyLike, check_policy
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.one import check_timeouts
 from agent_envs.rollout.ray_engine import RayEngine
@@ -29,9 +29,10 @@ _log = logging.getLogger(__name__)
 
 def run_episodes(
     env_id: str | EnvSpec | Callable[..., TextEnvLike],
-    policy: Policy,
+    policy: PolicyLike,
     n: int,
     *,
+    group: int = 1,
     seeds: int | Sequence[int | None] | None = None,
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -43,15 +44,18 @@ def run_episodes(
     engine: Literal["threads", "ray"] | RayEngine = "threads",
     progress: bool = True,
 ) -> list[Episode]:
-    """Play `n` episodes, up to `concurrency` at once and never in lock-step.
+    """Play `n` episodes, or `n` groups of them, up to `concurrency` at once and never in lock-step.
 
     Environments are reused from episode to episode and replaced after an error or a time-out. Works in scripts and
     where an event loop is already running.
 
     Args:
         env_id: What `gymnasium.make` takes ("Id", "module:Id" or an EnvSpec), or a function that makes an environment.
-        policy: Chooses the actions; its `start` is called from many threads.
-        n: Number of episodes.
+        policy: Chooses the actions: a policy, whose `start` is called from many threads, or a function from an
+            observation to an action.
+        n: Number of episodes, each with a seed and options of its own.
+        group: How many times each of them is played, side by side: with the same seed and options, and so one task and
+            one `group_id`. A policy that draws should draw anew each time.
         seeds: One seed for all, or one per episode; None means seed i for episode i.
         options: Reset options for all, or one mapping (or None) per episode.
         env_kwargs: Keyword arguments for the environment.
@@ -69,7 +73,7 @@ def run_episodes(
         progress: Whether to show a progress bar with the mean success and the number of errors so far.
 
     Returns:
-        The episodes in the order of their seeds and options, however they ended.
+        The episodes in the order of their seeds and options, those of a group one after the other, however they ended.
 
     Raises:
         ConfigError: An argument is wrong, `policy` is none, or there is no such id.
@@ -77,8 +81,9 @@ def run_episodes(
         Exception: What making the first environment raised. If a later one fails, its episode has `StopReason.ERROR`.
     """
     checks.integer("n", n, minimum=0)
+    checks.integer("group", group, minimum=1)
     checks.integer("concurrency", concurrency, minimum=1)
-    check_policy(policy)
+    played = check_policy(policy)
     checks.choice("on_error", on_error, ("raise", "record", None))
     check_timeouts(step_timeout, episode_timeout)
     episode_seeds = _per_episode("seeds", range(n) if seeds is None else seeds, int, n)
@@ -90,7 +95,10 @@ def run_episodes(
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
     if n == 0:
         return []
-    episodes: list[Episode | None] = [None] * n
+    tasks = [EpisodeTask(played, *each) for each in zip(episode_seeds, episode_options, strict=True)]
+    tasks = [task for task in tasks for _ in range(group)]
+    count = len(tasks)
+    episodes: list[Episode | None] = [None] * count
     ended, solved, errors = 0, 0, []
 
     def take(number: int, episode: Episode, seconds: float) -> None:
@@ -100,7 +108,7 @@ def run_episodes(
         solved += episode.success
         if episode.stop_reason is StopReason.ERROR:
             errors.append((episode.error or "").strip())
-            first = len(errors) == ended >= min(n, FIRST_EPISODES)
+            first = len(errors) == ended >= min(count, FIRST_EPISODES)
             if on_error == "raise" or (first and on_error is None):
                 many = "an episode" if len(errors) == 1 else f"the first {len(errors)} episodes all"
                 raise BackendError(f"{many} ended with an error; on_error='record' keeps such episodes:\n{errors[-1]}")
@@ -110,13 +118,12 @@ def run_episodes(
 
     from tqdm import tqdm
 
-    tasks = [EpisodeTask(policy, *each) for each in zip(episode_seeds, episode_options, strict=True)]
-    with tqdm(total=n, disable=not progress, unit="episode") as bar:
+    with tqdm(total=count, disable=not progress, unit="episode") as bar:
         limits = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
-        play_all(make_env, tasks, take, concurrency=min(n, concurrency), **limits)
+        play_all(make_env, tasks, take, concurrency=min(count, concurrency), **limits)
     if errors:
         last = errors[-1].rpartition("\n")[2]
-        _log.warning("%d of %d episodes ended with an error, the last with: %s", len(errors), n, last)
+        _log.warning("%d of %d episodes ended with an error, the last with: %s", len(errors), count, last)
     return [episode for episode in episodes if episode is not None]
 
 

@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
-from agent_envs.policies.policy import Policy, check_policy
+from agent_envs.policies.policy import PolicyLike, check_policy
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock
@@ -25,13 +25,14 @@ TextEnvLike = gym.Env[Any, str]
 
 
 def run_episode(
-    env: TextEnvLike, policy: Policy, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    env: TextEnvLike, policy: PolicyLike, *, seed: int | None = None, options: Mapping[str, Any] | None = None
 ) -> Episode:
     """Play one episode in the calling thread; a running event loop (Jupyter) does not get in the way.
 
     Args:
         env: The environment; it stays open and can be used again.
-        policy: Chooses the actions. An async `act` runs on the process's background loop.
+        policy: Chooses the actions: a policy, or a function from an observation to an action. What is async runs on
+            the process's background loop.
         seed: Seed of the reset, or None.
         options: Options of the reset, for example `{"index": 3}`.
 
@@ -50,7 +51,7 @@ def run_episode(
 
 async def arun_episode(
     env: TextEnvLike,
-    policy: Policy,
+    policy: PolicyLike,
     *,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,

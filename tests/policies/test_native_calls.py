@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-import agent_envs  # noqa: F401  registers the ids
+import agent_envs
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.policies.openai.calls import call_text
@@ -55,3 +55,27 @@ def test_an_environment_does_not_run_them(parser):
         text, _ = call_text("calculator", arguments, env.unwrapped.format_call)
         _, reward, terminated, _, info = env.step(text)
         assert info["invalid_action"] and reward == 0 and not terminated, arguments
+
+
+def test_a_client_of_ones_own_plays_with_native_calls():
+    """`to_openai` and `from_openai` are a policy's two halves; a result goes back under the id of its call."""
+    openai = pytest.importorskip("openai")
+    env = agent_envs.wrappers.ChatMessages(gym.make("AgentR1/GSM8KTool-v0"))
+    entry = {"id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "6*7"}'}}
+    message = {"role": "assistant", "content": None, "tool_calls": [entry]}
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+    data = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    data["usage"] = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3}
+    for reply in (data, openai.types.chat.ChatCompletion.model_validate(data)):
+        response = agent_envs.from_openai(reply, env.get_wrapper_attr("format_call"))
+        assert response.usage == usage and response.response_ids is None
+        env.reset(seed=0)
+        messages = env.step(response.text)[0]
+        assert messages[-1]["role"] == "tool" and messages[-1]["content"] == "42"
+        shown = agent_envs.to_openai(messages)
+        assert [m["role"] for m in shown] == ["system", "user", "assistant", "user"] and shown[-1]["content"] == "42"
+        native = [*messages[:-2], message, messages[-1]]
+        assert agent_envs.to_openai(native)[-1] == {"role": "tool", "tool_call_id": "c1", "content": "42"}
+    with pytest.raises(agent_envs.errors.BackendError, match="expected a completion with choices"):
+        agent_envs.from_openai({"choices": []})

@@ -31,6 +31,7 @@ from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.policies import BestOfN, ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.rollout.episode_run import EpisodeTask
+from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.rollout.slots import play_tasks
@@ -411,10 +412,9 @@ def test_a_system_exit_in_an_env_is_an_error_and_no_hang() -> None:
 def test_what_is_no_policy_is_refused() -> None:
     env = gym.make("Test/Guess-v0")
     for wrong, why in (
-        ("expert", "such as ExpertPolicy(), got 'expert'"),
+        ("expert", "from an observation to an action, got 'expert'"),
         (None, "got None"),
         (ScriptedPolicy, "got the class ScriptedPolicy; write ScriptedPolicy()"),
-        (lambda observation, info: "1", "ScriptedPolicy(function) makes a policy of a function"),
     ):
         for play in (
             lambda: run_episodes("Test/Guess-v0", wrong, 3),  # noqa: B023
@@ -424,6 +424,33 @@ def test_what_is_no_policy_is_refused() -> None:
         ):
             with pytest.raises(ConfigError, match=re.escape(why)):
                 play()
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_a_function_is_a_policy(use_async: bool) -> None:
+    def double(observation: str) -> str:
+        return "8" if observation else "1"
+
+    async def double_soon(observation: str) -> str:
+        return double(observation)
+
+    function = double_soon if use_async else double
+    one = run_episode(gym.make("Test/Guess-v0"), function, seed=0)
+    (many,) = run_episodes("Test/Guess-v0", function, 1, progress=False)
+    (scored,) = evaluate("Test/Guess-v0", function, 1).episodes
+    expected = run_episode(gym.make("Test/Guess-v0"), ScriptedPolicy(lambda observation, info: double(observation)))
+    for episode in (one, many, scored):
+        assert [step.action for step in episode.steps] == [step.action for step in expected.steps]
+        assert episode.stop_reason is not StopReason.ERROR
+
+
+def test_a_group_plays_each_task_side_by_side() -> None:
+    episodes = run_episodes("AgentR1/GSM8K-v0", lambda observation: "#### 1", 3, group=4, progress=False)
+    alone = run_episodes("AgentR1/GSM8K-v0", lambda observation: "#### 1", 3, progress=False)
+    assert [(e.seed, e.group_id, e.index) for e in episodes] == [
+        (e.seed, e.group_id, e.index) for e in alone for _ in range(4)
+    ]
+    assert len({e.episode_id for e in episodes}) == 12 and len({e.group_id for e in episodes}) == 3
 
 
 def test_errors_are_raised_or_recorded_and_counted(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
@@ -640,6 +667,7 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
     ("arguments", "message"),
     [
         ({"n": -1}, "n must be an integer of at least 0"),
+        ({"group": 0}, "group must be an integer of at least 1"),
         ({"concurrency": 0}, "concurrency must be an integer of at least 1"),
         ({"step_timeout": 0}, "step_timeout must be a number above 0"),
         ({"episode_timeout": -1.0}, "episode_timeout must be a number above 0"),

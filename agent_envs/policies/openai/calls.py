@@ -12,8 +12,10 @@ from typing import Any
 from agent_envs.messages import Content, ImagePart, Message, TextPart, content_parts, content_text, joined_content
 from agent_envs.parsers.json_calls import load_json
 from agent_envs.pictures.png import data_url
+from agent_envs.policies.openai.reply import read_reply
+from agent_envs.policies.policy import Response
 
-__all__ = ["FormatCall", "answer_calls", "call_text", "server_content", "server_message"]
+__all__ = ["FormatCall", "answer_calls", "call_text", "from_openai", "server_content", "server_message", "to_openai"]
 
 _PICTURES = "The pictures of the results, in order:"
 
@@ -92,3 +94,48 @@ def server_content(content: Any) -> Any:
         {"type": "image_url", "image_url": {"url": data_url(part["image"])}} if part["type"] == "image" else part
         for part in content
     ]
+
+
+def to_openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return a conversation, as `ChatMessages` shows it, as OpenAI-compatible servers take it.
+
+    Results follow under the ids of the calls in the message before them, or as the user's words where the calls are
+    written in its text; pictures become ``image_url`` parts.
+
+    >>> to_openai([{"role": "assistant", "content": "add(1, 2)"}, {"role": "tool", "name": "add", "content": "3"}])
+    [{'role': 'assistant', 'content': 'add(1, 2)'}, {'role': 'user', 'content': '3'}]
+
+    Raises:
+        MissingExtraError: There is a picture, and Pillow is not installed.
+    """
+    shown: list[dict[str, Any]] = []
+    call_ids: list[str | None] = []
+    since: list[Message] = []  # the latest response
+    for message in messages:
+        if message["role"] != "assistant":
+            since.append(message)
+            continue
+        shown += [*map(server_message, answer_calls(call_ids, since)), server_message(message)]
+        call_ids, since = [call["id"] for call in message.get("tool_calls", ())], []
+    return [*shown, *map(server_message, answer_calls(call_ids, since))]
+
+
+def from_openai(reply: Any, format_call: FormatCall | None = None) -> Response:
+    """Return a chat completion as what a policy answers, with its tokens and its usage as far as they are told.
+
+    >>> reply = {"choices": [{"message": {"content": "Let me see."}}], "usage": {"prompt_tokens": 9}}
+    >>> response = from_openai(reply)
+    >>> response.text, response.usage
+    ('Let me see.', {'prompt_tokens': 9})
+
+    Args:
+        reply: The completion as the ``openai`` package returns it, or decoded from JSON.
+        format_call: ``env.get_wrapper_attr("format_call")``, which writes native calls as the environment reads them.
+
+    Raises:
+        BackendError: It is no completion; says what was expected and what came.
+    """
+    read = read_reply(reply.model_dump() if callable(getattr(reply, "model_dump", None)) else reply)
+    calls = [call_text(call.name, call.arguments, format_call)[0] for call in read.calls]
+    text = "\n".join([*([read.text] if read.text else []), *calls])
+    return Response(text, read.prompt_ids, read.response_ids, read.logprobs, read.usage or None)
