@@ -228,19 +228,14 @@ class CheckedArguments:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        init = vars(cls).get("__init__")
-        if init is None:
-            return
+        if init := vars(cls).get("__init__"):
 
-        @functools.wraps(init)
-        def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
-            try:
-                init(self, *args, **kwargs)
-            except TypeError:
+            @functools.wraps(init)
+            def checked(self: Any, /, *args: Any, **kwargs: Any) -> None:
                 with naming_arguments(type(self).__name__, type(self), kwargs):
-                    raise
+                    init(self, *args, **kwargs)
 
-        cls.__init__ = checked  # type: ignore[assignment,method-assign]
+            cls.__init__ = checked  # type: ignore[assignment,method-assign]
 
 
 def option_mapping(options: object) -> dict[str, Any]:

@@ -225,32 +225,24 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
     """
     with clean_output():
         try:
-            return _status(action)
-        except Exception:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
-            traceback.print_exc()
+            done = action()
+            text, status = (done, 0) if isinstance(done, str) else done
+            sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+            sys.stdout.flush()
+            return status
+        except AgentEnvsError as e:
+            problem, status = str(e), 1 if isinstance(e, BackendError) else 2
+        except KeyboardInterrupt:
+            problem, status = "interrupted; run the same command again to resume", 130
+        except BrokenPipeError:  # as with `| head`; the rest is discarded when the interpreter exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
             return 1
-
-
-def _status(action: Callable[[], str | tuple[str, int]]) -> int:
-    try:
-        done = action()
-        text, status = (done, 0) if isinstance(done, str) else done
-        sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
-        sys.stdout.flush()
-    except AgentEnvsError as e:
-        sys.stderr.write(f"agentr1: {e}\n")
-        return 1 if isinstance(e, BackendError) else 2
-    except KeyboardInterrupt:
-        sys.stderr.write("agentr1: interrupted; run the same command again to resume\n")
-        return 130
-    except BrokenPipeError:  # as with `| head`; the rest is discarded when the interpreter exits
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
-        return 1
-    except OSError as e:
-        disk = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-        if e.filename is None and not disk:
-            raise
-        place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
-        sys.stderr.write(f"agentr1: {place}: {e.strerror}\n")
-        return 1 if disk else 2
-    return status
+        except Exception as e:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
+            disk = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+            if not isinstance(e, OSError) or (e.filename is None and not disk):
+                traceback.print_exc()
+                return 1
+            place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
+            problem, status = f"{place}: {e.strerror}", 1 if disk else 2
+        sys.stderr.write(f"agentr1: {problem}\n")
+        return status

@@ -11,15 +11,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from agent_envs.errors import DataError
 from agent_envs.files import MAX_ROW_BYTES, open_data
 
 __all__ = ["JSONStream"]
 
+T = TypeVar("T")
+
 _CHUNK = 1 << 20
-_WORDS = ("true", "false", "null", "NaN", "-Infinity", "Infinity")
+_WORD_AT_END = re.compile(r"-?[A-Za-z]{0,8}\s*\Z")  # perhaps the beginning of true, false, null, NaN or Infinity
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -43,6 +45,7 @@ class JSONStream:
         self.number = 0
         """How many entries have been yielded."""
         self._report = read
+        self._file: BinaryIO
         self._decoder = json.JSONDecoder()
         self._buffer, self._at = "", 0
         self._bytes = 0
@@ -61,20 +64,15 @@ class JSONStream:
         Raises:
             DataError: The file cannot be read, is not JSON or is cut off; the message says where.
         """
-        with self._opened() as file:
-            if self._next(file) == "[":
-                self._at += 1
-                while self._another(file, "]"):
-                    value = self._value(file)
-                    self.number += 1
-                    yield value
-                self._finish(file)
+        with self._opened() as self._file:
+            if self._next() == "[":
+                yield from self._entries("]", self._value)
                 return
             self._rows = True
-            while self._next(file):
+            while self._next():
                 self._line += self._buffer.count("\n", self._counted, self._at)
                 self._counted = self._at
-                value = self._value(file)
+                value = self._value()
                 self.number += 1
                 yield value
 
@@ -84,19 +82,10 @@ class JSONStream:
         Raises:
             DataError: The file cannot be read, is not an object or is cut off; the message says where.
         """
-        with self._opened() as file:
-            if self._next(file) != "{":
+        with self._opened() as self._file:
+            if self._next() != "{":
                 raise DataError(f"{self.path}: expected a JSON object {{...}}, found {self._buffer[:40]!r}")
-            self._at += 1
-            while self._another(file, "}"):
-                name = self._value(file)
-                if not isinstance(name, str):
-                    raise self._error(f"expected a string as name, found {name!r:.40}")
-                self._expect(file, ":")
-                value = self._value(file)
-                self.number += 1
-                yield name, value
-            self._finish(file)
+            yield from self._entries("}", self._pair)
 
     def _opened(self) -> BinaryIO:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
@@ -105,13 +94,65 @@ class JSONStream:
         except OSError as e:
             raise DataError(f"{self.path} cannot be read: {e.strerror}") from e
 
-    def _more(self, file: BinaryIO) -> None:
+    def _entries(self, last: str, read: Callable[[], T]) -> Iterator[T]:
+        """Yield what stands between the opening bracket, which comes next, and the `last` one."""
+        self._at += 1
+        while self._next() != last:
+            if self.number:
+                self._expect(",")
+            entry = read()
+            self.number += 1
+            yield entry
+        self._at += 1
+        if self._next():
+            raise self._error(f"expected the end of the file, found {self._buffer[self._at : self._at + 20]!r}")
+
+    def _pair(self) -> tuple[str, Any]:
+        name = self._value()
+        if not isinstance(name, str):
+            raise self._error(f"expected a string as name, found {name!r:.40}")
+        self._expect(":")
+        return name, self._value()
+
+    def _value(self) -> Any:
+        self._next()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except json.JSONDecodeError as e:
+                cut = e.msg.startswith("Unterminated") or _WORD_AT_END.match(self._buffer, e.pos)
+                if self._ended or not (cut or len(self._buffer) < e.pos + 10):
+                    raise self._error("" if cut else e.msg) from e
+            except (ValueError, RecursionError) as e:  # a number of over 4,300 digits, a thousand brackets
+                raise self._error(str(e)) from e
+            else:
+                if end + 3 <= len(self._buffer) or self._ended:  # a number may go on, as after 2 in 2.5 or 2e-5
+                    self._at = end
+                    return value
+            self._more()
+
+    def _next(self) -> str:
+        """Skip whitespace and return the next character without consuming it, or "" at the end of the file."""
+        while True:
+            self._at = _SPACE.match(self._buffer, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._buffer) or self._ended:
+                return self._buffer[self._at : self._at + 1]
+            self._more()
+
+    def _expect(self, character: str) -> None:
+        found = self._next()
+        if found != character:
+            rest = self._buffer[self._at : self._at + 20]
+            raise self._error(f"expected {character!r}, found {rest!r}" if found else "")
+        self._at += 1
+
+    def _more(self) -> None:
         """Read more. What is read doubles each time, so that a long entry is not scanned again and again."""
         size = max(_CHUNK, len(self._buffer) - self._at)
         if size > MAX_ROW_BYTES:
             raise DataError(f"{self._place}: longer than {MAX_ROW_BYTES >> 20} MiB; expected a row or an entry")
         try:
-            data = file.read(size)
+            data = self._file.read(size)
             text = self._decode(data, not data)
         except UnicodeDecodeError as e:
             line = self._line + self._buffer.count("\n", self._counted) + e.object.count(b"\n", 0, e.start)
@@ -124,57 +165,6 @@ class JSONStream:
             self._report(len(data))
         self._line += self._buffer.count("\n", self._counted, self._at)
         self._buffer, self._at, self._counted = self._buffer[self._at :] + text, 0, 0
-
-    def _next(self, file: BinaryIO) -> str:
-        """Skip whitespace and return the next character without consuming it, or "" at the end of the file."""
-        while True:
-            self._at = _SPACE.match(self._buffer, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._buffer):
-                return self._buffer[self._at]
-            if self._ended:
-                return ""
-            self._more(file)
-
-    def _another(self, file: BinaryIO, last: str) -> bool:
-        """Return whether there is another entry, after consuming the comma before it or the closing bracket."""
-        found = self._next(file)
-        if found == last:
-            self._at += 1
-            return False
-        if self.number:
-            self._expect(file, ",")
-        return True
-
-    def _expect(self, file: BinaryIO, character: str) -> None:
-        found = self._next(file)
-        if found != character:
-            rest = self._buffer[self._at : self._at + 20]
-            raise self._error(f"expected {character!r}, found {rest!r}" if found else "")
-        self._at += 1
-
-    def _value(self, file: BinaryIO) -> Any:
-        self._next(file)
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._buffer, self._at)
-            except json.JSONDecodeError as e:
-                rest = self._buffer[e.pos : e.pos + 10]
-                cut = e.msg.startswith("Unterminated") or any(word.startswith(rest.rstrip()) for word in _WORDS)
-                if (cut or len(rest) < 10) and not self._ended:
-                    self._more(file)
-                    continue
-                raise self._error("" if cut else e.msg) from e
-            except (ValueError, RecursionError) as e:  # a number of over 4,300 digits, a thousand brackets
-                raise self._error(str(e)) from e
-            if end + 3 > len(self._buffer) and not self._ended:  # a number may go on, as after 2 in 2.5 or 2e-5
-                self._more(file)
-                continue
-            self._at = end
-            return value
-
-    def _finish(self, file: BinaryIO) -> None:
-        if self._next(file):
-            raise self._error(f"expected the end of the file, found {self._buffer[self._at : self._at + 20]!r}")
 
     @property
     def _place(self) -> str:

@@ -23,6 +23,8 @@ from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from agent_envs.per_process import PerProcess
+
 __all__ = ["LoopThread", "background_loop", "is_responsive", "run_in_thread", "run_side_by_side"]
 
 K = TypeVar("K")
@@ -34,9 +36,9 @@ _background: LoopThread | None = None
 _Calls = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 _idle: list[_Calls] = []  # one queue per waiting worker; append, pop and remove are atomic
 _IDLE_SECONDS = 10.0
-_PATIENCE = 0.0005  # seconds between looks; a batch seen twice in a row is slow
-_LONGEST_PAUSE = 0.005
-_IDLE_LOOKS = 50
+_PATIENCE = 0.001  # seconds
+_Batch = tuple[Callable[[], None], deque[Any]]
+_batches: PerProcess[SimpleQueue[_Batch]] = PerProcess()
 
 
 class LoopThread:
@@ -107,9 +109,8 @@ def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     """Make several calls and return their results, in their order, when the slowest is done.
 
-    The calls run one after the other in this thread, which is fastest for short ones: eight calls of 20 microseconds
-    take 22 each, and 34 with `run_in_thread` (`python benchmarks/threads.py --together 8`). If they take longer than a
-    millisecond (ten at most, after many short batches), all that still wait get a thread each.
+    The calls run one after the other in this thread, which is fastest for short ones
+    (`python benchmarks/threads.py --together 8`). All that still wait after a millisecond get a thread each.
 
     Raises:
         BaseException: What a call raised (the first that did, if several), once all are done. If this thread is
@@ -117,94 +118,52 @@ def run_side_by_side(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     """
     if len(calls) < 2:
         return {key: call() for key, call in calls.items()}
-    batch = _Batch(calls)
-    _watch(batch)
+    waiting = deque(calls.items())
+    results: dict[K, T] = {}
+    errors: list[BaseException] = []
+    ended: SimpleQueue[None] = SimpleQueue()
+
+    def work() -> None:
+        while waiting:
+            try:
+                key, call = waiting.popleft()
+            except IndexError:  # another thread took it
+                return
+            try:
+                results[key] = call()
+            except BaseException as e:
+                errors.append(e)
+                if isinstance(e, KeyboardInterrupt):
+                    raise
+            finally:
+                ended.put(None)
+
+    _batches.get("", _watched).put((work, waiting))
     try:
-        return batch.finish()
+        work()
+        for _ in calls:
+            ended.get()
     finally:
-        _watched.discard(batch)
+        waiting.clear()
+    if errors:
+        raise errors[0]
+    return {key: results[key] for key in calls}
 
 
-class _Batch:
-    """Calls that this thread and others take from one queue."""
+def _watched() -> SimpleQueue[_Batch]:
+    """Return a queue of batches, which one thread looks after: waking one for each would take as long as the calls."""
 
-    def __init__(self, calls: Mapping[K, Callable[[], T]]) -> None:
-        self._order = list(calls)
-        self._waiting = deque(calls.items())
-        self._results: dict[Any, Any] = {}
-        self._errors: list[BaseException] = []
-        self._lock = threading.Lock()
-        self._left = len(calls)
-        self._done = threading.Event()
+    def watch() -> None:
+        while True:
+            work, waiting = batches.get()
+            if waiting:
+                time.sleep(_PATIENCE)
+            for _ in range(len(waiting)):
+                run_in_thread(work)
 
-    def finish(self) -> dict[Any, Any]:
-        try:
-            while self._take_one():
-                pass
-            self._done.wait()
-        finally:
-            self._waiting.clear()
-        if self._errors:
-            raise self._errors[0]
-        return {key: self._results[key] for key in self._order}
-
-    def spread(self) -> None:
-        for _ in range(len(self._waiting)):
-            run_in_thread(self._take_one)
-
-    def _take_one(self) -> bool:
-        try:
-            key, call = self._waiting.popleft()
-        except IndexError:
-            return False
-        try:
-            self._results[key] = call()
-        except BaseException as e:
-            self._errors.append(e)
-            if isinstance(e, KeyboardInterrupt):
-                raise
-        finally:
-            with self._lock:
-                self._left -= 1
-                if not self._left:
-                    self._done.set()
-        return True
-
-
-_watched: set[_Batch] = set()
-_watching = False
-
-
-def _watch(batch: _Batch) -> None:
-    """Have a batch spread over threads if it is not done soon.
-
-    One thread looks at all batches every now and then: waking a thread for each batch would take as long as the calls.
-    """
-    global _watching
-    with _lock:
-        _watched.add(batch)
-        start, _watching = not _watching, True
-    if start:
-        run_in_thread(_watch_all)
-
-
-def _watch_all() -> None:
-    """Look at the batches, less often while they are quick, until there have been none for a while."""
-    global _watching
-    seen: set[_Batch] = set()
-    pause, idle = _PATIENCE, 0
-    while idle < _IDLE_LOOKS:
-        time.sleep(pause)
-        with _lock:
-            current = set(_watched)
-            idle = 0 if current else idle + 1
-            if idle == _IDLE_LOOKS:
-                _watching = False
-        slow = current & seen
-        for batch in slow:
-            batch.spread()
-        pause = _PATIENCE if slow else min(_LONGEST_PAUSE, 1.1 * pause)
-        seen = current
+    batches: SimpleQueue[_Batch] = SimpleQueue()
+    run_in_thread(watch)
+    return batches
 
 
 def _work(calls: _Calls) -> None:
@@ -232,8 +191,7 @@ def _work(calls: _Calls) -> None:
 
 def _reset_after_fork() -> None:
     """A child has none of its parent's threads."""
-    global _lock, _background, _idle, _watched, _watching
-    _watched, _watching = set(), False
+    global _lock, _background, _idle
     _lock, _background, _idle = threading.Lock(), None, []
 
 

@@ -24,6 +24,7 @@ from agent_envs.datasets.webshop.released_files import find_released, read_produ
 from agent_envs.datasets.webshop.store import ProductStore
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.json_stream import JSONStream
+from agent_envs.per_process import PerProcess
 
 ROWS: list[dict[str, Any]] = [
     {"asin": "B000000001", "name": "Red lamp", "category": "garden", "query": "Lamps ", "product_category": "A › B",
@@ -48,7 +49,7 @@ HUMAN = {"B000000003": [
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(webshop_catalog, "_stores", {})
+    monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_changed_files_make_another_store(released: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "index"])
 def test_half_written_stores_are_built_again(damage: str, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = open_catalog(released).folder
-    monkeypatch.setattr(webshop_catalog, "_stores", {})
+    monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
     if damage == "cut":
         os.truncate(folder / "search" / "documents.bin", 10)
     elif damage == "missing":
