@@ -88,7 +88,7 @@ BUDGETS = {
     ("datasets",): 10100,
     ("agent_envs/wrapping", "wrappers"): 3176,
     ("adapters/verl",): 6603,
-    ("adapters/estimators", "adapters/losses"): 2801,
+    ("adapters/estimators", "adapters/losses"): 2744,
     ("adapters/torch", "adapters/trees"): 1632,
     ("adapters/tiny",): 929,
     ("adapters",): 1784,

@@ -1,7 +1,7 @@
 """Policy losses: the contribution of each token, given how far the policy has moved since it was sampled.
 
-With lp and old the log-probabilities of a token now and when the batch was made, A its advantage, w its weight, and
-rho = exp(lp - old):
+With lp and old the log-probabilities of a token now and when the batch was made, A its advantage, w its weight,
+rho = exp(lp - old), p = exp(lp), q = exp(old) and sg[] without a gradient:
 
 =============  ======================================================================================================
 ``vanilla``    PPO's clipped objective (arXiv 1707.06347, eq. 7) with the dual clip (arXiv 1912.09729):
@@ -12,13 +12,25 @@ rho = exp(lp - old):
 ``steppo``     the same function: StepPO (arXiv 2604.18401) is ``gspo`` over steps with the estimator ``gae``
 ``pspo``       the same function with PaperScout's clip, 3e-4 and 4e-4 (``loss_preset("pspo")``)
 ``gpg``        ``reinforce`` under verl's name; GPG (arXiv 2504.02546) is this loss with the estimator ``gpg``
-others         ``cispo``, ``clip_cov``, ``dppo_kl``, ``dppo_tv``, ``dro``, ``geo_mean``, ``kl_cov``, ``sapo``: see
-               ``agent_envs.adapters.losses.variants``
+``cispo``      MiniMax-M1 (arXiv 2506.13585, eq. 4-5): L = -sg[clip(rho, 1-e_l, 1+e_h)] A lp
+``dppo_tv``    DPPO with the binary total variation (arXiv 2602.04879): L = -sg[min(rho, c)] A lp where the policy has
+               not moved too far in the direction that A asks for, p - q <= e_h for A > 0 and q - p <= e_l elsewhere;
+               0 otherwise. e_l and e_h are bounds of the divergence, c is ``clip_ratio_c``
+``dppo_kl``    the same with the binary divergence q log(q/p) + (1-q) log((1-q)/(1-p)) in place of the variation
+``dro``        L = -(A lp - beta/2 (lp - old)^2), after arXiv 2405.19107; ``dro_beta`` must be set
+``geo_mean``   GMPO (arXiv 2507.20673, eq. 4): one ratio per step, s = exp(mean of its tokens' clipped log ratios),
+               L = -A s, with log ratios clipped to [-e_l, e_h] where A asks for more; A is the mean over the step
+``sapo``       SAPO (arXiv 2511.20347): L = -A 4/tau sigmoid(tau (rho - 1)), tau = tau_pos for A > 0, else tau_neg
+``clip_cov``   Clip-Cov (arXiv 2505.22617, sec. 4.2): the clipped objective without a few tokens, drawn among those
+               whose (A - mean A)(lp - mean lp) is between two bounds
+``kl_cov``     KL-Cov (same paper): L = -A rho, with ``ppo_kl_coef`` |lp - old| added on the tokens where that product
+               is largest
 =============  ======================================================================================================
 
 Details: lp - old is clamped to +-20 in ``vanilla``, and the log of s_k to at most 10, both as in verl; ``gspo`` has no
 dual clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row is one step; here step
-ids mark the steps, and a row may hold several.
+ids mark the steps, and a row may hold several. The covariances and their means are over the trained tokens of a
+micro-batch, as in verl: ``clip_cov`` and ``kl_cov`` depend on how micro-batches are cut, the others do not.
 
     One step of two tokens with ratios e^0.1 and e^0.3, advantage 1: vanilla takes min(1.105, 1.2) and min(1.350, 1.2),
     gspo takes the step's s = e^0.2 = 1.221 for both, beyond the clip:
@@ -33,19 +45,21 @@ ids mark the steps, and a row may hold several.
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
 
 import torch
 
-from agent_envs.adapters.losses import variants
 from agent_envs.adapters.losses.tally import Tally
 from agent_envs.adapters.losses.terms import (
     LARGEST,
     LossOptions,
+    PolicyLoss,
+    Tokens,
     clip,
     clip_metrics,
-    moved,
+    over_tokens,
     ratio_metrics,
+    read,
     token_metrics,
     weighted_sum,
 )
@@ -57,55 +71,25 @@ __all__ = [
     "reinforce", "vanilla",
 ]  # fmt: skip
 
-
-class PolicyLoss(Protocol):
-    """The signature of a policy loss."""
-
-    def __call__(
-        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-        step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
-        """Return the loss of a micro-batch and its metrics.
-
-        Args, all tensors of shape [tokens]:
-            log_probs: Log-probabilities under the policy being trained, with a graph.
-            old_log_probs: Log-probabilities under the policy that made the batch.
-            weights: 0 for untrained tokens; see ``agent_envs.adapters.losses``, for ``step_ids`` too.
-            is_weights: Additional factors of the token losses (rollout correction).
-
-        Returns:
-            sum(weights * token_loss) as a scalar, and ``pg_clipfrac``, ``pg_clipfrac_lower`` (shares of tokens on
-            which a clip acts), ``ppo_kl`` (mean of old - new), ``ratio/mean``, ``ratio/max``, ``ratio/moved`` (share
-            of ratios that left 1; gspo has one ratio per step).
-        """
+_TokenLosses = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
-def vanilla(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+@over_tokens
+def vanilla(t: Tokens, options: LossOptions) -> _TokenLosses:
     """PPO's clipped objective with the dual clip; see the module's docstring."""
-    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
-    a = torch.where(trained, advantages, 0.0)
-    ratio = log_ratio.clamp(-LARGEST, LARGEST).exp()
-    losses, clipped = clip(ratio, a, options)
-    lower = torch.zeros_like(clipped)
-    if options.clip_ratio_c is not None:
-        bound = -a * options.clip_ratio_c
-        lower = (a < 0) & (losses > bound)
-        losses = torch.where(a < 0, torch.minimum(losses, bound), losses)
-    metrics = token_metrics(trained, log_ratio, options, clipped, lower)
-    return weighted_sum(losses, weights, trained, is_weights), metrics
+    a = t.advantages
+    losses, clipped = clip(t.log_ratio.clamp(-LARGEST, LARGEST).exp(), a, options)
+    if options.clip_ratio_c is None:
+        return losses, clipped, None
+    bound = -a * options.clip_ratio_c
+    lower = (a < 0) & (losses > bound)
+    return torch.where(a < 0, torch.minimum(losses, bound), losses), clipped, lower
 
 
-def reinforce(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+@over_tokens
+def reinforce(t: Tokens, options: LossOptions) -> _TokenLosses:
     """-A log pi; the old log-probabilities are used for metrics only."""
-    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
-    losses = -torch.where(trained, advantages, 0.0) * torch.where(trained, log_probs, 0.0).to(log_ratio.dtype)
-    return weighted_sum(losses, weights, trained, is_weights), token_metrics(trained, log_ratio, options)
+    return -t.advantages * t.log_probs, None, None
 
 
 def gspo(
@@ -113,27 +97,132 @@ def gspo(
     step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
     """The clipped objective with one ratio per step; see the module's docstring."""
-    trained, log_ratio = moved(log_probs, old_log_probs, weights, step_ids)
-    step = step_ids.clamp(min=0)  # untrained tokens add 0 to step 0
-    steps = int(step.max()) + 1 if step.numel() else 1
-    counts = torch.zeros(steps, dtype=log_ratio.dtype, device=log_ratio.device)
-    counts.index_add_(0, step, trained.to(counts.dtype))
-    sums = torch.zeros_like(counts).index_add_(0, step, log_ratio.detach())
-    log_s = sums / counts.clamp(min=1.0)  # [steps]
-    own = torch.where(trained, log_probs - log_probs.detach(), 0.0)  # 0 with the gradient of lp
-    s = (own + log_s[step]).clamp(max=10.0).exp()
-    a = torch.where(trained, advantages, 0.0)
-    losses, clipped = clip(s, a, options)
-    metrics = clip_metrics(trained, clipped, torch.zeros_like(clipped), log_ratio)
-    metrics |= ratio_metrics(log_s.clamp(max=10.0).exp(), counts > 0, log_s, options)
-    return weighted_sum(losses, weights, trained, is_weights), metrics
+    t = read(log_probs, old_log_probs, advantages, weights, step_ids)
+    step, counts = _steps(t, step_ids)
+    log_s = torch.zeros_like(counts).index_add_(0, step, t.log_ratio.detach()) / counts.clamp(min=1.0)  # [steps]
+    own = t.log_probs - t.log_probs.detach()  # 0 with the gradient of lp
+    losses, clipped = clip((own + log_s[step]).clamp(max=10.0).exp(), t.advantages, options)
+    metrics = clip_metrics(t, clipped, None) | ratio_metrics(log_s.clamp(max=10.0).exp(), counts > 0, log_s, options)
+    return weighted_sum(losses, weights, t.trained, is_weights), metrics
 
 
-_ALL: dict[str, PolicyLoss] = {
-    "gpg": reinforce, "gspo": gspo, "pspo": gspo, "reinforce": reinforce, "steppo": gspo, "vanilla": vanilla,
-    **variants.VARIANTS,
+@over_tokens
+def cispo(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """The policy gradient with clipped importance weights; see the module's docstring."""
+    ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
+    bounded = ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
+    return -bounded * t.advantages * t.log_probs, bounded != ratio, None
+
+
+@over_tokens
+def dppo_tv(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """DPPO with the binary total variation; see the module's docstring."""
+    p, q = t.log_probs.detach().exp(), t.old.exp()
+    return _dppo(t, p - q <= options.clip_ratio_high, q - p <= options.clip_ratio_low, options)
+
+
+@over_tokens
+def dppo_kl(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """DPPO with the binary Kullback-Leibler divergence; see the module's docstring."""
+    p, q = t.log_probs.detach().exp(), t.old.exp()
+    divergence = -q * t.log_ratio.detach() + (1 - q) * ((1 - q + 1e-8) / (1 - p + 1e-8)).log()
+    up, down = divergence <= options.clip_ratio_high, divergence <= options.clip_ratio_low
+    return _dppo(t, up | (p <= q), down | (p >= q), options)
+
+
+def _dppo(t: Tokens, up: torch.Tensor, down: torch.Tensor, options: LossOptions) -> _TokenLosses:
+    """Keep the tokens that may become more likely (``up``) or less likely, as their advantages ask for."""
+    kept = torch.where(t.advantages > 0, up, down)
+    ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
+    truncated = ratio.clamp(max=options.clip_ratio_c or math.inf)
+    losses = -torch.where(kept, t.advantages, 0.0) * truncated * t.log_probs
+    return losses, ~kept, kept & (ratio > truncated)
+
+
+@over_tokens
+def dro(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """Direct reward optimisation; see the module's docstring."""
+    if options.dro_beta is None:
+        raise ConfigError("the loss dro needs dro_beta, the coefficient of its squared log ratio, above 0")
+    return 0.5 * options.dro_beta * t.log_ratio.square() - t.advantages * t.log_probs, None, None
+
+
+def geo_mean(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+    """The geometric mean of a step's clipped ratios; see the module's docstring."""
+    t = read(log_probs, old_log_probs, advantages, weights, step_ids)
+    step, counts = _steps(t, step_ids)
+
+    def over_step(x: torch.Tensor) -> torch.Tensor:
+        sums = torch.zeros_like(counts).index_add(0, step, torch.where(t.trained, x, 0.0).to(counts.dtype))
+        return sums / counts.clamp(min=1.0)
+
+    bounded, sign = t.log_ratio.clamp(-options.clip_ratio_low, options.clip_ratio_high), t.advantages.sign()
+    s = over_step(sign * torch.minimum(sign * t.log_ratio, sign * bounded)).exp()
+    losses = -(over_step(t.advantages) * s)[step]
+    if is_weights is not None:
+        losses = losses * over_step((torch.where(t.trained, is_weights, 1.0) + 1e-10).log()).exp().detach()[step]
+    clipped = bounded != t.log_ratio
+    metrics = token_metrics(t, options, clipped & (t.advantages > 0), clipped & (t.advantages < 0))
+    return weighted_sum(losses, weights, t.trained, None), metrics
+
+
+@over_tokens
+def sapo(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """A soft gate in place of the clip; see the module's docstring."""
+    ratio = t.log_ratio.clamp(-LARGEST, LARGEST).exp()
+    tau = torch.where(t.advantages > 0, options.tau_pos, options.tau_neg).to(ratio.dtype)
+    return -t.advantages * torch.sigmoid(tau * (ratio - 1.0)) * (4.0 / tau), None, None
+
+
+@over_tokens
+def clip_cov(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """The clipped objective without a few tokens of large covariance; see the module's docstring.
+
+    The tokens are drawn from a generator that starts anew in each micro-batch, so a resumed run draws the same.
+    """
+    losses, clipped = clip(t.log_ratio.exp(), t.advantages, options)
+    covariance = _covariance(t)
+    may = t.trained & ~clipped & (covariance > options.clip_cov_lb) & (covariance < options.clip_cov_ub)
+    candidates = may.nonzero().squeeze(1)
+    count = max(int(options.clip_cov_ratio * int(t.trained.sum())), 1)
+    order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(len(candidates)))
+    left_out = torch.zeros_like(t.trained)
+    left_out[candidates[order[:count].to(candidates.device)]] = True
+    return losses.masked_fill(left_out, 0.0), left_out, None
+
+
+@over_tokens
+def kl_cov(t: Tokens, options: LossOptions) -> _TokenLosses:
+    """The objective without a clip, penalised where the covariance is largest; see the module's docstring."""
+    count = int(t.trained.sum())
+    count = min(count, max(1, int(count * options.kl_cov_ratio)))
+    penalised = torch.zeros_like(t.trained)
+    penalised[_covariance(t).masked_fill(~t.trained, -torch.inf).topk(count).indices] = True
+    penalty = torch.where(penalised, options.ppo_kl_coef * t.log_ratio.abs(), 0.0)
+    return -t.advantages * t.log_ratio.exp() + penalty, penalised, None
+
+
+def _steps(t: Tokens, step_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The step of each token, 0 for untrained ones, which add 0 to it, and how many tokens each step has."""
+    step = step_ids.clamp(min=0)
+    counts = t.log_ratio.new_zeros(int(step.max()) + 1 if step.numel() else 1)
+    return step, counts.detach().index_add_(0, step, t.trained.to(counts.dtype))
+
+
+def _covariance(t: Tokens) -> torch.Tensor:
+    """(A - mean A)(lp - mean lp) of each token, with means over the trained ones, shape [tokens]."""
+    a, lp, count = t.advantages, t.log_probs.detach(), t.trained.sum().clamp(min=1)
+    return (a - a.sum() / count) * (lp - lp.sum() / count)
+
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {
+    "cispo": cispo, "clip_cov": clip_cov, "dppo_kl": dppo_kl, "dppo_tv": dppo_tv, "dro": dro, "geo_mean": geo_mean,
+    "gpg": reinforce, "gspo": gspo, "kl_cov": kl_cov, "pspo": gspo, "reinforce": reinforce, "sapo": sapo,
+    "steppo": gspo, "vanilla": vanilla,
 }  # fmt: skip
-POLICY_LOSSES: dict[str, PolicyLoss] = dict(sorted(_ALL.items()))
 """Policy losses by name."""
 
 LOSS_PRESETS: dict[str, LossOptions] = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -10,7 +13,8 @@ from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import number
 
 __all__ = [
-    "LARGEST", "LossOptions", "clip", "clip_metrics", "moved", "ratio_metrics", "token_metrics", "weighted_sum",
+    "LARGEST", "LossOptions", "PolicyLoss", "Tokens", "clip", "clip_metrics", "over_tokens", "ratio_metrics", "read",
+    "token_metrics", "weighted_sum",
 ]  # fmt: skip
 
 LARGEST = 20.0
@@ -65,16 +69,70 @@ class LossOptions:
             number("clip_ratio_c", self.clip_ratio_c, above=1)
 
 
-def moved(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, weights: torch.Tensor, step_ids: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which tokens are trained, and lp - old for those, 0 for others; at least float32."""
+class PolicyLoss(Protocol):
+    """The signature of a policy loss."""
+
+    def __call__(
+        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+        step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+        """Return the loss of a micro-batch and its metrics.
+
+        Args, all tensors of shape [tokens]:
+            log_probs: Log-probabilities under the policy being trained, with a graph.
+            old_log_probs: Log-probabilities under the policy that made the batch.
+            weights: 0 for untrained tokens; see ``agent_envs.adapters.losses``, for ``step_ids`` too.
+            is_weights: Additional factors of the token losses (rollout correction).
+
+        Returns:
+            sum(weights * token_loss) as a scalar, and ``pg_clipfrac``, ``pg_clipfrac_lower`` (shares of tokens on
+            which a clip acts), ``ppo_kl`` (mean of old - new), ``ratio/mean``, ``ratio/max``, ``ratio/moved`` (share
+            of ratios that left 1; gspo has one ratio per step).
+        """
+
+
+class Tokens(NamedTuple):
+    """What a policy loss reads of each token, 0 for untrained ones, in float32 at least; all of shape [tokens]."""
+
+    trained: torch.Tensor
+    log_ratio: torch.Tensor
+    log_probs: torch.Tensor
+    old: torch.Tensor
+    advantages: torch.Tensor
+
+
+TokenLoss = Callable[[Tokens, LossOptions], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
+"""Returns the loss of each token, and where an upper and a lower clip act; None for a clip that never does."""
+
+
+def over_tokens(function: TokenLoss) -> PolicyLoss:
+    """Make a policy loss, with one ratio per token, of what a token loses."""
+
+    @functools.wraps(function)
+    def loss(
+        log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+        step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+        t = read(log_probs, old_log_probs, advantages, weights, step_ids)
+        losses, clipped, lower = function(t, options)
+        return weighted_sum(losses, weights, t.trained, is_weights), token_metrics(t, options, clipped, lower)
+
+    return loss
+
+
+def read(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
+    step_ids: torch.Tensor,
+) -> Tokens:  # fmt: skip
+    """Return what a loss reads: a NaN of an untrained token reaches neither the loss nor a gradient."""
     trained = (weights != 0) & (step_ids >= 0)
     dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
-    # Both are replaced before the subtraction: a NaN of an untrained token reaches neither the loss nor a gradient.
-    new = torch.where(trained, log_probs, 0.0).to(dtype)
-    old = torch.where(trained, old_log_probs, 0.0).to(dtype)
-    return trained, new - old
+
+    def known(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(trained, x, 0.0).to(dtype)
+
+    old = known(old_log_probs)
+    return Tokens(trained, known(log_probs) - old, known(log_probs), old, torch.where(trained, advantages, 0.0))
 
 
 def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,13 +151,12 @@ def weighted_sum(
     return (losses * factors.detach()).sum()
 
 
-def clip_metrics(
-    trained: torch.Tensor, clipped: torch.Tensor, lower: torch.Tensor, log_ratio: torch.Tensor
-) -> dict[str, Tally]:
+def clip_metrics(t: Tokens, clipped: torch.Tensor | None, lower: torch.Tensor | None) -> dict[str, Tally]:
+    never = torch.zeros_like(t.trained)
     return {
-        "pg_clipfrac": mean(clipped, trained),
-        "pg_clipfrac_lower": mean(lower, trained),
-        "ppo_kl": mean(-log_ratio, trained),
+        "pg_clipfrac": mean(never if clipped is None else clipped, t.trained),
+        "pg_clipfrac_lower": mean(never if lower is None else lower, t.trained),
+        "ppo_kl": mean(-t.log_ratio, t.trained),
     }
 
 
@@ -114,11 +171,8 @@ def ratio_metrics(
 
 
 def token_metrics(
-    trained: torch.Tensor, log_ratio: torch.Tensor, options: LossOptions, clipped: torch.Tensor | None = None,
-    lower: torch.Tensor | None = None,
-) -> dict[str, Tally]:  # fmt: skip
+    t: Tokens, options: LossOptions, clipped: torch.Tensor | None, lower: torch.Tensor | None
+) -> dict[str, Tally]:
     """The metrics of a loss with a ratio per token; a clip that is None never acts."""
-    never = torch.zeros_like(trained)
-    metrics = clip_metrics(trained, never if clipped is None else clipped, never if lower is None else lower, log_ratio)
-    ratio = log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
-    return metrics | ratio_metrics(ratio, trained, log_ratio, options)
+    ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
+    return clip_metrics(t, clipped, lower) | ratio_metrics(ratio, t.trained, t.log_ratio, options)

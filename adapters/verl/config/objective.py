@@ -31,8 +31,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
-from agent_envs.adapters.losses import KL_KINDS, POLICY_LOSSES, WEIGHTINGS, KLController, kl_controller
-from agent_envs.adapters.losses.variants import dro
+from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller
 from agent_envs.adapters.verl.config.engines import check_engines
 from agent_envs.adapters.verl.config.rollout import check_log_probs
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
@@ -244,7 +243,7 @@ def check_config(config: Any) -> None:
         raise ConfigError(f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {own['mode']}")
     if (reason := _needs_steps(config)) and layout not in (None, "steps"):
         raise ConfigError(f"{reason}: agentr1.layout must be steps, got {layout}")
-    if POLICY_LOSSES.get(actor.policy_loss.loss_mode) is dro and actor.policy_loss.get("dro_beta") is None:
+    if actor.policy_loss.loss_mode == "dro" and actor.policy_loss.get("dro_beta") is None:
         raise ConfigError("the loss dro needs actor_rollout_ref.actor.policy_loss.dro_beta, a number above 0")
     if layout == "tree":
         _check_trees(config)
