@@ -65,11 +65,8 @@ def choice(name: str, value: T, choices: Iterable[T]) -> T:
     for one in known:
         if isinstance(value, bool) == isinstance(one, bool) and value == one:  # True is not 1 here; 1.0 becomes 1
             return one
-    close = (
-        difflib.get_close_matches(value, [k for k in known if isinstance(k, str)], n=1)
-        if isinstance(value, str)
-        else []
-    )
+    word = value if isinstance(value, str) else ""
+    close = difflib.get_close_matches(word, [k for k in known if k and isinstance(k, str)], n=1)
     hint = f". Did you mean {close[0]!r}?" if close else ""
     expected = f"one of {', '.join(map(repr, known))}" if len(known) != 1 else repr(known[0])
     raise ConfigError(f"{name} must be {expected}, got {shown(value)}{hint}")

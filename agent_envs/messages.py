@@ -37,7 +37,6 @@ __all__ = [
     "content_text",
     "copied",
     "cut_content",
-    "is_content",
     "join_tool_results",
     "joined_content",
     "latest_words",
@@ -243,15 +242,11 @@ def copied(messages: Sequence[Message]) -> list[Message]:
     """Return copies of messages, which can be changed without changing the originals; pictures never change."""
     return [
         message.copy()
-        if message["content"].__class__ is str  # no call: every step copies every message
-        else _copied(message)
+        if content.__class__ is str  # no call: every step copies every message
+        else {**message, "content": content if isinstance(content, str) else [part.copy() for part in content]}
         for message in messages
+        for content in (message["content"],)
     ]
-
-
-def _copied(message: Message) -> Message:
-    content = message["content"]
-    return {**message, "content": content if isinstance(content, str) else [part.copy() for part in content]}
 
 
 def pictures_of(messages: Sequence[Message]) -> list[Picture]:
@@ -294,21 +289,6 @@ def with_pictures(messages: list[dict[str, Any]], pictures: Sequence[Picture]) -
                 if part["type"] == "image":
                     part["image"] = next(left)
     return messages  # type: ignore[return-value]
-
-
-def is_content(value: Any) -> bool:
-    """Return whether a value can be the content of a message: a string, or a list of parts."""
-    if isinstance(value, str):
-        return True
-    return isinstance(value, list) and all(map(_is_part, value))
-
-
-def _is_part(value: Any) -> bool:
-    if not isinstance(value, dict) or len(value) != 2:
-        return False
-    if value.get("type") == "text":
-        return isinstance(value.get("text"), str)
-    return value.get("type") == "image" and isinstance(value.get("image"), Picture)
 
 
 def latest_words(observation: Observation) -> Observation:

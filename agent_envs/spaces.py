@@ -21,7 +21,7 @@ from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory
 from gymnasium.wrappers.utils import create_zero_array
 
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, is_content, with_pictures, without_pictures
+from agent_envs.messages import Message, with_pictures, without_pictures
 from agent_envs.pictures.block import PictureLimits, from_block, to_block
 from agent_envs.pictures.picture import IMAGE, ImageObservation, Picture, Pictured, is_pictured
 
@@ -37,13 +37,36 @@ _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
 
 class _SharedSpace(Space[T]):
-    """A space whose elements can be written as bytes, with text of at most ``max_length`` characters."""
+    """A space whose elements can be written as bytes: text of at most ``max_length`` characters, with pictures."""
 
-    def __init__(self, max_length: int, seed: int | np.random.Generator | None) -> None:
+    def __init__(
+        self,
+        max_length: int,
+        max_images: int = 0,
+        max_side: int = 1024,
+        *,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
         if max_length < 0:
             raise ValueError(f"max_length must be at least 0, got {max_length}")
         super().__init__(shape=None, dtype=None, seed=seed)
         self.max_length = int(max_length)
+        self._pictures = PictureLimits(max_images, max_side)
+
+    @property
+    def max_images(self) -> int:
+        """The most pictures in an element."""
+        return self._pictures.max_images
+
+    @property
+    def max_side(self) -> int:
+        """The greatest height and width of a picture in pixels."""
+        return self._pictures.max_side
+
+    @property
+    def picture_limits(self) -> list[int]:
+        """`max_images` and `max_side`; nothing without pictures."""
+        return [self.max_images, self.max_side] if self.max_images else []
 
     @property
     def is_np_flattenable(self) -> bool:
@@ -52,8 +75,8 @@ class _SharedSpace(Space[T]):
 
     @property
     def slot_size(self) -> int:
-        """Bytes per element in shared memory: a 4-byte length, then UTF-8 at up to 4 bytes a character."""
-        return _LENGTH.size + 4 * self.max_length
+        """Bytes per element in shared memory: a 4-byte length, UTF-8 at up to 4 bytes a character, the pictures."""
+        return _LENGTH.size + 4 * self.max_length + (self._pictures.size if self.max_images else 0)
 
     @abstractmethod
     def to_bytes(self, value: T) -> bytes:
@@ -73,7 +96,7 @@ class _SharedSpace(Space[T]):
 
     def _limits(self) -> tuple[int, ...]:
         """Return the arguments that tell spaces apart."""
-        return (self.max_length,)
+        return (self.max_length, *self.picture_limits)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, _SharedSpace) and other._limits() == self._limits()
@@ -95,7 +118,7 @@ class UnicodeText(_SharedSpace[str]):
     """
 
     def __init__(self, max_length: int = 65536, *, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(max_length, seed)
+        super().__init__(max_length, seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
         """Return a random text. ``mask`` and ``probability`` are not supported and must be None."""
@@ -113,38 +136,7 @@ class UnicodeText(_SharedSpace[str]):
         return data.decode("utf-8", "surrogatepass")
 
 
-class _PicturedSpace(_SharedSpace[T]):
-    """A space whose elements may have pictures."""
-
-    def __init__(self, max_length: int, max_images: int, max_side: int, seed: int | np.random.Generator | None) -> None:
-        super().__init__(max_length, seed)
-        self._pictures = PictureLimits(max_images, max_side)
-
-    @property
-    def max_images(self) -> int:
-        """The most pictures in an element."""
-        return self._pictures.max_images
-
-    @property
-    def max_side(self) -> int:
-        """The greatest height and width of a picture in pixels."""
-        return self._pictures.max_side
-
-    @property
-    def picture_limits(self) -> list[int]:
-        """`max_images` and `max_side`; nothing without pictures."""
-        return [self.max_images, self.max_side] if self.max_images else []
-
-    @property
-    def slot_size(self) -> int:
-        """Bytes per element in shared memory: those of the longest text with the largest pictures."""
-        return super().slot_size + (self._pictures.size if self.max_images else 0)
-
-    def _limits(self) -> tuple[int, ...]:
-        return (self.max_length, *self.picture_limits)
-
-
-class ImageText(_PicturedSpace[ImageObservation]):
+class ImageText(_SharedSpace[ImageObservation]):
     """Every text of at most ``max_length`` characters with at most ``max_images`` pictures.
 
     An element is ``{"text": str, "images": tuple}``: the text has one ``<image>`` for each picture, and a picture is an
@@ -167,7 +159,7 @@ class ImageText(_PicturedSpace[ImageObservation]):
         *,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        super().__init__(max_length, max_images, max_side, seed)
+        super().__init__(max_length, max_images, max_side, seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> ImageObservation:
         """Return a random short text with pictures. ``mask`` and ``probability`` must be None."""
@@ -221,7 +213,7 @@ def refuse_pictures(space: Space[Any], who: str) -> None:
 
 def shows_pictures(space: Space[Any]) -> bool:
     """Return whether observations of a space may hold pictures."""
-    return isinstance(space, (ImageText, MessagesSpace)) and space.max_images > 0
+    return isinstance(space, _SharedSpace) and space.max_images > 0
 
 
 def kept_action(action: str, space: Space[Any]) -> str:
@@ -236,7 +228,7 @@ def kept_action(action: str, space: Space[Any]) -> str:
     return f"{beginning}[cut: {len(action)} characters, at most {space.max_length} are read]"
 
 
-class MessagesSpace(_PicturedSpace[list[Message]]):
+class MessagesSpace(_SharedSpace[list[Message]]):
     """Every list of chat messages of at most ``max_length`` characters as ``json.dumps(messages, ensure_ascii=False)``.
 
     A message is a dictionary of ``role`` ("system", "user", "assistant" or "tool") and ``content`` (a string, or a list
@@ -258,7 +250,7 @@ class MessagesSpace(_PicturedSpace[list[Message]]):
         *,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        super().__init__(max_length, max_images, max_side, seed)
+        super().__init__(max_length, max_images, max_side, seed=seed)
         if max_length < len("[]"):
             raise ValueError(f"max_length must be at least 2, the length of an empty list, got {max_length}")
 
@@ -304,14 +296,24 @@ class MessagesSpace(_PicturedSpace[list[Message]]):
 
 
 def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    content = value.get("content")
     return (
-        isinstance(value, dict)
-        and value.get("role") in _ROLES
-        and is_content(value.get("content"))
+        value.get("role") in _ROLES
+        and (isinstance(content, str) or (isinstance(content, list) and all(map(_is_part, content))))
         and _KEYS.issuperset(value)
         and all(isinstance(value.get(key, ""), str) for key in ("name", "tool_call_id"))
         and isinstance(value.get("tool_calls", []), list)
     )
+
+
+def _is_part(value: Any) -> bool:
+    if not isinstance(value, dict) or len(value) != 2:
+        return False
+    if value.get("type") == "text":
+        return isinstance(value.get("text"), str)
+    return value.get("type") == "image" and isinstance(value.get("image"), Picture)
 
 
 class _SharedElements:

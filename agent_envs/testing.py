@@ -93,10 +93,10 @@ def check_text_env(
     env = gym.make(env_id, **kwargs)
     try:
         base = env.unwrapped
-        _require(isinstance(base, TextEnv), f"{type(base).__name__} is not a TextEnv")
-        assert isinstance(base, TextEnv)
+        if not isinstance(base, TextEnv):
+            raise ContractError(f"{type(base).__name__} is not a TextEnv")
         _check_surface(env, base)
-        _check_determinism(env)
+        _check_determinism(env, base)
         _check_snapshot(env, base)
         _check_expert(env, base, min(tasks, base.num_tasks))
         _check_hostile(env, base)
@@ -192,9 +192,7 @@ def _expert_actions(env: gym.Env[Any, str], base: TextEnv, limit: int = 1000) ->
     return actions
 
 
-def _check_determinism(env: gym.Env[Any, str]) -> None:
-    base = env.unwrapped
-    assert isinstance(base, TextEnv)
+def _check_determinism(env: gym.Env[Any, str], base: TextEnv) -> None:
     env.reset(seed=7)
     actions = ["first", *_expert_actions(env, base), "last"]
     first, second = _play(env, 7, actions), _play(env, 7, actions)
@@ -243,8 +241,8 @@ def _check_expert(env: gym.Env[Any, str], base: TextEnv, tasks: int) -> None:
             continue
         for _ in range(10_000):
             action = base.expert_action()
-            _require(isinstance(action, str), f"task {index}: the expert has no action before the task ends")
-            assert isinstance(action, str)
+            if not isinstance(action, str):
+                raise ContractError(f"task {index}: the expert has no action before the task ends")
             _, _, terminated, truncated, info = env.step(action)
             _check_info(info, f"task {index}")
             if terminated or truncated:

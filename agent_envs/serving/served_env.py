@@ -102,7 +102,7 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
             "split": getattr(env.unwrapped, "split", ""),
             "num_tasks": num_tasks,
             "messages": isinstance(observations, MessagesSpace),
-            "pictures": [] if isinstance(observations, UnicodeText) else observations.picture_limits,
+            "pictures": observations.picture_limits,
             "observation_length": observations.max_length,
             "action_length": actions.max_length,
             "parser": getattr(getattr(env.unwrapped, "parser", None), "name", None),

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ToolError, did_you_mean
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
@@ -16,9 +16,6 @@ from agent_envs.pictures.picture import Pictured
 from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool
 from agent_envs.tools.schemas import compiled, misfit, with_integers
-
-if TYPE_CHECKING:
-    import concurrent.futures
 
 __all__ = ["ToolRegistry", "ToolResult"]
 
@@ -71,12 +68,11 @@ class ToolRegistry:
             if entry.name in self._tools:
                 raise ConfigError(f"two tools are named {entry.name!r}; rename one")
             self._tools[entry.name] = entry
-            flat = _flat_types(entry)
-            if flat is not None:
-                self._flat[entry.name] = flat
             try:
                 self._schemas[entry.name] = json.dumps(entry.parameters)
-                if flat is None:
+                if flat := _flat_types(entry):
+                    self._flat[entry.name] = flat
+                else:
                     compiled(self._schemas[entry.name])
             except (ConfigError, TypeError) as e:
                 raise ConfigError(f"tool {entry.name!r}: {e}") from e
@@ -122,7 +118,7 @@ class ToolRegistry:
             BackendError: A tool failed in a way that is not the policy's fault.
         """
         results: list[ToolResult] = []
-        waiting: list[tuple[int, _Waiting]] = []
+        waiting: dict[int, Callable[[], ToolResult]] = {}
         for call in calls:
             if len(results) < max_calls:
                 arguments = self._arguments(call)
@@ -136,12 +132,12 @@ class ToolRegistry:
             limit = timeout if entry.timeout is None else entry.timeout
             if call.name in self._waiting:  # type: ignore[union-attr]
                 call_it = functools.partial(entry.call, **arguments)
-                waiting.append((len(results), _Waiting(entry, limit, call_it, in_loop=entry.is_async)))
+                waiting[len(results)] = _begin(entry, limit, call_it, in_loop=entry.is_async)
                 results.append(ToolResult(entry.name, ""))  # until it has ended
             else:
                 results.append(_attempt(entry, limit, entry.call, **arguments))
-        for index, started in waiting:
-            results[index] = started.result()
+        for index, result in waiting.items():
+            results[index] = result()
         return results
 
     def refusals(self, calls: Sequence[ToolCall | ParseFailure]) -> list[ToolResult | None]:
@@ -177,39 +173,32 @@ def _invalid(name: str, problem: str) -> ToolResult:
     return ToolResult(clean_text(name[:MAX_NAME_LENGTH]), f"error: {problem}", error=True, invalid=True)
 
 
-class _Waiting:
-    """A blocking or async call under way; `call` is the one that starts it."""
+def _begin(entry: Tool, limit: float, call: Callable[[], Any], *, in_loop: bool) -> Callable[[], ToolResult]:
+    """Start a blocking or async call, and return a function that waits for its result, until the limit at most."""
+    import asyncio
+    import contextlib
+    from concurrent.futures import CancelledError, Future
 
-    def __init__(self, entry: Tool, limit: float, call: Callable[[], Any], *, in_loop: bool) -> None:
-        from agent_envs.threads import background_loop, run_in_thread
+    from agent_envs.threads import background_loop, is_responsive, run_in_thread
 
-        self.entry, self.limit = entry, limit
-        self.deadline = time.monotonic() + limit
-        self.loop = background_loop() if in_loop else None
-        self.future: concurrent.futures.Future[Any]
-        if self.loop is None:
-            self.future = run_in_thread(call)
-        else:
-            import asyncio
+    deadline = time.monotonic() + limit
+    loop = background_loop() if in_loop else None
+    future: Future[Any] = (
+        run_in_thread(call) if loop is None else asyncio.run_coroutine_threadsafe(_awaited(call()), loop)
+    )
 
-            self.future = asyncio.run_coroutine_threadsafe(_awaited(call()), self.loop)
-
-    def result(self) -> ToolResult:
-        import contextlib
-        from concurrent.futures import CancelledError
-
-        from agent_envs.threads import background_loop, is_responsive
-
+    def result() -> ToolResult:
         # An exception of the tool itself is returned here; one that is raised is about the wait.
         with contextlib.suppress(TimeoutError, CancelledError):
-            self.future.exception(timeout=max(0.0, self.deadline - time.monotonic()))
-        if self.future.done():
-            return _attempt(self.entry, self.deadline - time.monotonic(), self.future.result)
-        self.future.cancel()
-        if self.loop is not None and not is_responsive(self.loop):
-            background_loop(replace=self.loop)
-        late = f"error: {self.entry.name} took longer than {self.limit:g} s and was stopped"
-        return ToolResult(self.entry.name, late, error=True)
+            future.exception(timeout=max(0.0, deadline - time.monotonic()))
+        if future.done():
+            return _attempt(entry, deadline - time.monotonic(), future.result)
+        future.cancel()
+        if loop is not None and not is_responsive(loop):
+            background_loop(replace=loop)
+        return ToolResult(entry.name, f"error: {entry.name} took longer than {limit:g} s and was stopped", error=True)
+
+    return result
 
 
 def _attempt(entry: Tool, limit: float, call: Callable[..., Any], /, **arguments: Any) -> ToolResult:
@@ -219,7 +208,7 @@ def _attempt(entry: Tool, limit: float, call: Callable[..., Any], /, **arguments
         if isinstance(content, str):
             return ToolResult(entry.name, content)
         if isinstance(content, Awaitable):
-            return _Waiting(entry, limit, lambda: content, in_loop=True).result()
+            return _begin(entry, limit, lambda: content, in_loop=True)()
         if isinstance(content, Pictured):
             return ToolResult(entry.name, content.text, pictured=content)
         return ToolResult(entry.name, str(content))
@@ -247,10 +236,8 @@ def _flat_types(entry: Tool) -> tuple[dict[str, type], frozenset[str]] | None:
         return None
     types: dict[str, type] = {}
     for name, inner in properties.items():
-        kind = (
-            inner.get("type") if isinstance(inner, dict) and inner.keys() <= {"type", "description", "default"} else 0
-        )
-        if not isinstance(kind, str) or kind not in _SIMPLE_TYPES:
+        flat = isinstance(inner, dict) and inner.keys() <= {"type", "description", "default"}
+        if not flat or not isinstance(kind := inner.get("type"), str) or kind not in _SIMPLE_TYPES:
             return None
         types[name] = _SIMPLE_TYPES[kind]
     if _unfit(entry, types) or _unfit(entry, required) or not types.keys() >= set(required):
