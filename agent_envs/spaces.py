@@ -78,6 +78,15 @@ class _SharedSpace(Space[T]):
         """Bytes per element in shared memory: a 4-byte length, UTF-8 at up to 4 bytes a character, the pictures."""
         return _LENGTH.size + 4 * self.max_length + (self._pictures.size if self.max_images else 0)
 
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> T:
+        """Return a short random element. ``mask`` and ``probability`` are not supported and must be None."""
+        if mask is not None or probability is not None:
+            raise ValueError(f"{type(self).__name__}.sample takes neither mask nor probability")
+        return self._sample()
+
+    @abstractmethod
+    def _sample(self) -> T: ...
+
     @abstractmethod
     def to_bytes(self, value: T) -> bytes:
         """Return an element as bytes."""
@@ -89,10 +98,6 @@ class _SharedSpace(Space[T]):
     def _sample_text(self, longest: int) -> str:
         length = int(self.np_random.integers(0, min(32, longest) + 1))
         return "".join(_SAMPLE_ALPHABET[self.np_random.integers(0, len(_SAMPLE_ALPHABET), length)])
-
-    def _refuse_mask(self, mask: Any, probability: Any) -> None:
-        if mask is not None or probability is not None:
-            raise ValueError(f"{type(self).__name__}.sample takes neither mask nor probability")
 
     def _limits(self) -> tuple[int, ...]:
         """Return the arguments that tell spaces apart."""
@@ -120,9 +125,7 @@ class UnicodeText(_SharedSpace[str]):
     def __init__(self, max_length: int = 65536, *, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(max_length, seed=seed)
 
-    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Return a random text. ``mask`` and ``probability`` are not supported and must be None."""
-        self._refuse_mask(mask, probability)
+    def _sample(self) -> str:
         return self._sample_text(self.max_length)
 
     def contains(self, x: Any) -> bool:
@@ -161,9 +164,7 @@ class ImageText(_SharedSpace[ImageObservation]):
     ) -> None:
         super().__init__(max_length, max_images, max_side, seed=seed)
 
-    def sample(self, mask: Any | None = None, probability: Any | None = None) -> ImageObservation:
-        """Return a random short text with pictures. ``mask`` and ``probability`` must be None."""
-        self._refuse_mask(mask, probability)
+    def _sample(self) -> ImageObservation:
         most = min(2, self.max_images, self.max_length // len(IMAGE))
         parts: list[Any] = []
         for _ in range(int(self.np_random.integers(0, most + 1))):
@@ -254,9 +255,7 @@ class MessagesSpace(_SharedSpace[list[Message]]):
         if max_length < len("[]"):
             raise ValueError(f"max_length must be at least 2, the length of an empty list, got {max_length}")
 
-    def sample(self, mask: Any | None = None, probability: Any | None = None) -> list[Message]:
-        """Return a short random conversation. ``mask`` and ``probability`` are not supported and must be None."""
-        self._refuse_mask(mask, probability)
+    def _sample(self) -> list[Message]:
         messages: list[Message] = []
         for role in ("user", "assistant", "user")[: 1 + 2 * int(self.np_random.integers(0, 2))]:
             longer: list[Message] = [*messages, {"role": role, "content": self._sample_text(32)}]  # type: ignore[typeddict-item]

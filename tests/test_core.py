@@ -255,23 +255,20 @@ def test_a_typed_function_becomes_a_tool_with_its_full_schema():
 
 
 def test_functions_that_cannot_be_tools_are_refused():
-    with pytest.raises(ConfigError, match="'x' needs a type"):
-        tool(eval("lambda x: x"), name="f", description="d")
-    with pytest.raises(ConfigError, match="cannot be written as JSON"):
+    def thread(x: threading.Thread) -> str:
+        """Do."""
 
-        @tool
-        def f(x: threading.Thread) -> str:
-            """Do."""
-            return ""
+    def without_words(x: int) -> str: ...
 
-    with pytest.raises(ConfigError, match="needs a docstring"):
-
-        @tool
-        def g(x: int) -> str:
-            return ""
-
-    with pytest.raises(ConfigError, match="two tools are named 'search'"):
-        ToolRegistry([search, search])
+    for tools, said in (
+        ([lambda x: x], "'x' needs a type"),
+        ([thread], "cannot be written as JSON"),
+        ([without_words], "needs a docstring"),
+        ([search, search], "two tools are named 'search'"),
+        (["double"], "must be a Tool or a typed function, got 'double'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            ToolRegistry(tools)
 
 
 class Counter(Tool):

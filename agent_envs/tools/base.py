@@ -220,19 +220,13 @@ def _type_schema(annotation: Any, where: str) -> dict[str, Any]:
             raise ConfigError(f"{where}: the keys of a dict must be str, got {args[0]!r}")
         return {"type": "object", **({"additionalProperties": _type_schema(args[1], where)} if args else {})}
     if typing.is_typeddict(annotation):
-        hints = typing.get_type_hints(annotation)
-        properties = {key: _type_schema(value, where) for key, value in hints.items()}
-        required = _required_keys(annotation)
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        properties = {key: _type_schema(hint, where) for key, hint in typing.get_type_hints(annotation).items()}
+        marks = {key: typing.get_origin(h) for key, h in typing.get_type_hints(annotation, include_extras=True).items()}
+        required = annotation.__required_keys__ | {key for key, mark in marks.items() if mark is typing.Required}
+        optional = {key for key, mark in marks.items() if mark is typing.NotRequired}  # written as strings, too
+        names = sorted(required - optional)
+        return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
     raise ConfigError(
         f"{where}: {annotation!r} cannot be written as JSON; use str, int, float, bool, None, list, dict, tuple, "
         "Literal, TypedDict or a union of these"
     )
-
-
-def _required_keys(annotation: Any) -> list[str]:
-    """Return the required keys of a TypedDict; `__required_keys__` misses marks in string annotations."""
-    hints = typing.get_type_hints(annotation, include_extras=True).items()
-    required = {key for key, hint in hints if typing.get_origin(hint) is typing.Required}
-    optional = {key for key, hint in hints if typing.get_origin(hint) is typing.NotRequired}
-    return sorted((annotation.__required_keys__ | required) - optional)

@@ -11,8 +11,9 @@ call needs a timeout.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, Inexact
 from fractions import Fraction
 from typing import NoReturn
 
@@ -27,6 +28,7 @@ MAX_BITS = 1024  # of a result's magnitude, about 308 decimal digits
 WORK_BITS = 8192  # of the numerator and of the denominator of every value on the way
 MAX_DIGITS = 308  # of a power that is rounded
 DIGITS = 12  # significant digits of a result that has no short exact decimal form
+EXACT_DIGITS = 20  # of one that has
 
 TOO_LARGE = "the number is too large or too fine, at most about 308 digits are allowed."
 GRAMMAR = "one arithmetic expression of numbers, + - * / // % ** and parentheses"
@@ -40,6 +42,7 @@ _TOKEN = re.compile(
     r")"
 )
 _ROUGH = Context(prec=60)
+_EXACT = Context(prec=EXACT_DIGITS, traps=[Inexact])
 _HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9a-fA-F]{1,20}")  # not the x of 0 x 10, which multiplies
 _SAME = {"^": "**", "of": "*"}
 _SAME |= dict.fromkeys("×·∙⋅xX", "*") | dict.fromkeys("÷∕⁄", "/") | dict.fromkeys("−–—", "-")
@@ -106,29 +109,15 @@ def format_number(value: Number) -> str:
     """
     if value.denominator == 1:
         return str(value.numerator)
-    exact = _terminating(value)
-    if exact is not None:
-        return exact
+    top, bottom = Decimal(value.numerator), Decimal(value.denominator)
+    with contextlib.suppress(Inexact):
+        exact = _EXACT.divide(top, bottom)
+        if exact.as_tuple().exponent >= -EXACT_DIGITS:  # type: ignore[operator]
+            return f"{exact:f}"
     whole = len(str(abs(value.numerator) // value.denominator))
     context = Context(prec=max(DIGITS, whole + 6), rounding=ROUND_HALF_EVEN)
-    rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
+    rounded = context.divide(top, bottom).normalize(context)
     return f"{rounded:f}" if rounded.adjusted() >= -9 else f"{rounded:E}"
-
-
-def _terminating(value: Number) -> str | None:
-    """Return the exact decimal form of a fraction, or None if that takes more than 20 digits."""
-    rest, twos, fives = value.denominator, 0, 0
-    while rest % 2 == 0:
-        rest, twos = rest // 2, twos + 1
-    while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
-    places = max(twos, fives)
-    if rest != 1 or places > 20:
-        return None
-    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
-    if len(digits) > 20 + (digits[0] == "0"):
-        return None
-    return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
 def _tokens(expression: str) -> list[_Token]:

@@ -48,23 +48,16 @@ def _end_all(group: int) -> None:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     for _ in range(100):
-        for child in _children():
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as file:  # where that is
+            for child in map(int, file.read().split()):
+                with contextlib.suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
         time.sleep(0.005)
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return list(map(int, file.read().split()))
-    except (OSError, ValueError):  # another system
-        return []
 
 
 if __name__ == "__main__":

@@ -155,15 +155,10 @@ class Server:
         if isinstance(error, httpx.TimeoutException):
             return BackendSlowError(f"{self.address} did not answer in time: {what}: {said}")
         if closed or isinstance(error, (httpx.TransportError, OSError, CancelledError)):
-            return BackendDownError(
-                f"{self.address} has ended or cannot be reached: {what}: {said}{self._last_words()}"
-            )
+            words = self._heard.said.decode("utf-8", "replace").strip()
+            last = f"; its standard error ends with: {words}" if words else ""
+            return BackendDownError(f"{self.address} has ended or cannot be reached: {what}: {said}{last}")
         return BackendReplyError(f"{self.address} answered what it should not: {what}: {said}")
-
-    def _last_words(self) -> str:
-        """Return the end of the program's standard error, as the end of a message."""
-        said = self._heard.said.decode("utf-8", "replace").strip()
-        return f"; its standard error ends with: {said}" if said else ""
 
 
 async def _serve(
