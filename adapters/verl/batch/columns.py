@@ -17,7 +17,6 @@ from agent_envs.adapters.estimators import (
     StepRows,
     TokenRows,
     check_log_probs,
-    component_table,
     process_rewards,
     say_once,
     score_norms,
@@ -67,12 +66,10 @@ def step_columns(
     own = {name: column[table.tokens] for name, column in given.items()}  # [tokens]
     for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob"):
         if name in own:
-            check_log_probs(name, own[name], table.step_of, table.trajectory, table.names)
+            check_log_probs(name, own[name], table.step_of, table.steps.trajectory, table.names)
     rows = _step_rows(table, given.get("values"), baselines)
-    components, names = component_table(table.components)
-    if names:
-        rows = replace(rows, components=components, component_names=names)
-    rows, metrics = process_rewards(rows, components, names, objective.process)
+    components = torch.zeros(len(table), 0) if rows.components is None else rows.components
+    rows, metrics = process_rewards(rows, components, rows.component_names, objective.process)
     if baselines is not None and objective.process.weights:
         say_once(
             "process rewards change the returns of episodes, but not of the greedy episodes they are compared with"
@@ -80,9 +77,7 @@ def step_columns(
     if objective.scale is not None:
         rows, scales = objective.scale.scale(rows)
         metrics |= scales
-    # the released systems log process rewards under critic/
-    metrics |= {f"critic/{name}": value for name, value in metrics.items() if name.startswith("process_rewards/")}
-    metrics = {name if name.startswith("critic/") else f"env/{name}": value for name, value in metrics.items()}
+    metrics = {f"env/{name}": value for name, value in metrics.items()}
     if objective.kl is not None:
         probabilities = own["old_log_probs"], own["ref_log_prob"]
         penalty, kl = kl_in_reward(*probabilities, table.step_of, objective.kl_kind, objective.kl.value)
@@ -106,10 +101,12 @@ def step_columns(
     advantages, returns = result.on_tokens(table.step_of)
     lengths = torch.bincount(table.step_of[kept], minlength=len(table))
     weighting = "row" if objective.row_loss is not None else objective.weighting
-    weights = step_weights(weighting, lengths, table.trajectory, actor_batch[table.row])
+    weights = step_weights(weighting, lengths, table.steps.trajectory, actor_batch[table.row])
     at_start = objective.estimator.critic_at_action_start
     learned = torch.ones_like(table.length) if at_start else table.length
-    value_weights = step_weights(objective.weighting, learned, table.trajectory, critic_batch[table.row])[table.step_of]
+    value_weights = step_weights(objective.weighting, learned, table.steps.trajectory, critic_batch[table.row])[
+        table.step_of
+    ]
     if at_start:
         value_weights = value_weights * (table.position == 0)
     if "values" in own:
@@ -118,13 +115,13 @@ def step_columns(
     columns |= {
         "advantages": table.spread(advantages.float(), size),
         "returns": table.spread(returns.float(), size),
-        "rm_scores": table.spread(torch.where(at_end, table.rewards[table.step_of], 0.0).float(), size),
+        "rm_scores": table.spread(torch.where(at_end, table.steps.rewards[table.step_of], 0.0).float(), size),
         POLICY_WEIGHTS: table.spread(weights[table.step_of] * kept, size),
         VALUE_WEIGHTS: table.spread(value_weights, size),
         STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
     if objective.row_loss is not None:
-        same = step_weights("token", lengths, table.trajectory, actor_batch[table.row])
+        same = step_weights("token", lengths, table.steps.trajectory, actor_batch[table.row])
         columns[TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
     return StepColumns(columns, rows.rewards.double(), metrics)
 
@@ -169,27 +166,13 @@ def _step_rows(table: StepTable, values: torch.Tensor | None, baselines: Mapping
         wrong = (known & ~final.isfinite()).nonzero()  # to an estimator NaN means unknown
         if len(wrong):
             step = int(wrong[0])
-            name = table.names[int(table.trajectory[step])]
+            name = table.names[int(table.steps.trajectory[step])]
             raise DataError(
                 f"the value of the state after the last step of trajectory {name!r} is {float(final[step])}"
             )
-    texts = {text: i for i, text in enumerate(dict.fromkeys(table.anchors))}
     baseline = None
     if baselines is not None:
         of_group = torch.tensor([baselines.get(name, math.nan) for name in table.groups], dtype=torch.float64)
-        baseline = of_group[table.group]
-    return StepRows(
-        rewards=table.rewards,
-        trajectory=table.trajectory,
-        step=table.index,
-        group=table.group,
-        valid=torch.ones(len(table), dtype=torch.bool),
-        truncated=table.truncated,
-        values=at_start,
-        final_values=final,
-        tokens=TokenRows(table.step_of, values=None if values is None else values[table.tokens].float()),
-        baseline=baseline,
-        anchor=torch.tensor([texts[text] for text in table.anchors], dtype=torch.int64),
-        anchor_texts=list(texts),
-        names=table.names,
-    )
+        baseline = of_group[table.steps.group]
+    tokens = TokenRows(table.step_of, values=None if values is None else values[table.tokens].float())
+    return replace(table.steps, values=at_start, final_values=final, tokens=tokens, baseline=baseline)

@@ -18,9 +18,9 @@ __all__ = [
     "PER_STEP",
     "BatchPart",
     "batch_metrics",
-    "released_metrics",
     "step_metrics",
     "summarise",
+    "timing_metrics",
     "training_metrics",
     "validation_metrics",
 ]
@@ -71,7 +71,7 @@ def batch_metrics(parts: Sequence[BatchPart], limits: Any) -> dict[str, float]:
             nodes=sum(nodes) if nodes else None,
         ),
         **summarise("critic/rewards", shaped),
-        **released_metrics(rows, shaped),
+        **timing_metrics(rows),
         "env/masked_episodes": float(len({row["trajectory"] for row in rows if row["kind"] == "masked"})),
     }
 
@@ -179,35 +179,24 @@ def step_metrics(
     }
 
 
-def released_metrics(rows: Sequence[Mapping[str, Any]], shaped: Sequence[float]) -> dict[str, float]:
-    """Return metrics under the names that Agent-R1 and its first version log them with, to compare curves.
+def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return tokens and seconds of steps and episodes, and the means of the rewards' components over steps.
 
-    ``rows`` are the agent loop's records, padding included; ``shaped`` has the return of each trained episode after KL
-    and process rewards.
+    ``rows`` are the agent loop's records, padding included. Names are those of Agent-R1's logs.
     """
     episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
     records = [row["reward_extra_info"] for row in episodes.values()]
     timings = [row["timing"] for row in episodes.values()]
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
-    written = [step["end"] - step["start"] for step in steps]
-    prompts = sum(step["prompt_tokens"] for step in steps)
-    counts, played = [r["num_steps"] for r in records], _learned_from(records)
+    written, prompts = sum(s["end"] - s["start"] for s in steps), sum(s["prompt_tokens"] for s in steps)
     out = {
-        **summarise("num_steps", counts),
-        **summarise("num_steps/trajectory", counts),
-        **summarise("turns", counts),
-        **summarise("num_turns", [2 * n for n in counts]),
+        **summarise("num_turns", [2 * r["num_steps"] for r in records]),  # verl's own counts rows
         **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
         **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
-        **summarise("critic/score/trajectory", [r["return"] for r in played]),
-        **summarise("critic/rewards/trajectory", shaped),
-        **summarise("action/length", written),
-        "action/ratio": sum(written) / max(prompts + sum(written), 1),
-        "critic/acc": float(np.mean([r["success"] for r in played])) if played else 0.0,
+        "action/ratio": written / max(prompts + written, 1),
     }
     for name in sorted({name for step in steps for name in step["components"]}):
-        found = [step["components"][name] for step in steps if name in step["components"]]
-        out[f"critic/{name}"] = float(np.mean(found))
+        out[f"critic/{name}"] = float(np.mean([s["components"][name] for s in steps if name in s["components"]]))
     parts = ("generate_sequences", "tool_calls")
     for part in parts:
         out |= summarise(f"agent_flow/step/{part}", [x for timing in timings for x in timing[part]])

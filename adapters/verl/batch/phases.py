@@ -15,19 +15,51 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import ray
 import torch
 import transfer_queue as tq
+from ray.exceptions import ActorDiedError
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
 
 from agent_envs.adapters.verl.batch import rows
-from agent_envs.adapters.verl.config.vision import sees_pictures
-from agent_envs.adapters.verl.rollout.liveness import Liveness
+from agent_envs.adapters.verl.config.models import sees_pictures
 from agent_envs.adapters.verl.run.phase import PhaseFile
+from agent_envs.errors import BackendError
 
-__all__ = ["PhasedTrainer", "QueueBatch", "take_baselines"]
+__all__ = ["Liveness", "PhasedTrainer", "QueueBatch", "take_baselines"]
+
+
+class Liveness:
+    """Asks actors whether they are there, and never waits for an answer: a busy one answers later, a dead one fails.
+
+    The rows of a worker that the system has killed, for want of memory as a rule, never come, and no call fails.
+
+    Args:
+        actors: Handles of actors by the name that an error gives them.
+    """
+
+    def __init__(self, actors: Mapping[str, Any]) -> None:
+        self._actors = dict(actors)
+        self._asked = {name: actor.__ray_ready__.remote() for name, actor in self._actors.items()}
+
+    def check(self) -> None:
+        """Read the answers that there are, and ask again.
+
+        Raises:
+            BackendError: An actor died; the message has Ray's reason.
+        """
+        for name, answer in self._asked.items():
+            if not ray.wait([answer], timeout=0)[0]:
+                continue
+            try:
+                ray.get(answer)
+            except ActorDiedError as e:
+                reason = " ".join(str(e).split())
+                raise BackendError(f"{name} died, and with it what it was doing: {reason}") from e
+            self._asked[name] = self._actors[name].__ray_ready__.remote()
 
 
 class QueueBatch:

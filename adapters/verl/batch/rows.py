@@ -165,7 +165,11 @@ def with_token_values(
     values |= {} if entropies is None else {"response_entropies": entropies}
     steps: dict[str, dict[int, tuple[int, int]]] = {}
     for trajectory, index, start, length in zip(
-        table.trajectory.tolist(), table.index.tolist(), table.start.tolist(), table.length.tolist(), strict=True
+        table.steps.trajectory.tolist(),
+        table.steps.step.tolist(),
+        table.start.tolist(),
+        table.length.tolist(),
+        strict=True,
     ):
         steps.setdefault(table.names[trajectory], {})[index] = (start, start + length)
     written = []

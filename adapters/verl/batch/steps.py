@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import RatioWatch
@@ -33,13 +32,13 @@ from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
+from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics
 from agent_envs.adapters.verl.batch.phases import QueueBatch
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
+from agent_envs.adapters.verl.config.checks import check_config
 from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
-from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.episodes.record import StopReason
 from agent_envs.files import read_text, write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
@@ -74,7 +73,7 @@ class StepTraining(ABC):
         self.objective = read_objective(config)
         self.settings = dict(config.get("agentr1") or {})
         actor = config.actor_rollout_ref.actor
-        check_trainer(config, self.objective.estimator)
+        check_config(config, self.objective.estimator)
         self.loss = str(actor.policy_loss.loss_mode)
         if self.objective.row_loss is not None:
             logger.warning(row_loss_notice(self.loss))
@@ -120,11 +119,6 @@ class StepTraining(ABC):
         )
         return self.layout
 
-    def balance_metrics(self, lengths: Sequence[int], prefix: str = "global_seqlen") -> dict[str, Any]:
-        """Return how even the tokens of rows in the order of the layout are over ranks."""
-        parts = [part.tolist() for part in torch.arange(len(lengths)).chunk(self.ranks())]
-        return dict(log_seqlen_unbalance(lengths, parts, prefix=prefix))
-
     def _mini_batches(self, config: Any, count: int | None) -> tuple[int, int]:
         """How many updates of actor and critic a batch is divided into, of so many rows if rows are counted."""
         actor = rows.mini_batches("actor_rollout_ref.actor", config.actor_rollout_ref.actor, config, count)
@@ -165,7 +159,9 @@ class StepTraining(ABC):
         valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
         self.write_lines("train", before + valued)
         metrics = dict(result.metrics)
-        shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(0, table.trajectory, result.rewards)
+        shaped = torch.zeros(len(table.names), dtype=torch.float64).index_add_(
+            0, table.steps.trajectory, result.rewards
+        )
         part = BatchPart(extra, batch.lengths, shaped.tolist(), int(trained.sum()), self.layout.nodes, valued)
         self.parts.append(part)
         if last:  # verl would take means of counts
@@ -174,28 +170,6 @@ class StepTraining(ABC):
         self.writes_weights = "rollout_is_weights" in result.columns
         batch.write({name: rows.nest(column, offsets) for name, column in result.columns.items()})
         return metrics
-
-    def actor_request(self) -> tuple[list[str], dict[str, Any]]:
-        """Return the columns that the actor's update reads, and its settings."""
-        actor = self.config.actor_rollout_ref.actor
-        columns = ["old_log_probs", "advantages", losses.POLICY_WEIGHTS, losses.STEP_NUMBERS]
-        if self.use_reference_policy:
-            columns.append("ref_log_prob")
-        if self.writes_weights:
-            columns.append("rollout_is_weights")
-        if self.objective.row_loss is not None:
-            columns.append(losses.TOKEN_WEIGHTS)
-        return columns, {
-            "calculate_entropy": bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
-            "distillation_use_topk": False,
-            "distillation_only": False,
-            **self._update_info(actor, self.actor_mini_batches),
-        }
-
-    def critic_request(self) -> tuple[list[str], dict[str, Any]]:
-        """Return the columns that the critic's update reads, and its settings."""
-        settings = self._update_info(self.config.critic, self.critic_mini_batches)
-        return ["values", "returns", losses.VALUE_WEIGHTS], settings
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None
@@ -231,22 +205,6 @@ class StepTraining(ABC):
         folder = self.settings.get("episodes_dir")
         if folder and lines:
             rows.write_lines(rows.episode_path(folder, phase, self.global_steps), lines)
-
-    def keep_own(self, metrics: dict[str, Any], ours: Mapping[str, Any]) -> None:
-        """Put back what verl's metrics over rows have overwritten: those over steps and episodes."""
-        metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
-        metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
-
-    def take_episodes(self, infos: dict[str, list[Any]]) -> None:
-        """Write a validation's episodes, and take their lines out of its records."""
-        self.write_lines("validation", [line for line in infos.pop("episode", []) if line])
-
-    @staticmethod
-    def validated(infos: Mapping[str, list[Any]], expected: int) -> dict[str, float]:
-        """Return the metrics of a validation over whole episodes, ``expected`` of them; ``infos`` has records."""
-        names = [name for name in infos if name != "reward"]
-        records = [dict(zip(names, values, strict=True)) for values in zip(*map(infos.get, names), strict=True)]
-        return validation_metrics(records, expected)
 
     def save_state(self, **progress: int) -> None:
         """Save what a resumed run needs beside verl's checkpoint of this step, and how its model reads pictures.

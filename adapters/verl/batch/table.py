@@ -7,12 +7,13 @@ and unmerged rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from agent_envs.adapters.estimators import StepRows, component_table
 from agent_envs.errors import DataError
 
 __all__ = ["StepTable", "flat", "response_index", "row_offsets", "step_table"]
@@ -20,20 +21,12 @@ __all__ = ["StepTable", "flat", "response_index", "row_offsets", "step_table"]
 
 @dataclass(frozen=True)
 class StepTable:
-    """The trained steps of a batch; tensors have shape [steps] unless noted."""
+    """The trained steps of a batch, and where it has their tokens; tensors have shape [steps] unless noted."""
 
+    steps: StepRows
+    """What an estimator needs of them, but for the critic's values."""
     row: torch.Tensor
     """Row of the batch that holds the step, int64."""
-    trajectory: torch.Tensor
-    """Number of the step's trajectory, 0..trajectories-1, int64."""
-    index: torch.Tensor
-    """Index of the step within its trajectory, int64."""
-    group: torch.Tensor
-    """Number of the prompt group, int64."""
-    rewards: torch.Tensor
-    """Reward of the step, float64."""
-    truncated: torch.Tensor
-    """Whether a limit, and not the task, ended the episode here, bool."""
     start: torch.Tensor
     """Index of the step's first token among all response tokens of the batch, int64."""
     length: torch.Tensor
@@ -44,10 +37,6 @@ class StepTable:
     """Name of each trajectory, shape [trajectories]."""
     groups: tuple[str, ...]
     """Name of each prompt group, shape [groups]."""
-    components: tuple[Mapping[str, float], ...]
-    """Rewards by name."""
-    anchors: tuple[str, ...]
-    """The states the steps acted in; empty strings if they were not requested."""
     tokens: torch.Tensor
     """Indices of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
     step_of: torch.Tensor
@@ -112,27 +101,36 @@ def step_table(
     groups = {uid: i for i, uid in enumerate(dict.fromkeys(item[3] for item in found))}
     steps = [item[4] for item in found]
     last = {item[2]: i for i, item in enumerate(found)}
-    start = torch.tensor([item[5] for item in found], dtype=torch.int64)
-    length = torch.tensor([item[6] - item[5] for item in found], dtype=torch.int64)
+    final = [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)]
+    texts = {text: i for i, text in enumerate(dict.fromkeys(step["anchor"] for step in steps))}
+    components, component_names = component_table([step["components"] for step in steps])
+
+    def ints(values: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int64)
+
+    start, length = ints(item[5] for item in found), ints(item[6] - item[5] for item in found)
     step_of = torch.arange(len(found)).repeat_interleave(length)
-    first = length.cumsum(0) - length
     return StepTable(
-        row=torch.tensor([item[1] for item in found], dtype=torch.int64),
-        trajectory=torch.tensor([numbers[item[2]] for item in found], dtype=torch.int64),
-        index=torch.tensor([step["index"] for step in steps], dtype=torch.int64),
-        group=torch.tensor([groups[item[3]] for item in found], dtype=torch.int64),
-        rewards=torch.tensor([step["reward"] for step in steps], dtype=torch.float64),
-        truncated=torch.tensor([bool(s["truncated"] and not s["terminated"]) for s in steps], dtype=torch.bool),
+        steps=StepRows(
+            rewards=torch.tensor([step["reward"] for step in steps], dtype=torch.float64),
+            trajectory=ints(numbers[item[2]] for item in found),
+            step=ints(step["index"] for step in steps),
+            group=ints(groups[item[3]] for item in found),
+            valid=torch.ones(len(found), dtype=torch.bool),
+            truncated=torch.tensor([bool(s["truncated"] and not s["terminated"]) for s in steps], dtype=torch.bool),
+            anchor=ints(texts[step["anchor"]] for step in steps),
+            anchor_texts=list(texts),
+            components=components if component_names else None,
+            component_names=component_names,
+            names=tuple(numbers),
+        ),
+        row=ints(item[1] for item in found),
         start=start,
         length=length,
-        final=torch.tensor(
-            [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)], dtype=torch.int64
-        ),
+        final=ints(final),
         names=tuple(numbers),
         groups=tuple(groups),
-        components=tuple(step["components"] for step in steps),
-        anchors=tuple(step["anchor"] for step in steps),
-        tokens=torch.arange(int(length.sum())) - (first - start)[step_of],
+        tokens=torch.arange(int(length.sum())) - (length.cumsum(0) - length - start)[step_of],
         step_of=step_of,
     )
 

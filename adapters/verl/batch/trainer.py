@@ -21,17 +21,22 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from agent_envs.adapters.verl.batch import rows
+from agent_envs.adapters.verl.batch import losses, rows
+from agent_envs.adapters.verl.batch.metrics import PER_STEP, validation_metrics
 from agent_envs.adapters.verl.batch.phases import PhasedTrainer, QueueBatch, take_baselines
 from agent_envs.adapters.verl.batch.steps import StepTraining
 from agent_envs.adapters.verl.config.objective import lookahead
+from agent_envs.errors import BackendError
 
 __all__ = ["TRAINER_MODE", "EnvTrainer", "QueueTraining"]
 
 TRAINER_MODE = "agentr1_sync"
 """Name of the synchronous trainer in ``trainer.v1.trainer_mode``."""
+_MOST_BATCHES = 10
+"""Batches that a step plays at most where groups are filtered, if verl's setting does not say another number."""
 
 
 class QueueTraining(StepTraining, PhasedTrainer):
@@ -61,6 +66,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
         self.lookahead = lookahead(self.settings)
         self.prompts: dict[str, int] = {}  # number of each uid that has not been trained yet, as submitted
         self.submitted = 0  # prompts of the whole run
+        self.begun = 0  # those before this step
         self.batches = 0  # batches of the whole run
         self.checkpoint_due = False
 
@@ -84,6 +90,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
         super().on_step_begin()
         self.baselines.clear()
         self.parts.clear()
+        self.begun = self.submitted
         if not self.lookahead:
             self.prompts.clear()  # of groups that were filtered out
 
@@ -95,6 +102,14 @@ class QueueTraining(StepTraining, PhasedTrainer):
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         numbers = range(self.submitted, self.submitted + len(batch))
+        filters, size = self.config.algorithm.get("filter_groups") or {}, int(self.config.data.train_batch_size)
+        most = int(filters.get("max_num_gen_batches") or 0) or _MOST_BATCHES  # verl refills without end
+        if filters.get("enable") and numbers.stop - self.begun > most * size:
+            raise BackendError(
+                f"step {self.global_steps} played {most} batches, and fewer than {size} of its groups have episodes "
+                f"with different {filters['metric']}: use easier or harder tasks, or raise "
+                "algorithm.filter_groups.max_num_gen_batches"
+            )
         self.prompts.update(zip(map(str, batch["uid"]), numbers, strict=True))
         self.submitted = numbers.stop
         batch["prompt_number"] = torch.tensor(numbers)
@@ -121,7 +136,8 @@ class QueueTraining(StepTraining, PhasedTrainer):
         order = [next(spare) if row is None else row for row in layout.order]
         out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
         out.reorder(order)
-        metrics.update(self.balance_metrics([tag["seq_len"] for tag in out.tags], logging_prefix))
+        of_ranks = [part.tolist() for part in torch.arange(len(order)).chunk(self.ranks())]
+        metrics.update(log_seqlen_unbalance([tag["seq_len"] for tag in out.tags], of_ranks, prefix=logging_prefix))
         return out
 
     def ranks(self) -> int:
@@ -152,16 +168,25 @@ class QueueTraining(StepTraining, PhasedTrainer):
         return given.meta
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        columns, settings = self.critic_request()
-        batch.extra_info.update(settings)
+        batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
+        columns = ["values", "returns", losses.VALUE_WEIGHTS]
         output = self.critic_wg.train_mini_batch(self.asked(batch, *columns)).get()
         metrics.update(self.updated(output["metrics"], "critic"))
         self.phase.progress()
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        columns, settings = self.actor_request()
-        batch.extra_info.update(settings)
+        actor = self.config.actor_rollout_ref.actor
+        columns = ["old_log_probs", "advantages", losses.POLICY_WEIGHTS, losses.STEP_NUMBERS]
+        columns += ["ref_log_prob"] if self.use_reference_policy else []
+        columns += ["rollout_is_weights"] if self.writes_weights else []
+        columns += [losses.TOKEN_WEIGHTS] if self.objective.row_loss is not None else []
+        batch.extra_info.update(
+            calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
+            distillation_use_topk=False,
+            distillation_only=False,
+            **self._update_info(actor, self.actor_mini_batches),
+        )
         output = self.actor_rollout_wg.update_actor(self.asked(batch, *columns))
         metrics.update(self.updated(output["metrics"], "actor"))
         return batch
@@ -174,7 +199,8 @@ class QueueTraining(StepTraining, PhasedTrainer):
         real = batch.select_keys([key for key, tag in tags if not tag.get("is_padding", False)])
         ours = dict(metrics)
         super()._compute_metrics(real, metrics, timing_raw, global_steps, epoch)
-        self.keep_own(metrics, ours)
+        metrics.update({name: value for name, value in ours.items() if name.startswith(PER_STEP)})
+        metrics.update({f"critic/score/{k}": metrics[f"env/return/{k}"] for k in ("mean", "max", "min")})
 
     def _val_metrics_update(
         self,
@@ -186,9 +212,11 @@ class QueueTraining(StepTraining, PhasedTrainer):
     ) -> dict[str, float]:
         """Return verl's validation metrics and success over whole episodes; verl passes one record per episode."""
         infos = dict(reward_extra_infos_dict)
-        self.take_episodes(infos)
+        self.write_lines("validation", [line for line in infos.pop("episode", []) if line])
         out = super()._val_metrics_update(data_sources, sample_uids, infos, sample_turns, expected_acc_counts)
-        return {**out, **self.validated(infos, sum((expected_acc_counts or {}).values()))}
+        names = [name for name in infos if name != "reward"]
+        records = [dict(zip(names, values, strict=True)) for values in zip(*map(infos.get, names), strict=True)]
+        return {**out, **validation_metrics(records, sum((expected_acc_counts or {}).values()))}
 
     def on_train_begin(self) -> None:
         """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""

@@ -21,8 +21,9 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
+from agent_envs.adapters.verl.config.checks import check_config
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
-from agent_envs.adapters.verl.config.objective import check_config, lookahead
+from agent_envs.adapters.verl.config.objective import lookahead, read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
@@ -51,7 +52,6 @@ _FIXED = {
     "trainer.total_epochs": "--steps",
     "trainer.total_training_steps": "--steps",
 }
-
 
 # Counts in `run`, with the least that each may be. Where one of the others is null, other settings say it.
 _COUNTS = {
@@ -228,7 +228,8 @@ def compose_run(
     _complete(config, overridden)
     composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, differences(config, run.env_kwargs), config)
     with _verl_errors():
-        check_config(verl := composed.verl())
+        verl = composed.verl()
+        check_config(verl, read_objective(verl).estimator)
     if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
         raise ConfigError(f"{_MEAN} follows from {_WEIGHTING}; set that instead")
     return composed

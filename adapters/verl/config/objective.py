@@ -1,7 +1,5 @@
 """How a run turns steps into a loss: estimator, rewards, weighting, KL and correction, read from verl's configuration.
 
-``check_config`` finds, before anything is started, what would otherwise fail only after a minute in another process.
-
 verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); those that verl does not
 have are under ``agentr1``:
 
@@ -25,21 +23,18 @@ every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller
-from agent_envs.adapters.verl.config.engines import check_engines
-from agent_envs.adapters.verl.config.rollout import check_log_probs
+from agent_envs.adapters.verl.config.checks import needs_steps, tree_obstacle
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
-from agent_envs.adapters.verl.config.trainers import check_trainer
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
-__all__ = ["SETTINGS", "Objective", "check_config", "choose_layout", "lookahead", "read_objective"]
+__all__ = ["SETTINGS", "Objective", "choose_layout", "lookahead", "read_objective"]
 
 _FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
 _OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
@@ -58,7 +53,6 @@ _ELSEWHERE = (
     "mini_batches_of_rows", "mode", "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout",
     "step_timeout", "trust",
 )  # fmt: skip
-_LOGGERS = ("clearml", "console", "file", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 MODES = ("sync", "colocate", "separate")
 """Values of ``agentr1.mode``."""
 SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
@@ -206,49 +200,6 @@ def _check_type(name: str, value: Any) -> None:
             number(f"{full}.{component}", weight)
 
 
-def check_config(config: Any) -> None:
-    """Check a configuration whose references are all resolved.
-
-    Raises:
-        ConfigError: A value that does not fit.
-    """
-    actor, critic = config.actor_rollout_ref.actor, config.critic
-    for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
-        integer(f"data.{name}", config.data[name], minimum=1)
-    integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)
-    _check_mini_batch("actor_rollout_ref.actor", actor, config)
-    number("actor_rollout_ref.actor.optim.lr", actor.optim.lr, minimum=0)
-    _check_loggers(config.trainer.logger)
-    check_log_probs(config)
-    objective = read_objective(config)
-    estimator = objective.estimator
-    check_trainer(config, estimator)
-    if estimator.needs_critic:
-        _check_mini_batch("critic", critic, config)
-        number("critic.optim.lr", critic.optim.lr, minimum=0)
-    check_engines(config, needs_critic=estimator.needs_critic)
-    if estimator.needs_score_norms:
-        for name, value, expected in (
-            ("algorithm.rollout_correction.bypass_mode", objective.correction is None, False),
-            ("actor_rollout_ref.model.use_fused_kernels", config.actor_rollout_ref.model.use_fused_kernels, False),
-        ):
-            if value is not expected:
-                raise ConfigError(
-                    f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor "
-                    f"computes with the old log-probabilities: {name} must be {expected}"
-                )
-    own = config.get("agentr1") or {}
-    layout = own.get("layout")
-    if own.get("mini_batches_of_rows") and own.get("mode", "sync") != "sync":
-        raise ConfigError(f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {own['mode']}")
-    if (reason := _needs_steps(config)) and layout not in (None, "steps"):
-        raise ConfigError(f"{reason}: agentr1.layout must be steps, got {layout}")
-    if actor.policy_loss.loss_mode == "dro" and actor.policy_loss.get("dro_beta") is None:
-        raise ConfigError("the loss dro needs actor_rollout_ref.actor.policy_loss.dro_beta, a number above 0")
-    if layout == "tree":
-        _check_trees(config)
-
-
 def choose_layout(config: Any, *, cpu: bool) -> str:
     """Return ``agentr1.layout``; where none is set, trees on a CPU if the model takes them, and merged rows otherwise.
 
@@ -258,62 +209,18 @@ def choose_layout(config: Any, *, cpu: bool) -> str:
     settings, model = config.get("agentr1") or {}, config.actor_rollout_ref.model
     if given := settings.get("layout"):
         return str(given)
-    if _needs_steps(config):
+    if needs_steps(config):
         return "steps"
     measured = cpu and settings.get("mode", "sync") == "sync"
-    if not measured or model.get("lora_rank", 0) or model.get("lora_adapter_path"):
+    if not measured or model.get("lora_rank", 0) or model.get("lora_adapter_path") or tree_obstacle(config):
         return "merged"
     from transformers import AutoConfig
 
     from agent_envs.adapters.trees.attention import check_model
 
     try:
-        _check_trees(config)
         for path in {model.path, config.critic.model.path} if config.critic.enable else {model.path}:
             check_model(AutoConfig.from_pretrained(path, trust_remote_code=False))
     except (ConfigError, OSError, ValueError):  # verl itself says what is wrong with a model
         return "merged"
     return "tree"
-
-
-def _needs_steps(config: Any) -> str | None:
-    """Why each step must be a row of its own; None if it need not."""
-    if (config.get("agentr1") or {}).get("mini_batches_of_rows"):
-        return "agentr1.mini_batches_of_rows counts steps, each of which must be a row"
-    if find_row_loss(config.actor_rollout_ref) is not None:
-        name = config.actor_rollout_ref.actor.policy_loss.loss_mode
-        return f"the policy loss {name} was written for verl's rows, each of which is a step"
-    return None
-
-
-def _check_trees(config: Any) -> None:
-    """Check that verl's engines need nothing that is not computed on trees."""
-    if config.model_engine != "dp":
-        raise ConfigError(f"agentr1.layout=tree needs model_engine=dp, got {config.model_engine}")
-    actor, critic, model = config.actor_rollout_ref.actor, config.critic, config.actor_rollout_ref.model
-    parts = {"actor_rollout_ref.actor": actor, "critic": critic, "actor_rollout_ref.ref": config.actor_rollout_ref.ref}
-    for name, part in parts.items():
-        size = part.get("ulysses_sequence_parallel_size", 1)
-        if size != 1:
-            raise ConfigError(f"agentr1.layout=tree needs {name}.ulysses_sequence_parallel_size=1, got {size}")
-    if model.get("use_fused_kernels", False):
-        raise ConfigError("agentr1.layout=tree needs actor_rollout_ref.model.use_fused_kernels=False, got True")
-
-
-def _check_mini_batch(name: str, model: Any, config: Any) -> None:
-    size, total = (
-        integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1),
-        config.data.train_batch_size,
-    )
-    if total % size and not (config.get("agentr1") or {}).get("mini_batches_of_rows"):
-        raise ConfigError(f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}")
-
-
-def _check_loggers(loggers: Any) -> None:
-    names = [loggers] if isinstance(loggers, str) else list(loggers)
-    if "file" not in names:
-        raise ConfigError(f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {names}")
-    for name in names:
-        choice("trainer.logger", name, _LOGGERS)
-        if name not in ("console", "file") and importlib.util.find_spec(name) is None:  # the others are packages
-            raise ConfigError(f"trainer.logger {name!r} needs the package {name}: pip install {name}")

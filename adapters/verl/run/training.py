@@ -16,16 +16,14 @@ from agent_envs.adapters.metrics_log import Record, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
 from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
 from agent_envs.adapters.verl.config.memory import memory_notice
+from agent_envs.adapters.verl.config.models import check_context, check_vision, sees_pictures
 from agent_envs.adapters.verl.config.objective import choose_layout
-from agent_envs.adapters.verl.config.rollout import check_context
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
-from agent_envs.adapters.verl.config.vision import check_vision, sees_pictures
 from agent_envs.adapters.verl.run.checkpoints import check_pickles
 from agent_envs.adapters.verl.run.curve import draw_curve
-from agent_envs.adapters.verl.run.folder import RunFolder
+from agent_envs.adapters.verl.run.folder import RunFolder, join_logs
 from agent_envs.adapters.verl.run.process import run_verl
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs, make_env, make_rows, write_rows
-from agent_envs.adapters.verl.run.verl_log import join_logs
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line

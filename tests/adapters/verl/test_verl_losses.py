@@ -427,7 +427,7 @@ def test_a_step_level_critic_learns_at_the_actions_start_alone(critic, actor):
     by_hand, episode_errors = [], {}
     for i in range(len(table)):
         v, r = made.given["values"][table.start[i]], columns["returns"][table.start[i]]
-        episode_errors.setdefault(int(table.trajectory[i]), []).append(0.5 * float((v - r) ** 2))
+        episode_errors.setdefault(int(table.steps.trajectory[i]), []).append(0.5 * float((v - r) ** 2))
     by_hand = np.mean([np.mean(errors) for errors in episode_errors.values()])
     assert metrics["critic/vf_loss"] == pytest.approx(by_hand, rel=1e-5)
 
@@ -556,13 +556,11 @@ def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
     process = ProcessRewards({"format": 0.5}, normalize="prime", included=False)
     _, plain = made.columns(objective())
     _, mixed = made.columns(objective(process=process, scale=RewardScale("batch")))
-    table = made.batch.table()
+    components = [step["components"] for fields in made.batch.extra for step in fields["steps"]]
     assert not any("process" in name or "scale" in name for name in plain.metrics)
-    assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in table.components)
-    for name in ("count", "mean", "max", "min"):  # as the released systems call them, too
-        assert mixed.metrics[f"critic/process_rewards/{name}"] == mixed.metrics[f"env/process_rewards/{name}"]
+    assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in components)
     scale, sigma = mixed.metrics["env/process_rewards/scale"], mixed.metrics["env/reward_scale"]
-    added = torch.tensor([0.5 * c["format"] / scale for c in table.components])
+    added = 0.5 * made.batch.table().steps.components[:, 0] / scale
     torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
 
 
@@ -629,8 +627,10 @@ def test_a_step_table_is_the_same_for_any_rows_in_any_order():
             rows_of(episodes, merge=merge)
         )
         seen.append(
-            (tokens[table.tokens].tolist(), table.step_of.tolist(), table.trajectory.tolist(), table.index.tolist(),
-             table.group.tolist(), table.rewards.tolist(), table.truncated.tolist(), table.names, table.anchors,
+            (tokens[table.tokens].tolist(), table.step_of.tolist(), table.steps.trajectory.tolist(),
+             table.steps.step.tolist(),
+             table.steps.group.tolist(), table.steps.rewards.tolist(), table.steps.truncated.tolist(), table.names,
+             table.steps.anchor.tolist(), table.steps.anchor_texts,
              [i >= 0 for i in table.final.tolist()])
         )  # fmt: skip
         assert len(finals) == len(table)

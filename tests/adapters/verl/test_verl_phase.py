@@ -95,7 +95,7 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(
 @pytest.mark.ray
 def test_a_dead_actor_is_noticed_and_a_busy_one_is_not() -> None:
     ray = pytest.importorskip("ray")
-    from agent_envs.adapters.verl.rollout.liveness import Liveness
+    from agent_envs.adapters.verl.batch.phases import Liveness
 
     class Worker:
         def work(self, seconds: float) -> None:

@@ -46,7 +46,7 @@ from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
 from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
 from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
-from agent_envs.adapters.verl.config.vision import check_vision, sees_pictures  # noqa: E402
+from agent_envs.adapters.verl.config.models import check_vision, sees_pictures  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402

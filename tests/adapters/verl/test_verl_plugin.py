@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("verl")
 
 from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
-from agent_envs.adapters.verl.rollout.vllm_cpu_name import answer_for_vllm
+from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 from agent_envs.adapters.verl.run.plugin import _AfterImport
 from agent_envs.adapters.verl.run.process import process_environment
 

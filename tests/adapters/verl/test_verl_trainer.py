@@ -246,3 +246,22 @@ def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens(
     assert kept == other
     line, _ = with_token_values(stored, table, advantages, trained, torch.tensor([0.0, 0.0, 0.125, 2.0]))
     assert json.loads(line)["steps"][0]["info"]["response_entropies"] == [0.125, 2.0]
+
+
+def test_groups_that_never_differ_are_not_played_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl refills a batch of filtered groups without end, and its max_num_gen_batches is read by nobody."""
+    config = compose_run(
+        env="AgentR1/GSM8K-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train",
+        env_kwargs=None, wrappers=[], out=str(tmp_path), model="m", seed=0, warm_start=None, demo_noise=None,
+        val_fraction=0.1, overrides=[
+            "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward",
+            "algorithm.filter_groups.max_num_gen_batches=3",
+        ],
+    ).verl()  # fmt: skip
+    trainer = EnvTrainer(config)
+    monkeypatch.setattr(PPOTrainerSync, "_submit_batch_to_rollout", lambda self, batch: len(batch))
+    trainer.global_steps = 1
+    batch = TensorDict({"uid": torch.arange(16)}, batch_size=16)
+    assert [trainer._submit_batch_to_rollout(batch.clone()) for _ in range(3)] == [16] * 3
+    with pytest.raises(BackendError, match="step 1 played 3 batches, and fewer than 16 of its groups"):
+        trainer._submit_batch_to_rollout(batch.clone())

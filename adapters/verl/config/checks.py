@@ -1,0 +1,197 @@
+"""What verl would train silently wrong, said before anything starts: one table of predicates and sentences.
+
+What verl or a library refuses readably is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from agent_envs.adapters.estimators import Estimator
+from agent_envs.adapters.verl.config.engines import unequal_ranks
+from agent_envs.adapters.verl.config.row_losses import find_row_loss
+from agent_envs.checks import integer, number
+from agent_envs.errors import ConfigError
+
+__all__ = ["check_config", "needs_steps", "tree_obstacle"]
+
+_CORRECTION = "algorithm.rollout_correction"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_TRUNCATED = ("agentr1_cpu", "vllm")  # those whose log-probabilities are of the distribution that was sampled from
+
+
+def check_config(config: Any, estimator: Estimator) -> None:
+    """Check a run that trains over steps; verl's own trainers are left to verl.
+
+    Args:
+        config: verl's configuration, every reference resolved.
+        estimator: The run's.
+
+    Raises:
+        ConfigError: A value that does not fit, or something that training over steps cannot do.
+    """
+    actor = config.actor_rollout_ref.actor
+    for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
+        integer(f"data.{name}", config.data[name], minimum=1)
+    integer(f"{_ROLLOUT}.n", config.actor_rollout_ref.rollout.n, minimum=1)
+    for name, model in {"actor_rollout_ref.actor": actor, "critic": estimator.needs_critic and config.critic}.items():
+        if model:
+            integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
+            number(f"{name}.optim.lr", model.optim.lr, minimum=0)
+    if config.trainer.use_v1 and not str(config.trainer.v1.trainer_mode).startswith("agentr1_"):
+        return
+    estimator.check_group(config.actor_rollout_ref.rollout.n, f"{_ROLLOUT}.n")
+    for wrong, sentence in (*_of_training(config, estimator), *_of_playing_ahead(config), *_of_log_probs(config)):
+        if wrong:
+            raise ConfigError(sentence)
+
+
+def needs_steps(config: Any) -> str | None:
+    """Return why each step must be a row of its own; None if it need not."""
+    if (config.get("agentr1") or {}).get("mini_batches_of_rows"):
+        return "agentr1.mini_batches_of_rows counts steps, each of which must be a row"
+    if find_row_loss(config.actor_rollout_ref) is not None:
+        name = config.actor_rollout_ref.actor.policy_loss.loss_mode
+        return f"the policy loss {name} was written for verl's rows, each of which is a step"
+    return None
+
+
+def tree_obstacle(config: Any) -> str | None:
+    """Return what verl's engines need that is not computed on trees; None if nothing."""
+    if config.model_engine != "dp":
+        return f"agentr1.layout=tree needs model_engine=dp, got {config.model_engine}"
+    for name in ("actor_rollout_ref.actor", "critic", "actor_rollout_ref.ref"):
+        size = OmegaConf.select(config, f"{name}.ulysses_sequence_parallel_size") or 1
+        if size != 1:
+            return f"agentr1.layout=tree needs {name}.ulysses_sequence_parallel_size=1, got {size}"
+    if config.actor_rollout_ref.model.get("use_fused_kernels", False):
+        return "agentr1.layout=tree needs actor_rollout_ref.model.use_fused_kernels=False, got True"
+    return None
+
+
+def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]:
+    """What updates and their rows do not do."""
+    actor, critic, own = config.actor_rollout_ref.actor, config.critic, config.get("agentr1") or {}
+    total, layout, counts_rows = config.data.train_batch_size, own.get("layout"), own.get("mini_batches_of_rows")
+    anew = not (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
+    fused = config.actor_rollout_ref.model.use_fused_kernels
+    yield not config.trainer.use_v1, "trainer.use_v1 must be True: steps are trained over verl's v1 trainers alone"
+    for name, model in {"actor_rollout_ref.actor": actor, "critic": estimator.needs_critic and critic}.items():
+        size = model and model.ppo_mini_batch_size
+        yield (
+            size and total % size and not counts_rows,
+            f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}",
+        )
+    yield (
+        "file" not in ([config.trainer.logger] if isinstance(config.trainer.logger, str) else config.trainer.logger),
+        f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {config.trainer.logger}",
+    )
+    yield (
+        estimator.needs_critic and critic.enable is not True,
+        f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}",
+    )
+    yield (
+        actor.shuffle or (estimator.needs_critic and critic.shuffle),
+        "actor_rollout_ref.actor.shuffle and critic.shuffle must be False: mini-batches hold whole groups",
+    )
+    yield (
+        OmegaConf.select(config, "distillation.enabled"),
+        "training over steps does not support distillation: distillation.enabled must be False, or "
+        "trainer.v1.trainer_mode=sync for verl's own trainer",
+    )
+    ranks = unequal_ranks(config, needs_critic=estimator.needs_critic)
+    yield ranks, str(ranks)
+    whole = f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor computes "
+    yield (
+        estimator.needs_score_norms and not anew,
+        f"{whole}with the old log-probabilities: {_CORRECTION}.bypass_mode must be False",
+    )
+    yield (
+        estimator.needs_score_norms and fused,
+        f"{whole}with the old log-probabilities: actor_rollout_ref.model.use_fused_kernels must be False",
+    )
+    reason = needs_steps(config)
+    yield reason and layout not in (None, "steps"), f"{reason}: agentr1.layout must be steps, got {layout}"
+    obstacle = tree_obstacle(config) if layout == "tree" else None
+    yield obstacle, str(obstacle)
+
+
+def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
+    """What groups that are replaced, and batches that are played ahead, do not go with."""
+
+    def get(name: str) -> Any:
+        return OmegaConf.select(config, name)
+
+    mode, total = get("agentr1.mode") or "sync", config.data.train_batch_size
+    ahead, separate = mode != "sync", mode == "separate"
+    filters, chunk = get("algorithm.filter_groups.enable"), get("data.gen_batch_size") or total
+    shared_judge = get("reward.reward_model.enable") and not get("reward.reward_model.enable_resource_pool")
+    yield (
+        not (ahead or filters) and total % chunk,
+        f"data.gen_batch_size={chunk} does not divide data.train_batch_size={total}",
+    )
+    yield (
+        filters and not get("algorithm.filter_groups.metric"),
+        "algorithm.filter_groups.enable=True needs algorithm.filter_groups.metric, such as reward",
+    )
+    yield (
+        (filters or separate) and shared_judge,
+        "reward.reward_model.enable_resource_pool must be True: its rewards are needed while episodes are played",
+    )
+    yield ahead and filters, "algorithm.filter_groups replaces groups, which needs agentr1.mode=sync"
+    yield (
+        ahead and get("agentr1.mini_batches_of_rows"),
+        f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {mode}",
+    )
+    yield (
+        ahead and get("trainer.v1.sampler.custom_sampler.path"),
+        "trainer.v1.sampler.custom_sampler is verl's own trainers'; batches here are in order",
+    )
+    yield (  # workers/engine_workers.py:764 would send the base model's weights alone
+        separate and get("actor_rollout_ref.model.lora_rank") and not get("actor_rollout_ref.model.lora.merge"),
+        "agentr1.mode=separate sends whole weights: a LoRA needs actor_rollout_ref.model.lora.merge=True",
+    )
+    yield (
+        separate and get("trainer.v1.separate_async.hybrid_rollout.enable_switch"),
+        "trainer.v1.separate_async.hybrid_rollout.enable_switch waits for whatever ends first; batches here are in "
+        "order",
+    )
+
+
+def _of_log_probs(config: Any) -> Iterator[tuple[Any, str]]:
+    """Where the sampler's log-probabilities do not exist, or are not of what they are taken for."""
+    rollout, correction = config.actor_rollout_ref.rollout, config.algorithm.get("rollout_correction") or {}
+    bypass, corrected = bool(correction.get("bypass_mode", False)), correction.get("rollout_is")
+    used = [f"{name}={correction[name]}" for name in ("rollout_is", "rollout_rs") if correction.get(name)]
+    used += ["bypass_mode=True"] if bypass else []
+    if not rollout.calculate_log_probs:
+        yield (
+            used,
+            f"{_ROLLOUT}.calculate_log_probs must be True: {_CORRECTION}.{''.join(used[:1])} uses the sampler's "
+            "log-probabilities",
+        )
+        return
+    limits = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0}
+    truncated = "".join([f"{_ROLLOUT}.{name}={rollout[name]}" for name, on in limits.items() if on][:1])
+    if rollout.name == "vllm":
+        engine = (rollout.get("engine_kwargs") or {}).get("vllm") or {}
+        mode = engine.get("logprobs_mode", rollout.get("logprobs_mode"))
+        same = mode == "raw_logprobs" and rollout.temperature == 1 and not truncated
+        yield (
+            mode != "processed_logprobs" and not same,
+            f"{_ROLLOUT}.logprobs_mode must be processed_logprobs: with the temperature, top_p and top_k of this run "
+            f"vLLM's {mode} are not those of the distribution it samples from",
+        )
+    yield (
+        truncated and rollout.name not in _TRUNCATED,
+        f"{truncated}: it is not known of the rollout engine {rollout.name!r} whether its log-probabilities are of the "
+        f"truncated distribution; train with top_p=1 and top_k=-1, or with {' or '.join(_TRUNCATED)}",
+    )
+    yield (
+        truncated and (bypass or corrected is None),
+        f"{truncated} samples from fewer tokens than the trainer computes probabilities over: add "
+        f"{_CORRECTION}.bypass_mode=False {_CORRECTION}.rollout_is=token, which corrects for it, or leave it out",
+    )
