@@ -151,7 +151,9 @@ def test_no_text_is_an_order_to_the_interpreter(game, text, tmp_path, monkeypatc
         lambda data: b"",
     ],
 )
-def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path):
+def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(textworld_process, "_SECONDS", 20.0)
     env = gym.make(ENV_ID, game=game)
     env.reset(options={"index": 0})
     (tmp_path / "g.z8").write_bytes(damage(Path(game).read_bytes()))
@@ -159,6 +161,7 @@ def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path):
     with pytest.raises(DataError, match=r"g\.z8: TextWorld"):
         gym.make(ENV_ID, game=str(tmp_path / "g.z8")).reset(seed=0)
     assert play_both(env, game, planned) == (True, True)  # goes on where it stood
+    assert sorted(os.listdir(tmp_path)) == ["g.json", "g.z8"]
 
 
 def test_the_title_can_be_left_out(game):
