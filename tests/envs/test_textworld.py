@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_envs.envs import textworld_process
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.testing import check_text_env
 
