@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import struct
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -336,11 +335,8 @@ class _SharedElements:
         start += _LENGTH.size
         return self._space.from_bytes(bytes(self._bytes[start : start + length]))
 
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(self._count))
-
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Any, ...]:
-        return tuple(self)
+        return tuple(self[i] for i in range(self._count))
 
 
 @create_zero_array.register(_SharedSpace)

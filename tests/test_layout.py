@@ -70,7 +70,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3855,
+    ("agent_envs",): 3851,
     ("agent_envs/pictures", "agent_envs/prompts"): 1812,
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,
