@@ -29,7 +29,6 @@ from agent_envs.errors import MissingExtraError
 if find_spec("trl") is None:
     raise MissingExtraError("trl", extra="trl")
 
-from agent_envs.adapters.trl.common import check_version
 from agent_envs.adapters.trl.environment import (
     EnvironmentRecord,
     environment_class,
@@ -39,7 +38,7 @@ from agent_envs.adapters.trl.environment import (
 from agent_envs.adapters.trl.rollout import EpisodeRollout, rollout_dataset
 
 __all__ = [
-    "EnvironmentRecord", "EpisodeRollout", "check_version", "environment_class", "environment_dataset",
+    "EnvironmentRecord", "EpisodeRollout", "environment_class", "environment_dataset",
     "episode_reward", "rollout_dataset",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the environment class and the rollout function share: the supported version of TRL, and datasets."""
+"""What the environment class and the rollout function share: datasets."""
 
 from __future__ import annotations
 
@@ -6,19 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError, check_release
+from agent_envs.errors import ConfigError, MissingExtraError
 
-__all__ = ["as_json", "check_version", "make_dataset"]
-
-
-def check_version() -> None:
-    """Check that the installed TRL is a supported version.
-
-    Raises:
-        MissingExtraError: TRL is not installed.
-        ConfigError: It is too old or too new.
-    """
-    check_release("trl", "trl")
+__all__ = ["as_json", "make_dataset"]
 
 
 def as_json(kwargs: Mapping[str, Any]) -> str:

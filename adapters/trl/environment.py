@@ -14,9 +14,9 @@ import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.tool_methods import CallableSpec, tool_method
-from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
+from agent_envs.adapters.trl.common import as_json, make_dataset
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, check_release
 from agent_envs.messages import content_of
 from agent_envs.pictures.picture import ImageObservation
 from agent_envs.pictures.png import needs_pillow
@@ -169,7 +169,7 @@ def environment_class(
         ConfigError: The environment does not exist or has no tools, a tool's name is reserved by TRL or this class, or
             the version of TRL is not supported.
     """
-    check_version()
+    check_release("trl", "trl")
     kwargs = as_json(env_kwargs or {})
     env = make_text_env(env_id, json.loads(kwargs), wrappers)
     specs = tuple(env.get_wrapper_attr("tools"))

@@ -13,9 +13,9 @@ import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.adapters.trl.common import as_json, check_version, make_dataset
+from agent_envs.adapters.trl.common import as_json, make_dataset
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ContextLengthExceeded, DataError
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ContextLengthExceeded, DataError, check_release
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.policy import Action, Actor, Policy, Response
@@ -75,7 +75,7 @@ class EpisodeRollout:
     """Whether prompts may name code and servers (docs/security.md)."""
 
     def __post_init__(self) -> None:
-        check_version()
+        check_release("trl", "trl")
         self._calls = 0
         self._failures = FailureBudget(self.max_broken)
 

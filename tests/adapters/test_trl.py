@@ -38,7 +38,6 @@ from agent_envs.adapters.failures import FailureBudget  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.adapters.tool_methods import tool_method, type_hint  # noqa: E402
-from agent_envs.adapters.trl.common import check_version  # noqa: E402
 from agent_envs.episodes.record import StopReason  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError  # noqa: E402
 from agent_envs.messages import ToolCall  # noqa: E402
@@ -617,7 +616,7 @@ def test_the_trainers_vllm_answers_in_batches(warm, fails):
 @pytest.mark.parametrize("installed", ["0.19.1", "1.15.2", "1.17.0.dev0", "2.0"])
 def test_other_versions_are_refused(monkeypatch, installed):
     monkeypatch.setattr(metadata, "version", lambda name: installed)
-    for make in (check_version, envs.EpisodeRollout, lambda: envs.environment_class(GSM)):
+    for make in (envs.EpisodeRollout, lambda: envs.environment_class(GSM)):
         with pytest.raises(ConfigError, match=f"trl<1.17,>=1.16, found trl {installed};"):
             make()
 
@@ -628,7 +627,7 @@ def test_a_missing_trl_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(MissingExtraError, match=r"agent-envs\[trl\]"):
-        check_version()
+        envs.EpisodeRollout()
 
 
 def test_import_trl_is_trl(root):
