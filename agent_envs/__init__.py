@@ -8,11 +8,11 @@
 import os
 from typing import TYPE_CHECKING
 
-from agent_envs._lazy import lazy_names
 from agent_envs._version import __version__
 from agent_envs.branching import EnvSnapshot, restore, snapshot
 from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes, write_episodes
 from agent_envs.messages import Message, ToolCall, ToolSpec
+from agent_envs.per_process import lazy_names
 from agent_envs.pictures.picture import Picture, Pictured
 from agent_envs.registration import ENV_IDS, register_envs
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText

@@ -1,14 +1,16 @@
-"""What a process makes once and shares: clients, engines, locks."""
+"""What is made when it is first used, once in a process: clients, engines, locks, and the names of a package."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Generic, TypeVar
 
-__all__ = ["PerProcess"]
+__all__ = ["PerProcess", "lazy_names"]
 
 T = TypeVar("T")
 
@@ -57,3 +59,36 @@ def _clear_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_clear_all)
+
+
+def lazy_names(
+    package: str, public: Collection[str], homes: Mapping[str, str], submodules: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's `__getattr__`, which imports names on first use, and its `__dir__`, which lists public names.
+
+    Importing the package stays fast that way.
+
+    Args:
+        package: The package's `__name__`.
+        public: The package's `__all__`.
+        homes: The names to import on first use, each with the module that defines it, relative to `package`.
+        submodules: Modules of the package that are attributes of it without being imported by the user.
+
+    >>> load, names = lazy_names("agent_envs.policies", ["OpenAIPolicy"], {"OpenAIPolicy": "openai.policy"})
+    >>> load("OpenAIPolicy").__name__, names()
+    ('OpenAIPolicy', ['OpenAIPolicy'])
+    """
+
+    def load(name: str) -> Any:
+        if name in submodules:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*public, *submodules})
+
+    return load, names

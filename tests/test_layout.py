@@ -45,7 +45,6 @@ LINES = (
 LINE_OF = {room: number for number, rooms in enumerate(LINES) for room in rooms}
 ROOT_ROOMS = {
     "base": (
-        "_lazy",
         "_version",
         "checks",
         "errors",
@@ -70,7 +69,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3851,
+    ("agent_envs",): 3845,
     ("agent_envs/pictures", "agent_envs/prompts"): 1812,
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_envs._lazy import lazy_names
+from agent_envs.per_process import lazy_names
 from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
 from agent_envs.policies.human import HumanPolicy

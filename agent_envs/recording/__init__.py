@@ -1,6 +1,6 @@
 """A proxy in front of any OpenAI-compatible server that records what an agent does as episodes."""
 
-from agent_envs._lazy import lazy_names
+from agent_envs.per_process import lazy_names
 
 __all__ = ["EpisodeStore", "EpisodeVerdict", "RecordingServer"]
 

@@ -6,7 +6,7 @@ from agent_envs.serving import EnvServer, RemoteEnv, SearchServer, ServedEnv
 
 from __future__ import annotations
 
-from agent_envs._lazy import lazy_names
+from agent_envs.per_process import lazy_names
 
 __all__ = ["EnvServer", "RemoteEnv", "SearchServer", "ServedEnv"]
 
