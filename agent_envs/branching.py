@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 
 from agent_envs.errors import ConfigError
-from agent_envs.layers import layers
+from agent_envs.registration import layers
 from agent_envs.text_env import Snapshot, TextEnv
 
 __all__ = ["EnvSnapshot", "Forgetful", "restore", "snapshot", "tried"]

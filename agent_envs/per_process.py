@@ -66,8 +66,6 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__`, which imports names on first use, and its `__dir__`, which lists public names.
 
-    Importing the package stays fast that way.
-
     Args:
         package: The package's `__name__`.
         public: The package's `__all__`.

@@ -1,4 +1,4 @@
-"""The ids of this package's environments, and how an environment is made from any id.
+"""The ids of this package's environments, how one is made from any id, and what it has behind its wrappers.
 
 Entry points are strings that Gymnasium resolves, so that importing this module loads no environment.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -19,8 +19,22 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
+from agent_envs.messages import ToolSpec
 
-__all__ = ["ENV_IDS", "FOREIGN_IDS", "PICTURE_IDS", "env_maker_of", "env_name", "make_env", "register_envs", "versions"]
+__all__ = [
+    "ENV_IDS",
+    "FOREIGN_IDS",
+    "PICTURE_IDS",
+    "available_actions",
+    "env_maker_of",
+    "env_name",
+    "layers",
+    "make_env",
+    "offered_tools",
+    "prompt_state",
+    "register_envs",
+    "versions",
+]
 
 _Specs = dict[str, dict[str, object]]
 
@@ -161,6 +175,39 @@ def _similar_id(env_id: str) -> str:
     similar = [known for known in (*ENV_IDS, *gym.registry) if bare(known) == bare(env_id)]
     similar += difflib.get_close_matches(env_id, gym.registry, n=1, cutoff=0.8)
     return f" Did you mean {similar[0]!r}?" if similar else did_you_mean(env_id, ENV_IDS)
+
+
+def layers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
+    """Yield the wrappers of an environment from the outermost in, then the environment itself.
+
+    >>> [type(layer).__name__ for layer in layers(gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 5))][::2]
+    ['TimeLimit', 'OrderEnforcing', 'CartPoleEnv']
+    """
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def available_actions(env: gym.Env[Any, Any]) -> list[str] | None:
+    """Return `TextEnv.available_actions` of an environment; None if it does not have this hook.
+
+    A wrapper that changes the form of actions has `format_command`, which writes each of them in that form.
+    """
+    return env.get_wrapper_attr("available_actions")() if env.has_wrapper_attr("available_actions") else None
+
+
+def prompt_state(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Return `TextEnv.prompt_state` of an environment; an empty dict if it does not have this hook."""
+    return env.get_wrapper_attr("prompt_state")() if env.has_wrapper_attr("prompt_state") else {}
+
+
+def offered_tools(env: gym.Env[Any, Any]) -> list[ToolSpec]:
+    """Return the tools that a policy may call, even if an outer wrapper hides them and describes them in words."""
+    for layer in layers(env):
+        if layer.has_wrapper_attr("tools") and (tools := layer.get_wrapper_attr("tools")):
+            return list(tools)
+    return []
 
 
 def env_name(env: gym.Env[Any, Any] | None) -> str:

@@ -50,7 +50,6 @@ ROOT_ROOMS = {
         "errors",
         "files",
         "json_stream",
-        "layers",
         "messages",
         "per_process",
         "pictures",

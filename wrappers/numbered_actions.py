@@ -11,8 +11,8 @@ import numpy as np
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
-from agent_envs.layers import available_actions
 from agent_envs.pictures.picture import ImageObservation, around
+from agent_envs.registration import available_actions
 from agent_envs.spaces import longer
 from agent_envs.wrapping.order import Place, PlacedWrapper
 

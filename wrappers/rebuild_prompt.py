@@ -10,10 +10,10 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
-from agent_envs.layers import available_actions, prompt_state
 from agent_envs.pictures.marks import PictureMarks
 from agent_envs.pictures.picture import ImageObservation
 from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, history_prompt, shown_action
+from agent_envs.registration import available_actions, prompt_state
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser

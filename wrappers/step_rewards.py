@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
-from agent_envs.layers import offered_tools
+from agent_envs.registration import offered_tools
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["InvalidActionPenalty", "StepPenalty", "ToolCallReward"]

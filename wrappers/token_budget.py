@@ -12,12 +12,12 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, PromptError
-from agent_envs.layers import layers
 from agent_envs.messages import Content, Message, content_text, copied
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
+from agent_envs.registration import layers
 from agent_envs.spaces import shows_pictures
 from agent_envs.wrappers.context import SUMMARY, ContextWrapper, add_to_task, split_exchanges
 from agent_envs.wrappers.shortening import shorten

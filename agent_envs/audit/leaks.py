@@ -18,7 +18,7 @@ from agent_envs.audit.policies import judged
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import RULES, WHOLE, leaves, normal
 from agent_envs.errors import ConfigError
-from agent_envs.layers import layers, offered_tools
+from agent_envs.registration import layers, offered_tools
 from agent_envs.text_env import TextEnv
 
 __all__ = ["leaks", "options", "tools"]

@@ -18,9 +18,9 @@ from agent_envs.audit.guard import Guard, Stuck
 from agent_envs.checks import integer
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.errors import AgentEnvsError, ConfigError, EpisodeStop
-from agent_envs.layers import layers, offered_tools
 from agent_envs.messages import observation_text
 from agent_envs.policies.policy import Response
+from agent_envs.registration import layers, offered_tools
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.text_env import TextEnv
 from agent_envs.threads import background_loop

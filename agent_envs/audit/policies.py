@@ -15,8 +15,8 @@ from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import CONSTANTS, IMITATIONS, RULES, SHAPES, SILENCE, WHOLE, normal
 from agent_envs.errors import AgentEnvsError
-from agent_envs.layers import available_actions
 from agent_envs.policies import RandomPolicy
+from agent_envs.registration import available_actions
 
 __all__ = ["answers", "judged", "tried"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.layers import available_actions, offered_tools
+from agent_envs.registration import available_actions, offered_tools
 
 __all__ = ["Argument", "Choice", "choices", "in_columns"]
 

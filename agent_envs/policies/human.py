@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.errors import EmptyGeneration
-from agent_envs.layers import available_actions
 from agent_envs.messages import Observation, latest_words, observation_text
 from agent_envs.policies.policy import Response
 from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.policies.terminal_pictures import PersonPictures
+from agent_envs.registration import available_actions
 
 __all__ = ["HumanPolicy"]
 

@@ -9,9 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs import checks
-from agent_envs.layers import available_actions
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import episode_rng
+from agent_envs.registration import available_actions
 
 __all__ = ["RandomPolicy", "random_value"]
 

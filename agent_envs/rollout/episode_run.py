@@ -31,9 +31,8 @@ from agent_envs.errors import (
     RunBudgetSpent,
     TokenLimitReached,
 )
-from agent_envs.layers import layers
 from agent_envs.policies.policy import Action, Actor, Policy, Response
-from agent_envs.registration import env_name
+from agent_envs.registration import env_name, layers
 
 if TYPE_CHECKING:
     from agent_envs.messages import Observation

@@ -28,8 +28,8 @@ import numpy as np
 from agent_envs.checks import argument_defaults, listed, shown
 from agent_envs.errors import ConfigError, DataError, first_line
 from agent_envs.files import read_text
-from agent_envs.layers import layers
 from agent_envs.parsers import PARSERS
+from agent_envs.registration import layers
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, parse_wrapper

@@ -10,7 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.checks import CheckedArguments
 from agent_envs.errors import ConfigError
-from agent_envs.layers import layers
+from agent_envs.registration import layers
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, shows_pictures
 
 __all__ = ["REFUSED", "Place", "PlacedWrapper", "check_stock"]

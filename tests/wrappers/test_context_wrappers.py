@@ -25,9 +25,9 @@ from gymnasium.utils.env_checker import check_env
 
 import agent_envs
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded
-from agent_envs.layers import layers
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation, TokenConversation
+from agent_envs.registration import layers
 from agent_envs.spaces import MessagesSpace
 from agent_envs.testing import HOSTILE_ACTIONS
 from agent_envs.wrappers import ChatMessages, SlidingWindow, Summarize, TokenBudget, apply_wrappers

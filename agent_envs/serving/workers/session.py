@@ -15,10 +15,10 @@ from agent_envs import branching
 from agent_envs._version import __version__
 from agent_envs.checks import integer, number
 from agent_envs.errors import AgentEnvsError, ConfigError
-from agent_envs.layers import available_actions, prompt_state
 from agent_envs.messages import content_text, without_pictures
 from agent_envs.pictures.picture import is_pictured
 from agent_envs.pictures.png import base64_png
+from agent_envs.registration import available_actions, prompt_state
 from agent_envs.serving.protocol import (
     PROTOCOL,
     decode,
