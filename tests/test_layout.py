@@ -72,7 +72,7 @@ BUDGETS = {
     ("agent_envs/pictures", "agent_envs/prompts"): 1812,
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,
-    ("agent_envs/retrieval",): 4987,
+    ("agent_envs/retrieval",): 4966,
     ("agent_envs/sandbox",): 2634,
     ("agent_envs/envs",): 10677,
     ("agent_envs/policies",): 3812,

@@ -287,9 +287,8 @@ def test_unknown_engine(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="Did you mean 'numba'"):
         BM25Retriever.build(ROWS, engine="numbe")
     monkeypatch.setitem(sys.modules, "numba", None)
-    for module in ("compiling", "numba_search"):
-        monkeypatch.delitem(sys.modules, f"agent_envs.retrieval.bm25.{module}", raising=False)
-        monkeypatch.delattr(f"agent_envs.retrieval.bm25.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "agent_envs.retrieval.bm25.numba_search", raising=False)
+    monkeypatch.delattr("agent_envs.retrieval.bm25.numba_search", raising=False)
     with pytest.raises(MissingExtraError, match="search"):
         BM25Retriever.build(ROWS, engine="numba")
 

@@ -10,16 +10,31 @@ stays behind by more than rounding.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from agent_envs.retrieval.bm25.compiling import compiled
+from agent_envs.errors import MissingExtraError
 
-__all__ = ["WINDOW", "top_documents"]
+try:
+    import numba
+except ImportError as e:
+    raise MissingExtraError("numba", extra="search") from e
+
+__all__ = ["WINDOW", "compiled", "top_documents"]
 
 WINDOW = 8192
 """Documents in a window; their scores fit the processor's first two caches."""
 
 _SLACK = 1.0 - 1e-6
+
+
+def compiled(function: Any) -> Any:
+    """Return a function compiled for the types that it is called with; what is compiled is kept where possible."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no place to cache the compiled code
+        return numba.njit(nogil=True)(function)
 
 
 @compiled

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from agent_envs.retrieval.analysis.analyzer import MAX_TOKEN_LENGTH
-from agent_envs.retrieval.bm25.compiling import compiled
+from agent_envs.retrieval.bm25.numba_search import compiled
 
 __all__ = ["TokenTable"]
 
