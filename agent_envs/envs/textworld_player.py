@@ -82,7 +82,7 @@ class _Game:
         )
 
 
-_games: RunningGames[_Game] = RunningGames()
+_games = RunningGames()
 
 
 def answer(file: str, history: Sequence[str]) -> dict[str, Any]:

@@ -17,43 +17,28 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from agent_envs.errors import DataError
 from agent_envs.per_process import PerProcess
 
-__all__ = ["RunningGame", "RunningGames", "ask"]
+__all__ = ["RunningGames", "ask"]
 
 _SECONDS = 120.0  # that an answer may take; milliseconds are usual
 _MOST_GAMES = 64  # that stand somewhere; another is played again from its beginning
 
 
-class RunningGame(Protocol):
-    """A game that stands somewhere."""
+class RunningGames:
+    """The games of a process, where they were left.
 
-    key: str
-
-    @property
-    def history(self) -> tuple[str, ...]:
-        """The commands that led there."""
-
-    def play(self, command: str) -> None:
-        """Carry out a command."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-G = TypeVar("G", bound=RunningGame)
-
-
-class RunningGames(Generic[G]):
-    """The games of a process, where they were left."""
+    A game is any object with a `key`, the `history` of commands that led where it stands, `play(command)` and
+    `close()`.
+    """
 
     def __init__(self) -> None:
-        self._games: list[G] = []
+        self._games: list[Any] = []
 
-    def at(self, key: str, history: Sequence[str], begin: Callable[[], G]) -> G:
+    def at(self, key: str, history: Sequence[str], begin: Callable[[], Any]) -> Any:
         """Return a game at a point: one that stands there or a command before, or a new one."""
         game = self._taken(key, tuple(history)) or self._taken(key, tuple(history[:-1]))
         if game is None:
@@ -70,7 +55,7 @@ class RunningGames(Generic[G]):
         if (game := self._taken(key, tuple(history))) is not None:
             game.close()
 
-    def _taken(self, key: str, point: tuple[str, ...]) -> G | None:
+    def _taken(self, key: str, point: tuple[str, ...]) -> Any:
         game = next((game for game in self._games if (game.key, game.history) == (key, point)), None)
         if game is not None:
             self._games.remove(game)

@@ -153,7 +153,7 @@ def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: 
     assert open_catalog(store).search("lamp", 5) == made.search("lamp", 5)
     prepare.prepare("webshop", str(folder))  # said again, it replaces what is there
     (store / "prices").write_bytes(b"")
-    monkeypatch.setattr(webshop_catalog, "_stores", {})
+    webshop_catalog._stores.clear()
     with pytest.raises(DataError, match="is incomplete .* agentr1 prepare webshop"):
         open_catalog("official")
 

@@ -136,7 +136,7 @@ class _Engine:
         return TextWorldEpisode(self.key, state.feedback, self.history, commands, won, reward, done)
 
 
-_engines: RunningGames[_Engine] = RunningGames()
+_engines = RunningGames()
 _idle: list[tuple[str, Any]] = []  # with the game that is loaded
 
 
