@@ -73,24 +73,26 @@ BUDGETS = {
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,
     ("agent_envs/retrieval",): 4966,
-    ("agent_envs/sandbox",): 2634,
-    ("agent_envs/envs",): 10677,
-    ("agent_envs/policies",): 3812,
-    ("agent_envs/rollout",): 2484,
-    ("agent_envs/episodes",): 1767,
+    ("agent_envs/sandbox",): 2625,
+    ("agent_envs/envs",): 10671,
+    ("agent_envs/policies",): 3876,
+    ("agent_envs/rollout",): 2440,
+    ("agent_envs/episodes",): 1900,
     ("agent_envs/vector", "agent_envs/viewer"): 1821,
     ("agent_envs/serving",): 3805,
-    ("agent_envs/recording",): 1458,
+    ("agent_envs/recording",): 1456,
     ("agent_envs/audit",): 2206,
-    ("agent_envs/cli",): 4991,
-    ("datasets",): 10100,
-    ("agent_envs/wrapping", "wrappers"): 3176,
+    ("agent_envs/cli",): 4979,
+    ("datasets",): 10071,
+    ("agent_envs/wrapping", "wrappers"): 3139,
     ("adapters/verl",): 6429,
     ("adapters/estimators", "adapters/losses"): 2744,
     ("adapters/torch", "adapters/trees"): 1632,
     ("adapters/tiny",): 929,
     ("adapters",): 1773,
 }
+TOTAL = 76_883
+"""What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
 LONG_MODULES: dict[str, str] = {
@@ -244,6 +246,7 @@ def test_rooms_keep_their_budgets(root):
         lines[next(room_of_folder[parent] for parent in parents if parent in room_of_folder)] += _lines(path)
     over = {room: f"{n} lines, {n - BUDGETS[room]} over" for room, n in lines.items() if n > BUDGETS[room]}
     assert over == {}
+    assert sum(lines.values()) <= TOTAL
     loose = {room: n for room, n in lines.items() if n < BUDGETS[room] - SLACK}
     assert loose == {}, "these rooms have shrunk: lower their budgets to these numbers"
 
