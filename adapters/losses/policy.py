@@ -67,8 +67,8 @@ from agent_envs.checks import choice, load_function
 from agent_envs.errors import ConfigError
 
 __all__ = [
-    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "gspo", "loss_preset", "policy_loss",
-    "reinforce", "vanilla",
+    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro",
+    "geo_mean", "gspo", "kl_cov", "loss_preset", "policy_loss", "reinforce", "sapo", "vanilla",
 ]  # fmt: skip
 
 _TokenLosses = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
