@@ -10,6 +10,7 @@ import atexit
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,12 +93,12 @@ class _Process:
     def __init__(self, module: str) -> None:
         self._module, self._owner, self._lock = module, os.getpid(), threading.Lock()
         self._link, its = Pipe()
-        self._folder = tempfile.TemporaryDirectory(prefix="agent_envs-")  # a damaged game may save itself
+        self._folder = tempfile.mkdtemp(prefix="agent_envs-")  # a damaged game may save itself
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, module, str(its.fileno())],
             pass_fds=[its.fileno()],
-            cwd=self._folder.name,
+            cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -126,7 +127,7 @@ class _Process:
         if self._owner == os.getpid():  # a fork of it has its own
             self._process.kill()
             self._process.wait()
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 _processes: PerProcess[_Process] = PerProcess()

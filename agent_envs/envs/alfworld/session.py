@@ -105,12 +105,11 @@ class EngineSession:
         """Begin a game; return the first observation and the state."""
         if not self._original:
             game = self._grounded(task)
-            if game is None:
-                raise DataError(f"{task.task_id} cannot be played")
+            assert game is not None  # the native engine's error was raised
             state = begin(game)
             return intro(game, state), SessionState(state)
-        name = f"{task.task_id}\n{_key(task)}"
-        episode = self._episode = begin_episode(name, lambda: _document(task), left=self._episode)
+        key = f"{task.task_id}\n{_key(task)}"
+        self._episode = episode = begin_episode(key, lambda: _document(task), left=self._episode)
         game = self._grounded(task)
         return episode.text, SessionState(None if game is None else begin(game), episode)
 
