@@ -36,7 +36,6 @@ def check_config(config: Any, estimator: Estimator) -> None:
     actor = config.actor_rollout_ref.actor
     for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
         integer(f"data.{name}", config.data[name], minimum=1)
-    integer(f"{_ROLLOUT}.n", config.actor_rollout_ref.rollout.n, minimum=1)
     for name, model in {"actor_rollout_ref.actor": actor, "critic": estimator.needs_critic and config.critic}.items():
         if model:
             integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)

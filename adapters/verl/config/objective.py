@@ -111,16 +111,17 @@ def read_objective(config: Any) -> Objective:
     choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
     choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
     options = EstimatorOptions(
-        gamma=float(algorithm.gamma),
-        lam=float(algorithm.lam),
+        gamma=float(number("algorithm.gamma", algorithm.gamma)),
+        lam=float(number("algorithm.lam", algorithm.lam)),
         norm_by_std=bool(algorithm.get("norm_adv_by_std_in_grpo", True)),
-        group_size=int(config.actor_rollout_ref.rollout.n),
+        group_size=integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1),
         **{name: settings[name] for name in _OPTIONS if name in settings},
     )
     kl = None
     if algorithm.use_kl_in_reward:
         ctrl = algorithm.kl_ctrl
-        kl = kl_controller(ctrl.type, float(ctrl.kl_coef), target=float(ctrl.target_kl), horizon=float(ctrl.horizon))
+        coef, target, horizon = (number(f"algorithm.kl_ctrl.{k}", ctrl[k]) for k in ("kl_coef", "target_kl", "horizon"))
+        kl = kl_controller(ctrl.type, coef, target=target, horizon=horizon)
     scale = settings.get("scale_rewards")
     estimator = get_estimator(str(algorithm.adv_estimator))
     for name, value in (

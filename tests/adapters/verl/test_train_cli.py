@@ -128,6 +128,12 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
             "computes with the old log-probabilities: algorithm.rollout_correction.bypass_mode must be False",
         ),
         (["actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode"], "'bypass_mode' is no loss"),
+        (["algorithm.gamma=abc"], "algorithm.gamma must be a number, got 'abc'"),
+        (["algorithm.lam=abc"], "algorithm.lam must be a number, got 'abc'"),
+        (
+            ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=abc"],
+            "algorithm.kl_ctrl.kl_coef must be a number, got 'abc'",
+        ),
         (["+agentr1.turn_gamma=high"], "agentr1.turn_gamma must be a number, got 'high'"),
         (["+agentr1.step_advantage_weight=.nan"], "agentr1.step_advantage_weight must be a number, got"),
         (["+agentr1.step_timeout=0"], "agentr1.step_timeout must be a number above 0, got 0"),
