@@ -85,10 +85,6 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
             f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}",
         )
     yield (
-        "file" not in ([config.trainer.logger] if isinstance(config.trainer.logger, str) else config.trainer.logger),
-        f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {config.trainer.logger}",
-    )
-    yield (
         estimator.needs_critic and critic.enable is not True,
         f"the estimator {estimator.name!r} needs a critic: critic.enable must be True, got {critic.enable}",
     )

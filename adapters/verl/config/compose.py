@@ -230,6 +230,10 @@ def compose_run(
     with _verl_errors():
         verl = composed.verl()
         check_config(verl, read_objective(verl).estimator)
+        if "file" not in verl.trainer.logger:
+            raise ConfigError(
+                f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {verl.trainer.logger}"
+            )
     if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
         raise ConfigError(f"{_MEAN} follows from {_WEIGHTING}; set that instead")
     return composed
