@@ -19,17 +19,15 @@ import gymnasium as gym
 
 from agent_envs.checks import choice
 from agent_envs.episodes.plain import to_json_types
-from agent_envs.errors import ConfigError, MissingExtraError, check_release
+from agent_envs.errors import ConfigError, check_release, needs_extra
 from agent_envs.messages import Message, Observation
 from agent_envs.prompts.conversation import Conversation
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
-try:
+with needs_extra("skyrl", "skyrl-gym"):
     import skyrl_gym
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-except ImportError as e:
-    raise MissingExtraError("skyrl-gym", extra="skyrl") from e
 
 __all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
 

@@ -23,16 +23,14 @@ from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.checks import choice, integer
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendError, MissingExtraError, check_release
+from agent_envs.errors import BackendError, check_release, needs_extra
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.prompts.conversation import Conversation
 from agent_envs.rewards import total
 from agent_envs.wrapping.specs import make_text_env
 
-try:
+with needs_extra("verifiers"):
     import verifiers as vf
-except ImportError as e:
-    raise MissingExtraError("verifiers", extra="verifiers") from e
 
 __all__ = ["VerifiersTextEnv", "load_environment"]
 

@@ -5,12 +5,13 @@ A bad action raises none of these: the environment answers it with an observatio
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -43,6 +44,7 @@ __all__ = [
     "check_release",
     "did_you_mean",
     "first_line",
+    "needs_extra",
     "run_command",
 ]
 
@@ -180,6 +182,15 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that is not blank, or the error's type where it has no text."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str, package: str | None = None) -> Iterator[None]:
+    """Turn a failed import within the block into a MissingExtraError for ``package``, else for the module itself."""
+    try:
+        yield
+    except ImportError as e:
+        raise MissingExtraError(package or e.name or extra, extra) from e
 
 
 def check_release(package: str, extra: str) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "read_text",
     "replacing",
     "table",
+    "unpacked_limit",
     "write_text",
 ]
 
@@ -91,6 +92,11 @@ def read_text(path: str | os.PathLike[str], longest: int = MAX_ROW_BYTES) -> str
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
+def unpacked_limit(file: BufferedReader) -> int:
+    """Return how many bytes an open packed file may unpack to."""
+    return max(1 << 24, _MAX_PACKED_GROWTH * os.fstat(file.fileno()).st_size)
+
+
 def numbered_lines(path: Path, longest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
@@ -99,8 +105,7 @@ def numbered_lines(path: Path, longest: int = MAX_ROW_BYTES) -> Iterator[tuple[i
     """
     try:
         with open_data(path) as opened, gzip.open(opened) if path.name.endswith(".gz") else opened as file:
-            packed = max(1 << 24, _MAX_PACKED_GROWTH * os.fstat(opened.fileno()).st_size)
-            left, number = sys.maxsize if file is opened else packed, 0
+            left, number = sys.maxsize if file is opened else unpacked_limit(opened), 0
             while line := file.readline(min(longest, left) + 1):
                 number += 1
                 if len(line) > longest:
@@ -143,7 +148,7 @@ class JSONLines:
 
         A DataError says that its last line is not a row's beginning, so that the file holds something else.
         """
-        data = memoryview("".join(_line(row) for row in rows).encode())
+        data = memoryview("".join(f"{json.dumps(row)}\n" for row in rows).encode())
         with FileLock(self.path) as lock:
             file = lock.file
             end = _end_of_whole_lines(file)
@@ -161,7 +166,7 @@ class JSONLines:
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write the whole file anew; until that is done, and after an OSError, readers see the old rows."""
         with replacing(self.path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(map(_line, rows))
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Read the rows one at a time; raises what `numbered` raises."""
@@ -174,13 +179,9 @@ class JSONLines:
             DataError: The file cannot be read, or a line is not a JSON object; names the file and the line.
         """
         for number, line in numbered_lines(self.path, _MAX_RECORD_BYTES):
-            try:
-                row = json.loads(line.decode("utf-8-sig", "replace"))
-            except (ValueError, RecursionError) as e:
-                if not line.endswith(b"\n"):
-                    return  # a writer was killed here, or is still writing
-                raise DataError(f"{self.path}, line {number}: not valid JSON: {e}") from e
-            yield number, _object(row, f"{self.path}, line {number}")
+            row = _row(line, f"{self.path}, line {number}")
+            if row is not None:  # else a writer was killed here, or is still writing
+                yield number, row
 
     def after(self, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows that begin at a byte offset or later, each with the offset of the next one.
@@ -200,18 +201,17 @@ class JSONLines:
                 if not line.endswith(b"\n"):
                     return
                 offset += len(line)
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as e:
-                    raise DataError(f"{where}: not valid JSON: {e}") from e
-                yield offset, _object(row, where)
+                yield offset, _row(line, where) or {}
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    return f"{json.dumps(row)}\n"
-
-
-def _object(row: Any, where: str) -> dict[str, Any]:
+def _row(line: bytes, where: str) -> dict[str, Any] | None:
+    """Return the object that a line holds; None if it is the beginning of one, without its line break."""
+    try:
+        row = json.loads(line.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError) as e:
+        if not line.endswith(b"\n"):
+            return None
+        raise DataError(f"{where}: not valid JSON: {e}") from e
     if not isinstance(row, dict):
         raise DataError(f"{where}: expected a JSON object, got {shown(row)}")
     return row

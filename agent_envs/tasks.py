@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from agent_envs.errors import DataError, MissingExtraError, TaskIndexError
+from agent_envs.errors import DataError, TaskIndexError, needs_extra
+from agent_envs.files import open_data, unpacked_limit
 from agent_envs.json_stream import JSONStream
 
 __all__ = ["FileStamp", "FileTasks", "IndexedTasks", "ListedTasks", "Task", "TaskSource", "file_stamps", "read_rows"]
@@ -128,7 +129,7 @@ class FileTasks(ListedTasks[T]):
 
     Raises:
         DataError: A file cannot be read, holds a bad row (the message names file and line), or all files are empty.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
 
     Raises:
         DataError: The file has another suffix or is corrupt; the message names the file and the line or row.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     try:
         if path.suffix == ".parquet":
@@ -192,14 +193,18 @@ def read_rows(path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[Any, str]]:
-    try:
-        import pandas
-        import pyarrow
-    except ImportError as e:
-        raise MissingExtraError(e.name or "pyarrow", extra="data") from e
-    try:
-        table = pandas.read_parquet(path, engine="pyarrow")
-    except (pyarrow.ArrowException, OSError) as e:
-        raise DataError(f"{path}: not a readable parquet file ({e})") from e
-    for number, row in enumerate(table.to_dict("records"), start=1):
-        yield row, f"{path}, row {number}"
+    with needs_extra("data"):
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    with open_data(path) as file:
+        left, number = unpacked_limit(file), 0
+        try:
+            for batch in ParquetFile(file).iter_batches(batch_size=64):
+                left -= batch.nbytes
+                if left < 0:
+                    raise DataError(f"{path}, row {number + 1}: unpacks to far more than the file's size")
+                for row in batch.to_pylist():
+                    number += 1
+                    yield row, f"{path}, row {number}"
+        except (ArrowException, OSError) as e:
+            raise DataError(f"{path}: not a readable parquet file ({e})") from e

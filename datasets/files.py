@@ -2,7 +2,8 @@
 
 A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
 `train-00000-of-00001.parquet`) and every sub-folder with such files, or with folders of them (MATH's
-`train/algebra/1.json`), is a split. A file whose name merely contains a split's name
+`train/algebra/1.json`), is a split; in the folder of a subject the shards' names say it
+(`algebra/train-00000-of-00001.parquet`). A file whose name merely contains a split's name
 (`hotpot_dev_distractor_v1.json`) serves as that split too, if it is the only one.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 from agent_envs.checks import string
 from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.datasets.download import hub_source
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, did_you_mean
+from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
 
 __all__ = [
@@ -99,8 +100,10 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
             if not inside:
                 deeper = (_row_files(folder, suffixes) for folder in _list_folder(entry) if folder.is_dir())
                 inside = [file for files in deeper for file in files]
-            if inside:
-                splits.setdefault(entry.name, []).extend(inside)
+            for file in inside:
+                shard = None if entry.name in _SPLIT_WORDS else _SHARD.fullmatch(file.stem)
+                by_shard = shard is not None and shard["split"] in _SPLIT_WORDS
+                splits.setdefault(shard["split"] if shard and by_shard else entry.name, []).append(file)
         elif entry.suffix in suffixes and entry.stem not in _NOT_SPLIT_STEMS:
             shard = _SHARD.fullmatch(entry.stem)
             splits.setdefault(shard["split"] if shard else entry.stem, []).append(entry)
@@ -131,7 +134,7 @@ def _check_one_source(folder: Path, split: str, files: Sequence[Path]) -> None:
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
         inside = file.parent != folder
-        part = shard["total"] if shard else "" if inside else file.stem
+        part = shard["total"] if shard and file.parent.name in (folder.name, split) else "" if inside else file.stem
         sources.setdefault((inside, part, file.suffix), file)
     if len(sources) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])
@@ -226,10 +229,8 @@ def fetch_splits(task: str, config: str | None, *, data_files: Mapping[str, str]
         DataError: It cannot be fetched.
         MissingExtraError: Fetching needs Hugging Face's `datasets`.
     """
-    try:
+    with needs_extra("data"):
         from datasets import load_dataset
-    except ImportError as e:
-        raise MissingExtraError("datasets", extra="data") from e
     name, revision = hub_source(task)
     files = {"data_files": dict(data_files)} if data_files else {}
     try:

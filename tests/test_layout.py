@@ -68,30 +68,30 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3845,
-    ("agent_envs/pictures", "agent_envs/prompts"): 1812,
+    ("agent_envs",): 3861,
+    ("agent_envs/pictures", "agent_envs/prompts"): 1806,
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,
-    ("agent_envs/retrieval",): 4966,
-    ("agent_envs/sandbox",): 2625,
+    ("agent_envs/retrieval",): 4962,
+    ("agent_envs/sandbox",): 2623,
     ("agent_envs/envs",): 10671,
-    ("agent_envs/policies",): 3876,
-    ("agent_envs/rollout",): 2440,
-    ("agent_envs/episodes",): 1900,
-    ("agent_envs/vector", "agent_envs/viewer"): 1821,
-    ("agent_envs/serving",): 3805,
-    ("agent_envs/recording",): 1456,
+    ("agent_envs/policies",): 3858,
+    ("agent_envs/rollout",): 2438,
+    ("agent_envs/episodes",): 1896,
+    ("agent_envs/vector", "agent_envs/viewer"): 1819,
+    ("agent_envs/serving",): 3801,
+    ("agent_envs/recording",): 1448,
     ("agent_envs/audit",): 2206,
-    ("agent_envs/cli",): 4979,
-    ("datasets",): 10071,
-    ("agent_envs/wrapping", "wrappers"): 3139,
-    ("adapters/verl",): 6429,
+    ("agent_envs/cli",): 4977,
+    ("datasets",): 10066,
+    ("agent_envs/wrapping", "wrappers"): 3137,
+    ("adapters/verl",): 6423,
     ("adapters/estimators", "adapters/losses"): 2744,
-    ("adapters/torch", "adapters/trees"): 1632,
+    ("adapters/torch", "adapters/trees"): 1628,
     ("adapters/tiny",): 929,
-    ("adapters",): 1773,
+    ("adapters",): 1767,
 }
-TOTAL = 76_883
+TOTAL = 76_824
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

@@ -17,7 +17,7 @@ from agent_envs.errors import (
     BackendReplyError,
     BackendSlowError,
     ConfigError,
-    MissingExtraError,
+    needs_extra,
 )
 from agent_envs.messages import Message, joined_content
 from agent_envs.policies.openai.calls import server_content
@@ -68,10 +68,8 @@ class OpenAISummary:
         max_retries: int = 2,
         prompt: str | None = None,
     ) -> None:
-        try:
+        with needs_extra("openai"):
             import openai
-        except ImportError as e:
-            raise MissingExtraError("openai", extra="openai") from e
         checks.number("timeout", timeout, above=0)
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")

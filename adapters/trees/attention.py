@@ -25,17 +25,15 @@ import numpy as np
 
 from agent_envs.adapters.trees.prefixes import PackedTree
 from agent_envs.checks import choice
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 
-try:
+with needs_extra("hf"):
     import torch
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
     from torch.nn.functional import scaled_dot_product_attention
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
-except ModuleNotFoundError as e:
-    raise MissingExtraError(e.name or "transformers", extra="hf") from e
 
 __all__ = [
     "FAMILIES", "TREE_ATTENTION", "Bucket", "FlexPlan", "Plan", "SdpaPlan", "check_model", "enable", "plan_attention",

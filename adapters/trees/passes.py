@@ -11,12 +11,10 @@ import numpy as np
 from agent_envs.adapters.trees.attention import TREE_ATTENTION, Plan, enable, plan_attention
 from agent_envs.adapters.trees.cuts import cut
 from agent_envs.adapters.trees.prefixes import SortedRows, pack_tree
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 
-try:
+with needs_extra("hf"):
     import torch
-except ImportError as e:
-    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["TreePass", "tree_pass", "tree_passes"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 
 __all__ = ["as_json", "make_dataset"]
 
@@ -25,8 +25,6 @@ def as_json(kwargs: Mapping[str, Any]) -> str:
 
 def make_dataset(rows: list[dict[str, Any]]) -> Any:
     """Return a ``datasets.Dataset`` of the rows. Raises MissingExtraError if ``datasets`` is not installed."""
-    try:
+    with needs_extra("trl"):
         from datasets import Dataset
-    except ImportError as e:
-        raise MissingExtraError("datasets", extra="trl") from e
     return Dataset.from_list(rows)

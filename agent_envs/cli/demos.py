@@ -19,7 +19,7 @@ import numpy as np
 from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.arguments import EnvChoice, add_env_arguments, add_output_arguments, chosen_env, output_file
 from agent_envs.cli.engines import add_engine_arguments, chosen_engine
-from agent_envs.errors import DataError, MissingExtraError, PolicyError
+from agent_envs.errors import DataError, PolicyError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.messages import Message, content_parts, without_pictures
 from agent_envs.pictures.folder import FOLDER, PictureFolder
@@ -300,9 +300,7 @@ def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], tools: list[Any],
 
 
 def _parquet() -> Any:
-    try:
+    with needs_extra("data"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as e:
-        raise MissingExtraError("pyarrow", extra="data") from e
     return pyarrow

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_envs.checks import choice, option_mapping
 from agent_envs.envs.foreign import SPLITS, PosedTask, calls_runners, require_generated, require_trust
-from agent_envs.errors import ConfigError, MissingExtraError, first_line
+from agent_envs.errors import ConfigError, first_line, needs_extra
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome
@@ -67,10 +67,8 @@ def _may_run_text(dataset: str) -> bool:
 
 def _registered() -> Mapping[str, Any]:
     """The package's data sets: class and configuration by name."""
-    try:
+    with needs_extra("reasoning"):
         from reasoning_gym.factory import DATASETS
-    except ImportError as e:
-        raise MissingExtraError(e.name or "reasoning_gym", extra="reasoning") from e
     return DATASETS
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent_envs.checks import choice, integer, shown
 from agent_envs.envs.foreign import SPLITS, OwnDraws, PosedTask, calls_runners, require_generated, require_trust
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line
+from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome
@@ -58,11 +58,9 @@ class _Problems(IndexedTasks[PosedTask]):
 @functools.cache
 def _registered() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The package's generators, and what sets their difficulty, by name."""
-    try:
+    with needs_extra("rlve"):
         from Gym.environments import identifier2environment
         from Gym.parameter_controllers import identifier2controller
-    except ImportError as e:
-        raise MissingExtraError(e.name or "Gym", extra="rlve") from e
     return identifier2environment, identifier2controller
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correlation, spread
 from agent_envs.episodes.statistics import Interval, share
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.rewards import total
 
@@ -28,11 +28,9 @@ def new_figure(width: float, height: float) -> Any:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
+    with needs_extra("plot"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as e:
-        raise MissingExtraError("matplotlib", extra="plot") from e
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

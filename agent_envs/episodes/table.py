@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 from agent_envs.messages import observation_text
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pa
     Raises:
         MissingExtraError: pandas is not installed.
     """
-    try:
+    with needs_extra("data"):
         import pandas as pd
-    except ImportError as e:
-        raise MissingExtraError("pandas", extra="data") from e
     rows: list[dict[str, Any]] = []
     for episode in episodes:
         identity = {

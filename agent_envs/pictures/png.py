@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.errors import DataError, needs_extra
 from agent_envs.pictures.picture import Picture, pixels
 
 __all__ = [
@@ -46,10 +46,8 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 def needs_pillow() -> ModuleType:
     """Return Pillow; a MissingExtraError names the extra that installs it."""
-    try:
+    with needs_extra("pictures", "pillow"):
         import PIL.Image
-    except ImportError as e:
-        raise MissingExtraError("pillow", extra="pictures") from e
     return PIL.Image
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, MissingExtraError, first_line
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, first_line, needs_extra
 from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
@@ -163,10 +163,8 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     if name.startswith((".", "/", "~")) and not path.is_dir():
         raise ConfigError(f"there is no tokenizer folder {name!r}")
     with _loading:
-        try:
+        with needs_extra("hf"):
             from transformers import AutoTokenizer
-        except ImportError as e:
-            raise MissingExtraError("transformers", extra="hf") from e
         try:
             source = path if name.startswith("~") else name
             return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, PromptError, first_line
+from agent_envs.errors import ConfigError, DataError, PromptError, first_line, needs_extra
 from agent_envs.pictures.picture import Picture
 
 __all__ = ["ARCHITECTURES", "IMAGE_PROCESSOR", "PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
@@ -182,11 +182,9 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
         ConfigError: The image processor cannot be loaded.
         MissingExtraError: transformers or Pillow is not installed.
     """
-    try:
+    with needs_extra("hf"):
         from transformers import AutoConfig
         from transformers.image_processing_base import ImageProcessingMixin
-    except ImportError as e:
-        raise MissingExtraError("transformers", extra="hf") from e
     folder = Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     try:
@@ -208,10 +206,8 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
             "Qwen2.5-VL and Qwen3-VL (%s) with Qwen2VLImageProcessor", name, model, kind, ", ".join(ARCHITECTURES),
         )  # fmt: skip
         return None
-    try:
+    with needs_extra("pictures", "Pillow"):
         import PIL  # noqa: F401
-    except ImportError as e:
-        raise MissingExtraError("Pillow", extra="pictures") from e
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     try:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import BackendReplyError, ConfigError, MissingExtraError, PromptError
+from agent_envs.errors import BackendReplyError, ConfigError, PromptError, needs_extra
 from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.keys import request_keys, without_keys
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
@@ -24,10 +24,8 @@ from agent_envs.recording.upstream import UPSTREAM_ERRORS, Upstream
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import read_body
 
-try:
+with needs_extra("record"):
     from aiohttp import web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="record") from e
 
 if TYPE_CHECKING:
     from agent_envs.recording.tokens import Retokenizer

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import ConfigError, DataError, MissingExtraError, check_release
+from agent_envs.errors import ConfigError, DataError, check_release, needs_extra
 from agent_envs.policies.openai.keys import request_keys
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.replies import error_reply
@@ -21,10 +21,8 @@ from agent_envs.recording.verdict import EpisodeVerdict
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import BackgroundServer, Listener, read_body
 
-try:
+with needs_extra("record"):
     from aiohttp import web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="record") from e
 
 __all__ = ["RecordingServer"]
 

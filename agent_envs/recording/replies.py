@@ -6,16 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 from agent_envs.messages import Content, Message, ToolCall, ToolSpec, joined_content
 from agent_envs.parsers import get_parser
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.openai.calls import call_text
 
-try:
+with needs_extra("record"):
     from aiohttp import web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="record") from e
 
 __all__ = ["action_text", "error_reply", "observed_messages", "offered_tools", "strip_reply"]
 

@@ -7,17 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent_envs.errors import BackendReplyError, ConfigError, MissingExtraError
+from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
 from agent_envs.policies.openai.fields import refused_fields
 from agent_envs.policies.openai.keys import bare_address
 from agent_envs.policies.openai.stream import limited
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
-try:
+with needs_extra("record"):
     import aiohttp
     import yarl
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="record") from e
 
 __all__ = ["UPSTREAM_ERRORS", "Upstream"]
 

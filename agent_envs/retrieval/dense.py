@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from agent_envs.checks import choice
-from agent_envs.errors import BackendError, DataError, MissingExtraError
+from agent_envs.errors import BackendError, DataError, needs_extra
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.retriever import Hit, check_request
 from agent_envs.retrieval.storage import (
@@ -164,10 +164,8 @@ class DenseRetriever:
         return list(zip(self._store.ids(numbers[order].tolist()), scores[order].tolist(), strict=True))
 
     def _faiss_index(self) -> Any:
-        try:
+        with needs_extra("dense", "faiss-cpu"):
             import faiss
-        except ImportError as e:
-            raise MissingExtraError("faiss-cpu", "dense") from e
         index = faiss.IndexFlatIP(self._vectors.shape[1])
         index.add(self._vectors)
         return index

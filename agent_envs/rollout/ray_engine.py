@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
+from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.ray_worker import LIVES, RayWorker, Share, rays_errors
@@ -122,10 +122,8 @@ class RayEngine:
     @contextlib.contextmanager
     def _started(self, make: Callable[[], Any], *, most: int | None) -> Iterator[tuple[Any, list[Any]]]:
         """Connect, start the workers, and at the end undo both."""
-        try:
+        with needs_extra("ray"):
             import ray
-        except ImportError as e:
-            raise MissingExtraError("ray", extra="ray") from e
         own = not ray.is_initialized()
         if own:
             try:

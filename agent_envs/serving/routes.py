@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_envs._version import __version__
 from agent_envs.checks import number
-from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, MissingExtraError
+from agent_envs.errors import AgentEnvsError, BackendBusyError, BackendDownError, ConfigError, needs_extra
 from agent_envs.serving.listener import Listener, read_body
 from agent_envs.serving.metrics import METRICS_TYPE, metrics_text
 from agent_envs.serving.protocol import CLOSE, FAILED, PROTOCOL, decode, encode, error_data, traceback_text
@@ -20,10 +20,8 @@ from agent_envs.serving.served_env import environment_metadata, schemas
 from agent_envs.serving.workers.client_session import ClientSession
 from agent_envs.serving.workers.pool import Pool
 
-try:
+with needs_extra("serve"):
     from aiohttp import WSCloseCode, WSMsgType, web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="serve") from e
 
 __all__ = ["application", "refusal"]
 

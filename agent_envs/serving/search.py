@@ -21,17 +21,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
 from typing import Any
 
 from agent_envs.checks import integer, number
-from agent_envs.errors import AgentEnvsError, ConfigError, MissingExtraError
+from agent_envs.errors import AgentEnvsError, ConfigError, needs_extra
 from agent_envs.retrieval.corpus import row_contents
 from agent_envs.retrieval.retriever import Hit, Retriever
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.serving.protocol import traceback_text
 from agent_envs.threads import run_in_thread
 
-try:
+with needs_extra("serve"):
     from aiohttp import web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="serve") from e
 
 __all__ = ["SearchServer"]
 

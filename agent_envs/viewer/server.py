@@ -9,15 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from agent_envs.errors import AgentEnvsError, MissingExtraError
+from agent_envs.errors import AgentEnvsError, needs_extra
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.threads import run_in_thread
 from agent_envs.viewer.page import DATA, inert_json, plain_json, template
 
-try:
+with needs_extra("serve"):
     from aiohttp import web
-except ImportError as e:
-    raise MissingExtraError("aiohttp", extra="serve") from e
 
 __all__ = ["PageServer"]
 

@@ -40,7 +40,7 @@ def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
         ConfigError: There is no such split, or `data` is neither a string nor a path.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     data = data_name(data)
     files, split = find_files(data, split, task="gsm8k", suffixes=SUFFIXES)

@@ -46,7 +46,7 @@ def math_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[M
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
         ConfigError: There is no such split, or `data` is no path.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     data = data_name(data)
     if data == "official":

@@ -89,7 +89,7 @@ def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
 
     Raises:
         DataError: A row is bad (the message names file and line), or there are no papers.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     files = list(files)
     known: set[str] = set()

@@ -12,7 +12,7 @@ from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
-from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.errors import DataError, needs_extra
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows
@@ -43,11 +43,9 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         DataError: The files cannot be fetched, one of their rows is bad, or there are no queries.
         MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
-    try:
+    with needs_extra("data"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as e:
-        raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / TASK if out is None else out
     with replaced_folder(target) as folder:
         source = folder / ".fetched" if from_path is None else user_path(from_path)

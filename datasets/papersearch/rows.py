@@ -64,7 +64,7 @@ def query_rows(data: str, split: str = "train") -> FileTasks[PaperTask]:
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
         ConfigError: There is no such split.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     files, split = find_files(data, split, task=TASK, suffixes=SUFFIXES)
     return FileTasks(files, _parse_row, task=TASK, split=split, name=data)

@@ -26,7 +26,7 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.picturesearch.task import PictureTask
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.errors import ConfigError, DataError, needs_extra
 from agent_envs.files import MAX_ROW_BYTES, open_data
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
@@ -222,11 +222,9 @@ def _cell(path: Path, number: int) -> str:
 
 
 def _table(path: Path, columns: list[str]) -> Any:
-    try:
+    with needs_extra("data"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as e:
-        raise MissingExtraError("pyarrow", extra="data") from e
     try:
         return pyarrow.parquet.read_table(path, columns=columns, memory_map=True)
     except (pyarrow.ArrowException, OSError, KeyError) as e:

@@ -11,7 +11,7 @@ from agent_envs.datasets.download import compare_released, hub_source
 from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
-from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.errors import DataError, needs_extra
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
 __all__ = ["prepare_qa", "trainer_rows"]
@@ -37,10 +37,8 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         DataError: The rows cannot be fetched, or one of them is bad.
         MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
-    try:
+    with needs_extra("data"):
         import pyarrow  # noqa: F401  (checked before the work rather than after it)
-    except ImportError as e:
-        raise MissingExtraError("pyarrow", extra="data") from e
     target = data_dir() / dataset if out is None else out
     if from_path is None:
         splits = _hub_rows(dataset)

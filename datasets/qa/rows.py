@@ -86,7 +86,7 @@ def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
     Raises:
         DataError: The files do not exist, have no rows, or have a bad one.
         ConfigError: There is no such split.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     files, split = find_qa_files(dataset, data, split)
     return FileTasks(files, _RowParser(aliases_file(files[0])), task=dataset, split=split, name=data)
@@ -113,7 +113,7 @@ def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[Q
 
     Raises:
         DataError: A row is bad (the message names file and line), or there are none.
-        MissingExtraError: A parquet file needs pandas and pyarrow.
+        MissingExtraError: A parquet file needs pyarrow.
     """
     files = list(files)
     empty = True

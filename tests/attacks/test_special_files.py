@@ -64,10 +64,11 @@ def test_a_file_that_is_none(
 def test_readers_of_data(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     _put(path, kind)
+    _put(tmp_path / "rows.parquet", kind)
     for read in (open_data, read_text):
         with pytest.raises(OSError, match="regular file|symbolic links"):
             read(path)
-    for rows in (read_rows(path), JSONLines(path)):
+    for rows in (read_rows(path), read_rows(tmp_path / "rows.parquet"), JSONLines(path)):
         with pytest.raises(DataError, match="cannot be read"):
             list(rows)
     with pytest.raises(OSError, match="regular file|symbolic links"):
@@ -82,6 +83,19 @@ def test_a_packed_file_that_grows_without_measure(line: bytes, tmp_path: Path) -
     path.write_bytes(gzip.compress(line, 6))
     with pytest.raises(DataError, match="unpacks to more than 100 times its size"):
         for _ in JSONLines(path):
+            pass
+
+
+@pytest.mark.parametrize("rows, text", [(1 << 17, "x" * 1000), (1 << 22, "x")])
+def test_a_parquet_file_that_grows_without_measure(rows: int, text: str, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.parquet"
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.repeat(0, rows), [text]).cast(pyarrow.string())
+    parquet.write_table(pyarrow.table({"question": column}), path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(DataError, match="unpacks to far more than the file's size"):
+        for _ in read_rows(path):
             pass
 
 

@@ -148,6 +148,17 @@ def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
         prepare("gsm8k", str(tmp_path), tmp_path / "out")
 
 
+def test_shards_in_folders_of_subjects(tmp_path: Path) -> None:
+    for name in ("algebra/test-00000-of-00001", "algebra/train-00000-of-00002", "algebra/train-00001-of-00002",
+                 "geometry/test-00000-of-00001", "geometry/train-00000-of-00001"):  # fmt: skip
+        write_jsonl(tmp_path / f"{name}.jsonl", ROWS)
+    assert len(gsm8k_rows(str(tmp_path))) == 3 * len(ROWS)
+    assert len(gsm8k_rows(str(tmp_path), "test")) == 2 * len(ROWS)
+    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    with pytest.raises(DataError, match="the split 'test' twice"):
+        gsm8k_rows(str(tmp_path))
+
+
 def test_unusable_paths_are_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
     (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")

@@ -35,6 +35,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.sandbox import run
 from agent_envs.sandbox.forked.host import ForkedSandbox
+from agent_envs.sandbox.result import Result
 
 GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"
 IDS = (GSM8K, MATH, TABLE)
@@ -288,6 +289,15 @@ def test_a_hostile_answer_is_judged_in_bounded_time(monkeypatch):
     start = time.monotonic()
     assert not equivalent("9^{9^{9^{9}}}", "x+1")
     assert time.monotonic() - start < 15
+
+
+def test_a_judgement_that_took_too_long_is_made_again(monkeypatch):
+    pytest.importorskip("math_verify")
+    pair = "17x+y", "y+17x"
+    with monkeypatch.context() as busy:
+        busy.setattr(ForkedSandbox, "run", lambda *_, **__: Result("timeout", "", "", 9.0))
+        assert not equivalent(*pair)
+    assert equivalent(*pair)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ from agent_envs.wrapping.specs import parse_wrapper, read_spec
 
 __all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
-DEFAULT_HARDWARE = "h100-4"
-"""Of a preset named with three parts; most of the published runs had four GPUs."""
+DEFAULT_HARDWARE = "h100-4"  # of a preset named with three parts; most of the published runs had four GPUs
 
 _FOLDER = Path(__file__).parent
 _PARTS = ("model", "task", "algorithm", "hardware")
@@ -230,10 +229,8 @@ def compose_run(
     with _verl_errors():
         verl = composed.verl()
         check_config(verl, read_objective(verl).estimator)
-        if "file" not in verl.trainer.logger:
-            raise ConfigError(
-                f"trainer.logger must contain 'file', from which metrics.jsonl is made, got {verl.trainer.logger}"
-            )
+    if "file" not in verl.trainer.logger:
+        raise ConfigError(f"trainer.logger must contain 'file', got {verl.trainer.logger}: metrics.jsonl comes from it")
     if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
         raise ConfigError(f"{_MEAN} follows from {_WEIGHTING}; set that instead")
     return composed
@@ -334,10 +331,9 @@ def _compose(overrides: Sequence[str]) -> Any:
 
     for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-    folder = Path(spec.submodule_search_locations[0]).resolve() / "trainer" / "config"
-    path = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    folder = Path(spec.submodule_search_locations[0]).resolve().as_posix().replace("'", "\\'")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
-        return compose("run", overrides=[f"hydra.searchpath=['file://{path}']", *overrides])
+        return compose("run", overrides=[f"hydra.searchpath=['file://{folder}/trainer/config']", *overrides])
 
 
 @contextmanager

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 
-try:
+with needs_extra("vllm"):
     import torch
     import vllm.model_executor.layers.utils as layers
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
     from vllm.v1.worker.cpu_worker import CPUWorker
-except ImportError as e:
-    raise MissingExtraError("vllm", extra="vllm") from e
 
 __all__ = ["WorkerExtension"]
 

@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 
-try:
+with needs_extra("verl"):
     import torch
     from verl.plugin.platform import PlatformBase, PlatformRegistry
-except ImportError as e:
-    raise MissingExtraError("verl", extra="verl") from e
 
 __all__ = ["PlatformCPU", "answer_for_vllm"]
 

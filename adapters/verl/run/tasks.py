@@ -18,7 +18,7 @@ import numpy as np
 
 from agent_envs.adapters.verl.config.compose import RunConfig
 from agent_envs.checks import choice
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.wrapping.specs import make_text_env, takes_splits
 
@@ -187,10 +187,8 @@ def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) 
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    try:
+    with needs_extra("verl"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as e:
-        raise MissingExtraError("pyarrow", extra="verl") from e
     with replacing(path) as partial:
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), partial)

@@ -81,13 +81,19 @@ def equivalent(answer: str, gold: str) -> bool:
     if len(answer) > _LONGEST or (gold_number and importlib.util.find_spec("math_verify") is None):
         return False  # generated tasks need no extra: what is no number is no answer to them
     need_math_verify()
-    return _verified(answer, gold)
+    try:
+        return _verified(answer, gold)
+    except TimeoutError:
+        return False
 
 
 @functools.lru_cache(maxsize=4096)
 def _verified(answer: str, gold: str) -> bool:
-    sandbox = _judge.get(None, _sandbox)
-    return sandbox.run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0).stdout == "True\n"
+    """Ask the judge; a TimeoutError, which may be a busy machine's fault, is not kept."""
+    result = _judge.get(None, _sandbox).run(_JUDGE, files={"gold": gold, "answer": answer}, timeout=_SECONDS, seed=0)
+    if result.status == "timeout":
+        raise TimeoutError
+    return result.stdout == "True\n"
 
 
 def _sandbox() -> ForkedSandbox:

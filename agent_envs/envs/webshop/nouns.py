@@ -9,7 +9,7 @@ from typing import Any
 from agent_envs.checks import choice, load_function, shown, string
 from agent_envs.envs.webshop.english_tokens import tokenize
 from agent_envs.envs.webshop.words import words
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 
 __all__ = ["TAGGERS", "Tagger", "check_tagger", "open_tagger", "rule_nouns"]
 
@@ -92,10 +92,8 @@ def _checked(name: str, function: Callable[[str], Any]) -> Tagger:
 
 
 def _spacy_nouns() -> Tagger:
-    try:
+    with needs_extra("webshop"):
         import spacy
-    except ImportError as e:
-        raise MissingExtraError("spacy", extra="webshop") from e
     try:
         model = spacy.load(_MODEL, disable=["parser", "ner", "lemmatizer"])
     except OSError as e:

@@ -20,14 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.errors import BackendError, MissingExtraError
+from agent_envs.errors import BackendError, needs_extra
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import sample
 
-try:
+with needs_extra("hf"):
     import torch
-except ImportError as e:
-    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["BatchEngine"]
 

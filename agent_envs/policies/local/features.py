@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens
 
-try:
+with needs_extra("hf"):
     import torch
-except ImportError as e:
-    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["forward_arguments", "generate_arguments", "without_tokens"]
 

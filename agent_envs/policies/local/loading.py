@@ -6,17 +6,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
+from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.policies.local.sampling import SamplingParams
 from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 
-try:
+with needs_extra("hf"):
     import torch
-except ImportError as e:
-    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["check_pictures", "context_length", "load_model", "make_engine", "stop_token_ids", "takes_pictures"]
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 from agent_envs.policies.local.features import generate_arguments
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import sample
 from agent_envs.prompts.pictures import PictureTokens
 
-try:
+with needs_extra("hf"):
     import torch
     from transformers import (
         GenerationConfig,
@@ -31,8 +31,6 @@ try:
         StoppingCriteria,
         StoppingCriteriaList,
     )
-except ImportError as e:
-    raise MissingExtraError(e.name or "transformers", extra="hf") from e
 
 __all__ = ["PaddedEngine"]
 

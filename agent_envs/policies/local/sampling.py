@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, did_you_mean
+from agent_envs.errors import BackendError, ConfigError, did_you_mean, needs_extra
 
-try:
+with needs_extra("hf"):
     import torch
-except ImportError as e:
-    raise MissingExtraError("torch", extra="hf") from e
 
 __all__ = ["SamplingParams", "sample"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_envs.checks import integer
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
@@ -83,11 +83,9 @@ class TransformersPolicy(TokenPolicy):
         template_kwargs: Mapping[str, Any] | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        try:
+        with needs_extra("hf"):
             import torch
             import transformers  # noqa: F401
-        except ImportError as e:
-            raise MissingExtraError("transformers", extra="hf") from e
         from agent_envs.policies.local import loading
         from agent_envs.policies.local.sampling import SamplingParams
         from agent_envs.policies.local.server import GenerateServer

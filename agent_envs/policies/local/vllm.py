@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agent_envs.errors import BackendError, ConfigError, MissingExtraError, first_line
+from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
@@ -68,10 +68,8 @@ class VLLMPolicy(TokenPolicy):
         trust_remote_code: bool = False,
         engine: Mapping[str, Any] | None = None,
     ) -> None:
-        try:
+        with needs_extra("vllm"):
             import vllm
-        except ImportError as e:
-            raise MissingExtraError("vllm", extra="vllm") from e
         from vllm.platforms import current_platform
         from vllm.sampling_params import RequestOutputKind
 

@@ -24,7 +24,7 @@ from agent_envs.errors import (
     BackendRefusedError,
     BackendReplyError,
     BackendSlowError,
-    MissingExtraError,
+    needs_extra,
 )
 from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
 from agent_envs.policies.openai.overflow import is_overflow
@@ -70,11 +70,9 @@ class OpenAIServer:
     stream: bool = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        try:
+        with needs_extra("openai", "openai[aiohttp]"):
             import aiohttp  # noqa: F401  the transport
             import openai  # noqa: F401
-        except ImportError as e:
-            raise MissingExtraError("openai[aiohttp]", extra="openai") from e
         self.retries = 0
         """Attempts that failed and were repeated."""
         self._refused: set[str] = set()  # fields that the server does without

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 
-try:
+with needs_extra("search"):
     import numba
-except ImportError as e:
-    raise MissingExtraError("numba", extra="search") from e
 
 __all__ = ["WINDOW", "compiled", "top_documents"]
 

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.errors import BackendBusyError, BackendDownError, MissingExtraError
+from agent_envs.errors import BackendBusyError, BackendDownError, needs_extra
 from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
@@ -46,10 +46,8 @@ class MontySandbox(Sandbox):
     name = "monty"
 
     def __init__(self, *, max_output: int = MAX_OUTPUT) -> None:
-        try:
+        with needs_extra("monty", "pydantic-monty"):
             import pydantic_monty
-        except ModuleNotFoundError as e:
-            raise MissingExtraError("pydantic-monty", extra="monty") from e
         self._monty = pydantic_monty
         self.max_output = max_output
         self._pools: PerProcess[pydantic_monty.Monty] = PerProcess()
