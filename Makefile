@@ -131,8 +131,8 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(QUICK)'
 
 test-slow: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not vllm' --timeout 1800
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and ray and not vllm' --timeout 1800
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not vllm and not gpu' --timeout 1800
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and ray and not vllm and not gpu' --timeout 1800
 
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm

@@ -27,17 +27,14 @@ from transformers import AutoTokenizer  # noqa: E402
 
 from agent_envs.adapters.tiny import base, vision  # noqa: E402
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer  # noqa: E402
-from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.datasets.picturesearch.generated import drawing  # noqa: E402
 from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.messages import content_text, pictures_of  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.pictures.png import shrunk  # noqa: E402
-from agent_envs.policies import ExpertPolicy, TransformersPolicy  # noqa: E402
 from agent_envs.policies.local.loading import load_model  # noqa: E402
 from agent_envs.prompts.pictures import load_picture_tokens  # noqa: E402
-from agent_envs.rollout.many import run_episodes  # noqa: E402
 from benchmarks.pretraining import practice  # noqa: E402
 from benchmarks.pretraining import vision as pretrain  # noqa: E402
 from benchmarks.pretraining.seen import Thing  # noqa: E402
@@ -289,18 +286,3 @@ def test_the_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", [*command, "--steps", "3"])
     with pytest.raises(ConfigError, match="steps was 2, now 3"):
         pretrain.main()
-
-
-@pytest.mark.slow
-def test_a_warm_start_learns_the_right_action_of_every_board(tmp_path):
-    pytest.importorskip("pygame")
-    wrappers = ("ImageGame(max_side=64)", 'RebuildPrompt(template="$observation")', "LimitInvalidActions(limit=3)")
-    make_warm_model(
-        tmp_path / "model", "FrozenLake-v1", steps=120, noise=0.4, seed=0, env_kwargs=LAKE, wrappers=wrappers,
-        max_length=256, pictures=True, progress=False,
-    )  # fmt: skip
-    options = {"env_kwargs": LAKE, "wrappers": wrappers, "progress": False}
-    policy = TransformersPolicy(str(tmp_path / "model"), temperature=0.0, max_tokens=4)
-    (played,) = run_episodes("FrozenLake-v1", policy, 1, **options)
-    (right,) = run_episodes("FrozenLake-v1", ExpertPolicy(), 1, **options)
-    assert played.success and len(played.steps) == len(right.steps)
