@@ -132,7 +132,7 @@ test: check
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not vllm and not gpu' --timeout 1800
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and ray and not vllm and not gpu' --timeout 1800
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and ray and not vllm and not gpu' --timeout 1800
 
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm
