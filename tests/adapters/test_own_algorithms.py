@@ -20,6 +20,8 @@ torch = pytest.importorskip("torch")
 
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import LossOptions, policy_loss  # noqa: E402
+from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 
 ESTIMATOR, LOSS = "my_algorithms:median", "my_losses:cispo"
 
@@ -41,6 +43,15 @@ def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(package))
     for name in ("my_algorithms", "my_losses"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A folder with an untrained model."""
+    pytest.importorskip("transformers")
+    tokenizer = build_tokenizer(["words of a problem, 12 + 3 apples"])
+    save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
+    return str(tmp_path / "model")
 
 
 @pytest.mark.usefixtures("importable")
@@ -65,15 +76,14 @@ def test_they_compute_what_they_say() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("importable")
-def test_the_pytorch_loop_trains_with_them(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+def test_the_pytorch_loop_trains_with_them(model: str, tmp_path: Path) -> None:
     from agent_envs.adapters.torch.loop import train
     from agent_envs.adapters.torch.settings import LoopConfig
 
     records = train(
         LoopConfig(
             env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, out=str(tmp_path / "run"), steps=2, tasks=2, group=3,
-            eval_tasks=0, warm_start=20, max_response_tokens=16, estimator=ESTIMATOR, loss=LOSS, device="cpu",
+            eval_tasks=0, model=model, max_response_tokens=16, estimator=ESTIMATOR, loss=LOSS, device="cpu",
         )
     )  # fmt: skip
     assert [record["step"] for record in records] == [0, 1, 2]
@@ -82,12 +92,13 @@ def test_the_pytorch_loop_trains_with_them(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_verl_trains_with_them_through_ray(package: Path, root: Path) -> None:
+def test_verl_trains_with_them_through_ray(package: Path, model: str, root: Path) -> None:
     pytest.importorskip("verl")
     command = [
         sys.executable, "-c", "import sys; sys.path.remove(''); from agent_envs.cli import main; sys.exit(main())",
-        "train", "--env", "AgentR1/GSM8KTool-v0", "--algo", ESTIMATOR, "--steps", "2", "--warm-start", "100",
+        "train", "--env", "AgentR1/GSM8KTool-v0", "--algo", ESTIMATOR, "--steps", "2", "--model", model,
         "--wrapper", "StepPenalty(penalty=0.01)", "--out", "run", "data.train_batch_size=4", "data.val_max_samples=4",
+        "data.max_prompt_length=512", "data.max_response_length=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2", "critic.ppo_mini_batch_size=2",
         f"actor_rollout_ref.actor.policy_loss.loss_mode={LOSS}",
     ]  # fmt: skip
