@@ -7,13 +7,15 @@ digest of its family and numbers says, so that no two splits share one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from agent_envs.checks import choice, shown
 from agent_envs.datasets.draws import Impossible, parse_range, range_text, stream
 from agent_envs.datasets.mathcode.generated.families import FAMILIES
 from agent_envs.errors import ConfigError
+from agent_envs.files import table
 from agent_envs.rewards.math_answers import plain
 from agent_envs.tasks import IndexedTasks
 
@@ -71,12 +73,25 @@ class GeneratedMath(IndexedTasks[MathProblem]):
         while True:
             family, level = draws.pick(self.families), draws.between(*self.levels)
             try:
-                drawn = FAMILIES[family](draws, level)
+                answer, fields = FAMILIES[family](draws, level)
             except Impossible:
                 continue
-            digest = hashlib.sha256(repr((family, drawn.key)).encode()).digest()
+            key = tuple(_numbers(list(fields.values())))
+            digest = hashlib.sha256(repr((family, key)).encode()).digest()
             if _SPLIT_OF[digest[0] % 10] == self.split:
-                return MathProblem(task_id, drawn.question, plain(drawn.answer), drawn.program, family, level)
+                wording = table(__package__, "families.json")[family]
+                question = wording["question"].format_map(fields)
+                program = "\n".join(wording["program"]).format_map(fields)
+                return MathProblem(task_id, question, plain(Fraction(answer)), program, family, level)
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Yield the numbers in nested lists in order, without the texts."""
+    if isinstance(value, int):
+        yield value
+    elif not isinstance(value, str):
+        for item in value:
+            yield from _numbers(item)
 
 
 def checked_families(families: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
     question  "Which port has the largest total cargo?"   answers  ("Osken",)   table.csv  ship,port,cargo,crew,arrived
 
 A table has a missing value here and there, units inside cells from level 2 on, ties, and from level 4 on a second file
-to join with. The answer is computed from the records that the table was written from; the program reads the file.
+to join with. The answer is computed from the records that the table was written from; the program, whose wording is in
+`questions.json` beside that of the question, reads the file.
 Task i of a split is a function of the split's name, i and the level alone; splits have other tables.
 """
 
@@ -72,10 +73,8 @@ class _World:
         return sorted({r.group for r in self.records})
 
 
-class _Asked(NamedTuple):
-    question: str
-    answers: Sequence[str]
-    program: str
+_Asked = tuple[Sequence[str], dict[str, Any]]
+"""The answers, and the fields of the wording."""
 
 
 class GeneratedTables(IndexedTasks[TableTask]):
@@ -98,21 +97,18 @@ class GeneratedTables(IndexedTasks[TableTask]):
         draws = stream(task_id)
         level = draws.between(*self.levels)
         world = _world(draws, level)
+        words = table(__package__, "questions.json")
+        families = [name for name in QUESTIONS if words["families"][name]["least_level"] <= level]
         while True:
-            family = draws.pick([name for name, (least, _) in QUESTIONS.items() if least <= level])
+            family = draws.pick(families)
             try:
-                asked = QUESTIONS[family][1](world, draws)
+                answers, fields = QUESTIONS[family](world, draws)
             except Impossible:
                 continue
-            return TableTask(
-                task_id,
-                asked.question,
-                tuple(asked.answers),
-                _files(world),
-                _reading(world) + asked.program,
-                family,
-                level,
-            )
+            wording, fields = words["families"][family], {"s": world.subject, **fields}
+            question = wording["question"].format_map(fields)
+            program = "\n".join([*words["reading"], *wording["program"]]).format_map(fields)
+            return TableTask(task_id, question, tuple(answers), _files(world), program, family, level)
 
 
 def _world(draws: Draws, level: int) -> _World:
@@ -153,145 +149,71 @@ def _files(world: _World) -> tuple[tuple[str, str], ...]:
     return tuple(files)
 
 
-def _reading(world: _World) -> str:
-    """Return the beginning of every program: the rows of the table, with numbers as numbers."""
-    s = world.subject
-    return (
-        "import csv, datetime\nrows = list(csv.DictReader(open('table.csv', newline='')))\nfor r in rows:\n"
-        f"    r['{s['amount']}'] = int(r['{s['amount']}'].split()[0]) if r['{s['amount']}'] else None\n"
-        f"    r['{s['count']}'] = int(r['{s['count']}'])\n"
-        f"    r['{s['date']}'] = datetime.date.fromisoformat(r['{s['date']}'])\n"
-    )
-
-
-def _threshold(world: _World, draws: Draws) -> int:
-    return draws.between(world.subject["low"] + 1, world.subject["high"] - 1)
-
-
 def _how_many(world: _World, draws: Draws) -> _Asked:
-    s, least, group = world.subject, _threshold(world, draws), draws.pick(world.groups)
-    count = len([r for r in world.of(group) if r.amount is not None and r.amount >= least])
-    return _Asked(
-        f"How many rows have the {s['group']} {group} and a {s['amount']} of at least {least} {s['unit']}?",
-        [str(count)],
-        f"print(sum(r['{s['group']}'] == {group!r} and (r['{s['amount']}'] or 0) >= {least} for r in rows))",
-    )
+    least, group = draws.between(world.subject["low"] + 1, world.subject["high"] - 1), draws.pick(world.groups)
+    count = sum(r.amount is not None and r.amount >= least for r in world.of(group))
+    return [str(count)], {"group": group, "least": least}
 
 
 def _total(world: _World, draws: Draws) -> _Asked:
-    s, group = world.subject, draws.pick(world.groups)
-    total = 0
-    for r in world.of(group):
-        total += r.amount or 0
-    return _Asked(
-        f"What is the total {s['amount']} of {group} in {s['unit']}, without the rows where it is missing?",
-        [str(total)],
-        f"print(sum(r['{s['amount']}'] or 0 for r in rows if r['{s['group']}'] == {group!r}))",
-    )
+    group = draws.pick(world.groups)
+    return [str(sum(r.amount or 0 for r in world.of(group)))], {"group": group}
 
 
 def _top_group(world: _World, draws: Draws) -> _Asked:
-    s = world.subject
     totals = {group: sum(r.amount or 0 for r in world.of(group)) for group in world.groups}
     best = sorted(totals, key=lambda group: -totals[group])
     if len(best) < 2 or totals[best[0]] == totals[best[1]]:
         raise Impossible
-    return _Asked(
-        f"Which {s['group']} has the largest total {s['amount']}?",
-        [best[0]],
-        f"from collections import Counter\ntotals = Counter()\nfor r in rows:\n"
-        f"    totals[r['{s['group']}']] += r['{s['amount']}'] or 0\nprint(totals.most_common(1)[0][0])",
-    )
+    return best[:1], {}
 
 
 def _largest(world: _World, draws: Draws) -> _Asked:
-    s, group = world.subject, draws.pick(world.groups)
+    group = draws.pick(world.groups)
     top = max(r.count for r in world.of(group))
-    names = sorted(r.name for r in world.of(group) if r.count == top)
-    return _Asked(
-        f"Which rows of {group} have the largest {s['count']}? Name each {s['label']}; there may be several.",
-        names,
-        f"own = [r for r in rows if r['{s['group']}'] == {group!r}]\n"
-        f"top = max((r['{s['count']}'] for r in own), default=0)\n"
-        f"print('; '.join(sorted(r['{s['label']}'] for r in own if r['{s['count']}'] == top)))",
-    )
+    return sorted(r.name for r in world.of(group) if r.count == top), {"group": group}
 
 
 def _missing(world: _World, draws: Draws) -> _Asked:
-    s = world.subject
-    counts = dict.fromkeys(world.groups, 0)
-    for r in world.records:
-        counts[r.group] += r.amount is None
+    counts = {group: sum(r.amount is None for r in world.of(group)) for group in world.groups}
     top = max(counts.values())
     if top == 0:
         raise Impossible
-    best = [group for group, n in counts.items() if n == top]
-    return _Asked(
-        f"In which {s['group']} is the {s['amount']} missing most often? Name all of them if there are several.",
-        best,
-        "from collections import Counter\n"
-        f"gaps = Counter(r['{s['group']}'] for r in rows if r['{s['amount']}'] is None)\n"
-        "print('; '.join(sorted(g for g, n in gaps.items() if n == max(gaps.values()))))",
-    )
+    return [group for group, n in counts.items() if n == top], {}
 
 
 def _in_month(world: _World, draws: Draws) -> _Asked:
-    s, example = world.subject, draws.pick(world.records).date
-    total = sum(r.count for r in world.records if (r.date.year, r.date.month) == (example.year, example.month))
-    return _Asked(
-        f"What is the sum of {s['count']} over the rows whose {s['date']} lies in {example:%Y-%m}?",
-        [str(total)],
-        f"print(sum(r['{s['count']}'] for r in rows "
-        f"if (r['{s['date']}'].year, r['{s['date']}'].month) == ({example.year}, {example.month})))",
-    )
+    month = draws.pick(world.records).date
+    total = sum(r.count for r in world.records if (r.date.year, r.date.month) == (month.year, month.month))
+    return [str(total)], {"month": month}
 
 
 def _span(world: _World, draws: Draws) -> _Asked:
-    s, group = world.subject, draws.pick(world.groups)
-    ordinals = sorted(r.date.toordinal() for r in world.of(group))
-    return _Asked(
-        f"How many days lie between the first and the last {s['date']} of {group}?",
-        [str(ordinals[-1] - ordinals[0])],
-        f"dates = [r['{s['date']}'] for r in rows if r['{s['group']}'] == {group!r}]\n"
-        "print((max(dates) - min(dates)).days if dates else 0)",
-    )
+    group = draws.pick(world.groups)
+    dates = [r.date for r in world.of(group)]
+    return [str((max(dates) - min(dates)).days)], {"group": group}
 
 
 def _costs(world: _World, draws: Draws) -> _Asked:
-    s, group = world.subject, draws.pick(world.groups)
-    total = sum(r.count for r in world.of(group)) * world.tariffs[group]
-    return _Asked(
-        f"The file {_TARIFFS} has a tariff for each {s['group']}. Every row costs its {s['count']} times the tariff of "
-        f"its {s['group']}. What do all rows of {group} cost together?",
-        [str(total)],
-        f"tariffs = {{r['{s['group']}']: int(r['tariff']) for r in csv.DictReader(open('{_TARIFFS}', newline=''))}}\n"
-        f"print(sum(r['{s['count']}'] * tariffs[r['{s['group']}']] for r in rows if r['{s['group']}'] == {group!r}))",
-    )
+    group = draws.pick(world.groups)
+    return [str(sum(r.count for r in world.of(group)) * world.tariffs[group])], {"group": group}
 
 
 def _dearest(world: _World, draws: Draws) -> _Asked:
-    s = world.subject
     costs = {r.name: r.count * world.tariffs[r.group] for r in world.records}
     top = max(costs.values())
-    return _Asked(
-        f"The file {_TARIFFS} has a tariff for each {s['group']}. Every row costs its {s['count']} times the tariff of "
-        f"its {s['group']}. Which rows cost most? Name each {s['label']}; there may be several.",
-        sorted(name for name, cost in costs.items() if cost == top),
-        f"tariffs = {{r['{s['group']}']: int(r['tariff']) for r in csv.DictReader(open('{_TARIFFS}', newline=''))}}\n"
-        f"costs = {{r['{s['label']}']: r['{s['count']}'] * tariffs[r['{s['group']}']] for r in rows}}\n"
-        "print('; '.join(sorted(n for n, c in costs.items() if c == max(costs.values()))))",
-    )
+    return sorted(name for name, cost in costs.items() if cost == top), {}
 
 
-QUESTIONS: dict[str, tuple[int, Callable[[_World, Draws], _Asked]]] = {
-    "costs": (4, _costs),
-    "dearest": (4, _dearest),
-    "how many": (1, _how_many),
-    "in month": (3, _in_month),
-    "largest": (1, _largest),
-    "missing": (2, _missing),
-    "span": (3, _span),
-    "top group": (2, _top_group),
-    "total": (1, _total),
+QUESTIONS: dict[str, Callable[[_World, Draws], _Asked]] = {
+    "costs": _costs,
+    "dearest": _dearest,
+    "how many": _how_many,
+    "in month": _in_month,
+    "largest": _largest,
+    "missing": _missing,
+    "span": _span,
+    "top group": _top_group,
+    "total": _total,
 }
-"""Each family of questions: the least level it is asked at, and the function that asks."""
+"""Each family's function: what it asks of a table. `questions.json` has the wordings and the least levels."""
