@@ -58,7 +58,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 
-.PHONY: certificates compare setup setup-train setup-vllm docs results train test test-slow test-sources test-base \
+# Bare `make` prints the comment above.
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+.PHONY: help certificates compare setup setup-train setup-vllm docs results train test test-slow test-sources test-base \
 	test-gpu test-parity test-vllm lucene check format bench clean
 
 setup: $(STAMP)

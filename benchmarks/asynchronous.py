@@ -78,7 +78,7 @@ def measure(out: Path, episodes: int, steps: int, lookahead: int | None) -> dict
     mode = ["agentr1.mode=sync"] if lookahead is None else ["agentr1.mode=colocate", f"agentr1.lookahead={lookahead}"]
     prompts = episodes // GROUP
     command = [
-        sys.executable, "-m", "agent_envs.cli", "train", "--env", ENV, "--out", str(out), "--steps", str(steps),
+        sys.executable, "-m", "agent_envs", "train", "--env", ENV, "--out", str(out), "--steps", str(steps),
         "data.max_response_length=8", f"data.train_batch_size={prompts}", f"actor_rollout_ref.rollout.n={GROUP}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts}", "trainer.save_freq=-1", "trainer.test_freq=-1",
         "data.val_max_samples=8", *mode,

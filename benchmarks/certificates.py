@@ -192,7 +192,7 @@ _FOREIGN_HEAD = """
 
 The same audit over [environments that other packages make](environments.md), with their own rewards. A finding is a
 fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one again:
-`agentr1 audit ID --env-kwargs '{"split": "test", ...}' --tasks N`.
+`agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
 
 | environment | tasks | expert | silent | constant | copies | random | found |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -167,7 +167,7 @@ def train(model: str, size: Size, work: Path) -> dict[str, Any]:
         "data.max_response_length=128", "trainer.val_before_train=False", "trainer.test_freq=-1",
     ]  # fmt: skip
     command = ["train", "--env", "AgentR1/GSM8KTool-v0", "--preset", "gpu-8", "--model", model, "--steps", "2"]
-    subprocess.run([sys.executable, "-m", "agent_envs.cli", *command, "--out", str(out), *settings], check=True)
+    subprocess.run([sys.executable, "-m", "agent_envs", *command, "--out", str(out), *settings], check=True)
     last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     kept = ("timing_s/", "training/rollout_probs_diff", "rollout_corr/", "perf/", "env/prefix_cache_hits")
     return {name: value for name, value in last.items() if name.startswith(kept)}

@@ -53,8 +53,8 @@ def command(env: str, trainer: str) -> list[str]:
             --tasks 8 --group 8 --eval-tasks {tasks} --eval-every {every} --save-every 5
             --max-response-tokens {action} --max-tokens {prompt} --learning-rate {rate} --warmup 2""")]  # fmt: skip
     if env == "PictureSearch":
-        return ["-m", "agent_envs.cli", "train", "--env", "AgentR1/PictureSearch-v0", "--preset", "cpu-tiny"]
-    return ["-m", "agent_envs.cli", "train", *TASKS[env], *shlex.split(f"""
+        return ["-m", "agent_envs", "train", "--env", "AgentR1/PictureSearch-v0", "--preset", "cpu-tiny"]
+    return ["-m", "agent_envs", "train", *TASKS[env], *shlex.split(f"""
         data.train_batch_size=8 run.validation_tasks={tasks} trainer.test_freq={every} trainer.save_freq=5
         data.max_response_length={action} data.max_prompt_length={prompt} actor_rollout_ref.actor.ppo_mini_batch_size=4
         actor_rollout_ref.actor.optim.lr={rate} actor_rollout_ref.actor.optim.lr_warmup_steps=2""")]  # fmt: skip

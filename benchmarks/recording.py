@@ -115,7 +115,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server, direct = _start("-c", _SERVER, str(options.prompt), str(options.response))
         command = ("record", "--upstream", direct, "--out", folder, "--port", "0")
-        proxy, through = _start("-m", "agent_envs.cli", *command)
+        proxy, through = _start("-m", "agent_envs", *command)
         try:
             print(f"prompts of {options.prompt} tokens, responses of {options.response}")
             urls = {"direct": direct, "with tokens": direct, "recorded": through}

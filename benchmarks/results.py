@@ -175,7 +175,7 @@ def play(cell: Cell) -> dict[str, Any]:
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
     """Train, and return both ends, the curve and what it cost."""
     options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
-    command = [sys.executable, "-m", "agent_envs.cli", "train", *options, "--out", str(folder)]
+    command = [sys.executable, "-m", "agent_envs", "train", *options, "--out", str(folder)]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with counted_seconds(_clock(folder)) as seconds:
         subprocess.run(command, cwd=ROOT, check=True)

@@ -299,7 +299,7 @@ def started(
 ) -> tuple[subprocess.Popen[str], int]:
     """A server on some cores, and its port."""
     if name == "agentr1 serve":
-        command = ["-m", "agent_envs.cli", "serve", "--env", env_id, "--port", "0", "--workers", str(workers)]
+        command = ["-m", "agent_envs", "serve", "--env", env_id, "--port", "0", "--workers", str(workers)]
         command += options
     else:
         command = [__file__, "--serve-openenv", "--env", env_id]

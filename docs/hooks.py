@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from agent_envs.cli.main import COMMANDS, command_module
+from agent_envs.cli.main import COMMANDS, command_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("adapters", "datasets", "wrappers")
@@ -137,14 +136,8 @@ def commands_page() -> str:
     """Return what every command's --help prints."""
     os.environ["COLUMNS"] = "94"
     parts = ["# Commands", "", "`agentr1 COMMAND --help` prints the same.", ""]
-    for name, command in sorted(COMMANDS.items()):
-        parser = argparse.ArgumentParser(
-            prog=f"agentr1 {name}",
-            description=command.description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command_module(name).add_arguments(parser)
-        parts += [f"## agentr1 {name}", "", f"{FENCE}text", parser.format_help().rstrip(), FENCE, ""]
+    for name in sorted(COMMANDS):
+        parts += [f"## agentr1 {name}", "", f"{FENCE}text", command_parser(name).format_help().rstrip(), FENCE, ""]
     return "\n".join(parts)
 
 

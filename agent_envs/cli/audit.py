@@ -1,21 +1,5 @@
-"""`agentr1 audit`: attack the reward of an environment, and write a certificate of what was found."""
+"""Attack the reward of an environment with policies that do not do its task, and write a certificate.
 
-from __future__ import annotations
-
-import argparse
-import json
-import sys
-from pathlib import Path
-from typing import Any
-
-from agent_envs.audit.guard import run_apart
-from agent_envs.checks import json_object
-from agent_envs.errors import ConfigError
-
-__all__ = ["add_arguments", "run"]
-
-_FOUND = 3
-_EPILOG = """\
 Policies that do not do the task play it: they say nothing, the same, the question, what solves another task, every
 answer at once, the form of an answer, or what a grader might print; they repeat what is paid, wait, and look for
 answers in info, instructions, errors, tools, snapshots and options of reset. Episodes are compared over resets,
@@ -26,53 +10,67 @@ The exit status is 0 if nothing was found, 3 if something was, and 2 if the envi
 process that it runs in, which is a process of its own. What it prints is not shown.
 
 examples:
-  agentr1 audit AgentR1/GSM8KTool-v0
-  agentr1 audit my_task:Me/MyTask-v0 --out runs/audit          # then: agentr1 view runs/audit
-  agentr1 audit AgentR1/GSM8KTool-v0 --env-kwargs '{"tool": "check_answer"}' --json
-  agentr1 audit FrozenLake-v1                                  # any environment over text or a few discrete actions
+  agentr1 audit --env AgentR1/GSM8KTool-v0
+  agentr1 audit --env my_task:Me/MyTask-v0 --out runs/audit          # then: agentr1 view runs/audit
+  agentr1 audit --env AgentR1/GSM8KTool-v0 --env-kwargs '{"tool": "check_answer"}' --json
+  agentr1 audit --env FrozenLake-v1                            # any environment over text or a few discrete actions
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("env", metavar="ENV", help="an id, such as AgentR1/GSM8KTool-v0, or your own as module:ID")
-    add("--env-kwargs", metavar="JSON", help="arguments of the environment, as a JSON object")
-    add("--tasks", type=int, default=100, metavar="N", help="tasks to play (default: %(default)s)")
-    add(
-        "--chance", type=float, default=0.0, metavar="P",
-        help="share of the tasks that a guess may solve, such as 0.25 for a choice among four (default: 0)",
-    )  # fmt: skip
-    add(
-        "--step-timeout", type=float, default=120.0, metavar="SECONDS",
-        help="a reset or a step that takes longer is a finding, and ends the audit (default: %(default)g)",
-    )  # fmt: skip
-    add("--out", metavar="DIR", help="folder for certificate.json and the episodes of the findings")
-    add("--json", action="store_true", help="print the certificate as JSON instead of the table")
-    add("--quiet", action="store_true", help="show no progress bar")
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.audit.guard import run_apart
+from agent_envs.checks import json_object
+from agent_envs.cli.options import option
+from agent_envs.errors import ConfigError
+
+__all__ = ["Options", "run"]
+
+_FOUND = 3  # the exit status
 
 
-def run(arguments: argparse.Namespace) -> str | tuple[str, int]:
-    if arguments.tasks < 1:
-        raise ConfigError(f"--tasks must be at least 1, got {arguments.tasks}")
-    kwargs = json_object("--env-kwargs", arguments.env_kwargs)
-    return run_apart(lambda: _audited(arguments, kwargs))
+@dataclass(kw_only=True)
+class Options:
+    """What is attacked, and where the certificate goes."""
+
+    env: str = option(..., "an id, such as AgentR1/GSM8KTool-v0, or your own as module:ID", metavar="ID")
+    env_kwargs: str | None = option(None, "arguments of the environment, as a JSON object", metavar="JSON")
+    tasks: int = option(100, "tasks to play")
+    chance: float = option(0.0, "share of the tasks that a guess may solve, such as 0.25 for a choice among four")
+    step_timeout: float = option(
+        120.0, "a reset or a step that takes longer is a finding, and ends the audit", metavar="SECONDS"
+    )
+    out: str | None = option(None, "folder for certificate.json and the episodes of the findings", metavar="DIR")
+    json: bool = option(False, "print the certificate as JSON instead of the table")
+    quiet: bool = option(False, "show no progress bar")
 
 
-def _audited(arguments: argparse.Namespace, kwargs: dict[str, Any]) -> tuple[str, int]:
+def run(options: Options) -> str | tuple[str, int]:
+    if options.tasks < 1:
+        raise ConfigError(f"--tasks must be at least 1, got {options.tasks}")
+    kwargs = json_object("--env-kwargs", options.env_kwargs)
+    return run_apart(lambda: _audited(options, kwargs))
+
+
+def _audited(options: Options, kwargs: dict[str, Any]) -> tuple[str, int]:
     from agent_envs.audit import audit
 
     certificate = audit(
-        arguments.env,
+        options.env,
         env_kwargs=kwargs,
-        tasks=arguments.tasks,
-        chance=arguments.chance,
-        step_timeout=arguments.step_timeout,
-        progress=not arguments.quiet and sys.stderr.isatty(),
+        tasks=options.tasks,
+        chance=options.chance,
+        step_timeout=options.step_timeout,
+        progress=not options.quiet and sys.stderr.isatty(),
     )
-    said = json.dumps(certificate.to_dict(), indent=1) if arguments.json else certificate.table()
-    if arguments.out is not None:
-        certificate.write(Path(arguments.out))
-        if not arguments.json and certificate.findings:
-            said += f"\n\nagentr1 view {arguments.out} shows the episodes"
+    said = json.dumps(certificate.to_dict(), indent=1) if options.json else certificate.table()
+    if options.out is not None:
+        certificate.write(Path(options.out))
+        if not options.json and certificate.findings:
+            said += f"\n\nagentr1 view {options.out} shows the episodes"
     return said, 0 if certificate.passed else _FOUND

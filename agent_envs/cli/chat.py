@@ -1,31 +1,8 @@
-"""`agentr1 chat`: talk with an agent and its tools at the terminal.
+"""Chat with an agent: a model of a server, a folder or a run's checkpoint, with an environment's tools.
 
-If an environment takes questions of one's own, the person asks them and the agent's calls run as in training. In every
-other environment the agent plays a task, and the person may advise it before each action.
-"""
+You ask, the agent calls tools and answers, as in training. In environments that take no questions, it plays a task, and
+you may advise it before each action.
 
-from __future__ import annotations
-
-import argparse
-import asyncio
-import inspect
-import sys
-from collections.abc import Callable
-from typing import Any
-
-import gymnasium as gym
-
-from agent_envs.cli.arguments import add_env_arguments, add_policy_arguments, chosen_env, chosen_policy
-from agent_envs.errors import BackendError, EpisodeStop, PromptError
-from agent_envs.messages import Observation, observation_text
-from agent_envs.policies.policy import Policy, Response
-from agent_envs.policies.terminal import read_text, show, tool_lines
-from agent_envs.registration import env_name
-from agent_envs.threads import background_loop
-
-__all__ = ["Chat", "add_arguments", "run"]
-
-_EPILOG = """\
 examples:
   a run's last checkpoint, with the tools it was trained with:
     agentr1 chat --checkpoint runs/hotpotqa
@@ -38,26 +15,45 @@ examples:
 /tools shows the tools, /reset starts over, /quit (or Ctrl-D) ends. A backslash at the end of a line continues it.
 """
 
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.cli.options import option
+from agent_envs.cli.policy import PolicyOptions
+from agent_envs.errors import BackendError, EpisodeStop, PromptError
+from agent_envs.messages import Observation, observation_text
+from agent_envs.policies.policy import Policy, Response
+from agent_envs.policies.terminal import read_text, show, tool_lines
+from agent_envs.registration import env_name
+from agent_envs.threads import background_loop
+
+__all__ = ["Chat", "Options", "run"]
+
 _COMMANDS = "/tools, /reset, /quit"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add_env_arguments(parser)
-    add_policy_arguments(parser)
-    add = parser.add_argument_group("conversation").add_argument
-    add(
-        "--index", type=int, metavar="I",
-        help="play this task and advise the agent, even if the environment takes questions",
-    )  # fmt: skip
-    add("--seed", type=int, default=0, help="seed of the agent's sampling (default: %(default)s)")
+@dataclass(kw_only=True)
+class Options(PolicyOptions):
+    """Whom one talks with, and about what."""
+
+    group = "conversation"
+    index: int | None = option(None, "play this task and advise the agent, even if the environment takes questions")
+    seed: int = option(0, "seed of the agent's sampling")
 
 
-def run(arguments: argparse.Namespace) -> str:
+def run(options: Options) -> str:
     """Talk until the person quits, and report how much was played."""
-    env = chosen_env(arguments).make()
+    env = options.chosen_env().make()
     try:
-        chat = Chat(env, chosen_policy(arguments, seed=arguments.seed), index=arguments.index)
+        chat = Chat(env, options.chosen_policy(seed=options.seed), index=options.index)
         chat.talk()
     finally:
         env.close()

@@ -1,18 +1,5 @@
-"""`agentr1 compare`: how evaluations differ on the tasks that they share."""
+"""Compare evaluations that played the same panel of tasks: paired differences with confidence intervals.
 
-from __future__ import annotations
-
-import argparse
-import json
-from pathlib import Path
-
-from agent_envs.errors import ConfigError
-from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
-from agent_envs.rollout.panel import PANEL_FILE
-
-__all__ = ["add_arguments", "run"]
-
-_EPILOG = """\
 A RUN is the --out of an agentr1 eval, a folder of several, or several joined by commas: runs that differ in their seed
 alone (of the policy's training, say) and together are one side. Each side is compared with the first one. All must have
 played the same panel of tasks; --panel of the command eval plays that of another run.
@@ -22,29 +9,46 @@ examples:
   agentr1 compare runs/base runs/grpo runs/ppo                    # each holds an evaluation per training seed
   agentr1 compare runs/base runs/seed0,runs/seed1,runs/seed2 --json
 
-Intervals are 95 %, by a bootstrap over tasks and runs; docs/evaluation.md says how."""
+Intervals are 95 %, by a bootstrap over tasks and runs; docs/evaluation.md says how.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_envs.cli.options import option
+from agent_envs.errors import ConfigError
+from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
+from agent_envs.rollout.panel import PANEL_FILE
+
+__all__ = ["Options", "run"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="evaluations: the first, and one or more to compare with it")
-    add("--common", action="store_true", help="compare panels with other tasks too, on the tasks that both have")
-    add("--json", action="store_true", help="print one JSON object instead of tables")
+@dataclass(kw_only=True)
+class Options:
+    """What is compared."""
+
+    runs: list[str] = option(
+        ..., "evaluations: the first, and one or more to compare with it", "runs", nargs="+", metavar="RUN"
+    )
+    common: bool = option(False, "compare panels with other tasks too, on the tasks that both have")
+    json: bool = option(False, "print one JSON object instead of tables")
 
 
-def run(arguments: argparse.Namespace) -> str:
-    if len(arguments.runs) < 2:
+def run(options: Options) -> str:
+    if len(options.runs) < 2:
         raise ConfigError("give at least two runs: the first, and one or more to compare with it")
-    first, *others = (_side(text) for text in arguments.runs)
-    comparisons = [compare_runs(first, other, common=arguments.common) for other in others]
+    first, *others = (_side(text) for text in options.runs)
+    comparisons = [compare_runs(first, other, common=options.common) for other in others]
     panel = first[0].panel
-    if arguments.json:
+    if options.json:
         data = {"panel": panel.digest, "comparisons": [comparison.to_dict() for comparison in comparisons]}
         return json.dumps(data)
     split = panel.content["arguments"].get("split")
     where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
-    tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(arguments.runs), comparisons, strict=True)]
+    tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(options.runs), comparisons, strict=True)]
     return "\n\n".join([where, *tables])
 
 

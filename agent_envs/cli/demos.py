@@ -1,35 +1,5 @@
-"""`agentr1 demos`: write an expert's episodes as chat, a conversation per row, for supervised fine-tuning."""
+"""Play an environment's own expert and write its episodes as chat, in jsonl or parquet, for supervised fine-tuning.
 
-from __future__ import annotations
-
-import argparse
-import hashlib
-import json
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, islice
-from pathlib import Path
-from typing import Any
-
-import gymnasium as gym
-import numpy as np
-
-from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.arguments import EnvChoice, add_env_arguments, add_output_arguments, chosen_env, output_file
-from agent_envs.cli.engines import add_engine_arguments, chosen_engine
-from agent_envs.errors import DataError, PolicyError, needs_extra
-from agent_envs.files import replacing
-from agent_envs.messages import Message, content_parts, without_pictures
-from agent_envs.pictures.folder import FOLDER, PictureFolder
-from agent_envs.policies import ExpertPolicy
-from agent_envs.rollout.demonstrations import Demonstration, demonstrate
-from agent_envs.spaces import shows_pictures
-
-__all__ = ["Tally", "add_arguments", "demonstration_rows", "run", "write_rows"]
-
-_EPILOG = """\
 A row has `messages` (system, user, assistant, tool; tool calls are part of the assistant's text, as the environment
 reads them) and `tools` (if the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT expect them, also
 `tool_instructions` (the tools in words), `env`, `task_id`, `index`, `split`, `step`, `reward`, `success` and `opening`,
@@ -51,6 +21,35 @@ other's. This one reads both, and makes the same tokens and masks as the rollout
   data.custom_cls.path=pkg://agent_envs.adapters.verl.batch.sft_dataset data.custom_cls.name=DemonstrationDataset
 """
 
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.checks import integer, path_suffix
+from agent_envs.cli.environments import EnvChoice, RunOptions
+from agent_envs.cli.options import OutputOptions, option
+from agent_envs.cli.policy import EngineOptions
+from agent_envs.errors import DataError, PolicyError, needs_extra
+from agent_envs.files import replacing
+from agent_envs.messages import Message, content_parts, without_pictures
+from agent_envs.pictures.folder import FOLDER, PictureFolder
+from agent_envs.policies import ExpertPolicy
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate
+from agent_envs.spaces import shows_pictures
+
+__all__ = ["Options", "Tally", "demonstration_rows", "run", "write_rows"]
+
 Played = Sequence[Demonstration] | PolicyError
 """The demonstrations of a task, or why it has none."""
 
@@ -59,21 +58,17 @@ _HOPELESS = 20
 _BATCH = 1000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add_env_arguments(parser)
-    add = parser.add_argument
-    add_output_arguments(parser, "file to write, .jsonl or .parquet")
-    add("--n", type=int, default=1000, help="episodes to write, each of another task (default: %(default)s)")
-    add("--seed", type=int, default=0, help="seed of the order of tasks and of the noise (default: 0)")
-    add(
-        "--noise", "--demo-noise", type=float, default=0.0, metavar="P",
-        help="share of actions that are wrong on purpose",
-    )  # fmt: skip
-    add("--all", action="store_true", help="write failed episodes too (default: only solved ones)")
-    add("--keep-duplicates", action="store_true", help="keep rows with the same conversation")
-    add("--quiet", action="store_true", help="show no progress bar")
-    add_engine_arguments(parser)
+@dataclass(kw_only=True)
+class Options(RunOptions, OutputOptions, EngineOptions):
+    """Which demonstrations are written, and where to."""
+
+    out: str | None = option(..., "file to write, .jsonl or .parquet", metavar="FILE")
+    n: int = option(1000, "episodes to write, each of another task")
+    seed: int = option(0, "seed of the order of tasks and of the noise")
+    noise: float = option(0.0, "share of actions that are wrong on purpose", "--noise", "--demo-noise")
+    all: bool = option(False, "write failed episodes too (default: only solved ones)")
+    keep_duplicates: bool = option(False, "keep rows with the same conversation")
+    quiet: bool = option(False, "show no progress bar")
 
 
 @dataclass
@@ -91,24 +86,24 @@ class Tally:
     unsolvable: int = 0
 
 
-def run(arguments: argparse.Namespace) -> str:
-    out = path_suffix("--out", output_file(arguments), _SUFFIXES)
-    integer("--n", arguments.n, minimum=1)
-    choice, tally = chosen_env(arguments), Tally()
-    policy, engine = ExpertPolicy(noise=arguments.noise, seed=arguments.seed), chosen_engine(arguments)
+def run(options: Options) -> str:
+    out = path_suffix("--out", options.output_file(), _SUFFIXES)
+    integer("--n", options.n, minimum=1)
+    choice, tally = options.chosen_env(), Tally()
+    policy, engine = ExpertPolicy(noise=options.noise, seed=options.seed), options.chosen_engine()
     env = choice.make()
     try:
         rows = demonstration_rows(
-            env, policy, arguments.n, seed=arguments.seed, every=arguments.all, duplicates=arguments.keep_duplicates,
+            env, policy, options.n, seed=options.seed, every=options.all, duplicates=options.keep_duplicates,
             tally=tally, play=None if engine is None else partial(engine.map, partial(_player, choice, policy)),
-            progress=not arguments.quiet,
+            progress=not options.quiet,
         )  # fmt: skip
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
         env.close()
     parts = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
-    if tally.episodes < arguments.n:
-        parts.append(f"fewer than --n {arguments.n}: the split has no more tasks")
+    if tally.episodes < options.n:
+        parts.append(f"fewer than --n {options.n}: the split has no more tasks")
     left_out = {
         "failed and were left out (--all keeps them)": tally.failed,
         "duplicate rows were left out": tally.duplicates,

@@ -1,8 +1,26 @@
-"""`agentr1 doctor`: what is installed and in which version, what works on this machine, and what to do."""
+"""Look at what is installed and in which versions, try what should work on this machine, and say what to do.
+
+With --play, the random policy, the expert and an expert with mistakes play 20 generated tasks of each environment, step
+for step as they did when the scores that come with the package were made. Where nothing differs, evaluations of the
+same panel here and elsewhere can be compared. Where something does, the line says what:
+
+  tasks   the tasks are others: the package or its data was changed, or the environment is another version
+  play    the tasks are the same, but not what happens in them: the code of the environment or of the policies, or a
+          package that it uses (Gymnasium, NumPy), does something else here
+
+A line begins with ok, with absent (not there, and needed only for what the line says), with differs (another version
+than the pinned one, which may work) or with broken. The exit status is 1 if something is broken, else 0.
+
+examples:
+  agentr1 doctor
+  agentr1 doctor --quick                     # starts neither Ray nor torch
+  agentr1 doctor --quick --play              # the same tasks and scores as elsewhere?
+  agentr1 doctor --json | jq '.findings[] | select(.state == "broken")'
+  agentr1 doctor --constraints constraints-gpu.txt
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -11,38 +29,31 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from agent_envs._version import __version__
+from agent_envs.cli.options import option
+from agent_envs.cli.scores import compare_scores
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line
 from agent_envs.policies import ExpertPolicy
-from agent_envs.registration import make_env
+from agent_envs.registration import ENV_IDS, make_env
 from agent_envs.rollout.one import run_episode
 from agent_envs.sandbox import open_sandbox
 
-__all__ = ["Finding", "add_arguments", "examine", "run"]
+__all__ = ["Finding", "Options", "examine", "run"]
 
 _PROJECT = "agent-envs"
 _EPISODE = "AgentR1/GSM8KTool-v0"
 _SECONDS = 120
-
-_EPILOG = """\
-A line begins with ok, with absent (not there, and needed only for what the line says), with differs (another version
-than the pinned one, which may work) or with broken. The exit status is 1 if something is broken, else 0.
-
-examples:
-  agentr1 doctor
-  agentr1 doctor --quick                     # starts neither Ray nor torch
-  agentr1 doctor --json | jq '.findings[] | select(.state == "broken")'
-  agentr1 doctor --constraints constraints-gpu.txt
-"""
 
 _RAY = """
 import ray
@@ -73,78 +84,71 @@ class Finding(NamedTuple):
     """What to do about it; empty where nothing has to be done."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("--quick", action="store_true", help="leave out what takes seconds: Ray, torch and GPUs")
-    add(
-        "--constraints", metavar="FILE",
-        help="compare what is installed with these pins (default: constraints.txt of the checkout, if this is one)",
-    )  # fmt: skip
-    add("--json", action="store_true", help="print a JSON object instead")
+@dataclass(kw_only=True)
+class Options:
+    """What is tried, and how the report looks."""
+
+    play: str | None = option(
+        None,
+        "play this environment (without an ID: every one), and compare with the scores that come with the package",
+        metavar="ID",
+        nargs="?",
+        const="",
+    )
+    quick: bool = option(False, "leave out what takes seconds: Ray, torch and GPUs")
+    constraints: str | None = option(
+        None,
+        "compare what is installed with these pins (default: constraints.txt of the checkout, if this is one)",
+        metavar="FILE",
+    )
+    json: bool = option(False, "print a JSON object instead")
 
 
-def run(arguments: argparse.Namespace) -> str:
-    file = Path(arguments.constraints) if arguments.constraints is not None else _own_constraints()
-    findings = examine(quick=arguments.quick, constraints=file)
+def run(options: Options) -> tuple[str, int]:
+    file = Path(options.constraints) if options.constraints is not None else _own_constraints()
+    played = [] if options.play is None else [options.play] if options.play else [*ENV_IDS]
+    findings = examine(quick=options.quick, constraints=file, played=played)
     machine = {
         "agent_envs": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count() or 1,
     }
-    broken = [each for each in findings if each.state == "broken"]
-    if arguments.json:
+    report = _as_text(machine, findings)
+    if options.json:
         report = json.dumps({**machine, "findings": [each._asdict() for each in findings]}, indent=1)
-    else:
-        report = _as_text(machine, findings)
-    if not broken:
-        return report
-    sys.stdout.write(f"{report}\n")
-    sys.stdout.flush()
-    raise BackendError(f"broken: {', '.join(each.name for each in broken)}")
+    return report, int(any(each.state == "broken" for each in findings))
 
 
-def examine(*, quick: bool = False, constraints: Path | None = None) -> list[Finding]:
+def examine(*, quick: bool = False, constraints: Path | None = None, played: Sequence[str] = ()) -> list[Finding]:
     """Look at what is installed and try what should work.
 
     Args:
         quick: Whether to leave out Ray, torch and GPUs, each of which starts a process and takes seconds.
         constraints: A file of pins, `name==version` a line, to compare with.
+        played: Ids whose scores are compared with those that come with the package.
 
     Raises:
+        ConfigError: There are no scores of an id.
         DataError: The file of pins cannot be read.
     """
-    found = [*_extras(), *([] if constraints is None else [_pins(constraints)])]
-    found += [_episode(), _sandbox(), _data_folder(), _compilers()]
+    findings = [*_extras(), *([] if constraints is None else [_pins(constraints)])]
+    findings += [_episode(), _sandbox(), _data_folder(), _compilers()]
     if not quick:
-        found += [_ray(), _gpu()]
-    return found
+        findings += [_ray(), _gpu()]
+    return findings + [_scores(env_id) for env_id in played]
 
 
-# ------------------------------------------------------------------------------------------------- what is installed
-
-
-def _needs() -> dict[str, list[Requirement]]:
-    """Return what each extra of this package needs on this system; "" stands for what is always needed."""
-    needs: dict[str, list[Requirement]] = {"": []}
-    for need in map(Requirement, metadata.requires(_PROJECT) or []):
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(need.marker))
-        name = extra[1] if extra else ""
-        needs.setdefault(name, [])
-        if need.marker is None or need.marker.evaluate({"extra": name}):
-            needs[name].append(need)
-    return needs
-
-
-def _whole(extra: str, needs: Mapping[str, list[Requirement]]) -> Iterator[Requirement]:
-    """Yield what an extra needs, with what the extras that it names need."""
-    for need in needs.get(extra, ()):
-        if need.name == _PROJECT:
-            for other in sorted(need.extras):
-                yield from _whole(other, needs)
-        else:
-            yield need
+def _needs(extra: str) -> Iterator[Requirement]:
+    """Yield what an extra of this package needs on this system, "" for what is always needed."""
+    for need in map(Requirement, metadata.requires(_PROJECT) or ()):
+        marker = need.marker or Marker("python_version > '3'")
+        if marker.evaluate({"extra": extra}) and (not extra or not marker.evaluate({"extra": ""})):
+            if need.name == _PROJECT:
+                for other in sorted(need.extras):
+                    yield from _needs(other)
+            else:
+                yield need
 
 
 def _installed(name: str) -> str | None:
@@ -156,30 +160,27 @@ def _installed(name: str) -> str | None:
 
 def _extras() -> Iterator[Finding]:
     try:
-        needs = _needs()
+        extras = set(re.findall(r"extra == ['\"]([\w-]+)", "\n".join(metadata.requires(_PROJECT) or ())))
     except metadata.PackageNotFoundError:
-        yield Finding(
-            "installed", "base", "differs", "the package is imported from a folder and is not installed",
-            "run in its folder: pip install -c constraints.txt -e .",
-        )  # fmt: skip
+        said = "the package is imported from a folder and is not installed"
+        yield Finding("installed", "base", "differs", said, "run in its folder: pip install -c constraints.txt -e .")
         return
-    for extra in sorted(needs):
-        wanted = list(_whole(extra, needs))
-        versions = {need.name: _installed(need.name) for need in wanted}
-        missing = [name for name, version in versions.items() if version is None]
+    for extra in ["", *sorted(extras)]:
+        versions = {need: _installed(need.name) for need in _needs(extra)}
+        missing = [need.name for need, version in versions.items() if version is None]
         wrong = [
-            n for n in wanted if (v := versions[n.name]) is not None and not n.specifier.contains(v, prereleases=True)
+            f"{need.name} {version} (wanted {need.specifier})"
+            for need, version in versions.items()
+            if version is not None and not need.specifier.contains(version, prereleases=True)
         ]
-        install = f"pip install '{_PROJECT}[{extra}]'" if extra else f"pip install {_PROJECT}"
-        name = extra or "base"
+        said = ", ".join(f"{need.name} {version}" for need, version in versions.items())
+        state, detail = "ok", said
         if wrong:
-            said = [f"{n.name} {versions[n.name]} (wanted {n.specifier})" for n in wrong]
-            yield Finding("installed", name, "broken", ", ".join(said), install)
+            state, detail = "broken", ", ".join(wrong)
         elif missing:
-            state = "absent" if extra else "broken"
-            yield Finding("installed", name, state, f"without {', '.join(missing)}", install)
-        else:
-            yield Finding("installed", name, "ok", ", ".join(f"{n} {v}" for n, v in versions.items()))
+            state, detail = "absent" if extra else "broken", f"without {', '.join(missing)}"
+        install = f"pip install '{_PROJECT}[{extra}]'" if extra else f"pip install {_PROJECT}"
+        yield Finding("installed", extra or "base", state, detail, "" if state == "ok" else install)
 
 
 # An environment has these from its maker, and nothing here depends on their versions.
@@ -209,9 +210,6 @@ def _pins(file: Path) -> Finding:
     return Finding("installed", "pins", "differs", said, f"pip install -c {file.name} -e . with your extras")
 
 
-# --------------------------------------------------------------------------------------------------- what works here
-
-
 def _episode() -> Finding:
     try:
         env = make_env(_EPISODE, split="test")
@@ -220,11 +218,17 @@ def _episode() -> Finding:
         finally:
             env.close()
     except AgentEnvsError as e:
-        return Finding("works", "episode", "broken", first_line(e), "agentr1 verify plays every environment")
+        return Finding("works", "episode", "broken", first_line(e), "agentr1 doctor --play plays every environment")
     if not episode.success:
         said = episode.error or f"the expert of {_EPISODE} did not solve its task"
-        return Finding("works", "episode", "broken", said, "agentr1 verify plays every environment")
+        return Finding("works", "episode", "broken", said, "agentr1 doctor --play plays every environment")
     return Finding("works", "episode", "ok", f"the expert solves a task of {_EPISODE}")
+
+
+def _scores(env_id: str) -> Finding:
+    same, said = compare_scores(env_id)
+    remedy = "" if same else "its scores here cannot be compared with those of others"
+    return Finding("works", env_id, "ok" if same else "broken", said, remedy)
 
 
 def _sandbox() -> Finding:

@@ -1,33 +1,6 @@
-"""`agentr1 eval`: evaluate a policy on an environment's tasks; a stopped evaluation can be resumed."""
+"""Play tasks of an environment with any policy; print success, reward and pass@k with confidence intervals.
 
-from __future__ import annotations
-
-import argparse
-import json
-import re
-import shlex
-from pathlib import Path
-
-from agent_envs.checks import shown
-from agent_envs.cli.arguments import (
-    EnvChoice,
-    add_env_arguments,
-    add_policy_arguments,
-    chosen_env,
-    chosen_policies,
-    policy_settings,
-)
-from agent_envs.cli.engines import add_engine_arguments, chosen_engine, policies_there
-from agent_envs.errors import BackendError, ConfigError
-from agent_envs.rollout.evaluation import Prices, read_prices
-from agent_envs.rollout.panel import Panel, read_panel
-from agent_envs.wrapping.recorded import recorded_env
-
-__all__ = ["add_arguments", "run"]
-
-_RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
-_MOST_INDICES = 10_000_000
-_EPILOG = """examples:
+examples:
   agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200
   agentr1 eval --env AgentR1/ALFWorld-v0 --model Qwen/Qwen3-4B --base-url http://localhost:8000/v1 --out runs/qwen
   agentr1 eval --checkpoint runs/mine                       # in the environment that it was trained in
@@ -37,61 +10,85 @@ _EPILOG = """examples:
   agentr1 eval --panel runs/qwen --policy expert --out runs/expert     # the same tasks: agentr1 compare takes both
   agentr1 view runs/qwen                                    # show the episodes as a page
 
-Intervals are Wilson's for success and pass@k, Student's t over tasks for means; docs/evaluation.md has the formulas."""
+Intervals are Wilson's for success and pass@k, Student's t over tasks for means; docs/evaluation.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_envs.checks import shown
+from agent_envs.cli.environments import EnvChoice
+from agent_envs.cli.options import option
+from agent_envs.cli.policy import EngineOptions, PolicyOptions
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.rollout.evaluation import Prices, read_prices
+from agent_envs.rollout.panel import Panel, read_panel
+from agent_envs.wrapping.recorded import recorded_env
+
+__all__ = ["Options", "run"]
+
+_RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
+_MOST_INDICES = 10_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add_env_arguments(parser, split="test, or all of a single file")
-    tasks = parser.add_argument_group("tasks").add_argument
-    tasks(
-        "--n", type=int, metavar="N",
-        help="number of tasks, drawn from the split (default: 100, or all of a smaller split)",
-    )  # fmt: skip
-    tasks("--all", action="store_true", help="play every task of the split")
-    tasks("--indices", metavar="LIST", help="tasks to play, such as 0-99,150")
-    tasks("--panel", metavar="FILE", help="play the tasks of another evaluation: its --out, or the panel.json in it")
-    tasks("--samples", type=int, default=1, metavar="K", help="episodes per task, for pass@k (default: 1)")
-    tasks("--seed", type=int, default=0, help="seed of the drawn tasks and of policies that draw (default: 0)")
-    add_policy_arguments(parser)
-    run_ = parser.add_argument_group("run").add_argument
-    run_(
-        "--out", metavar="DIR", help="folder for episodes.jsonl and summary.json; run the same command again to resume"
+@dataclass(kw_only=True)
+class _TaskOptions:
+    """Which tasks are played, and how often."""
+
+    group = "tasks"
+    n: int | None = option(None, "number of tasks, drawn from the split (default: 100, or all of a smaller split)")
+    all: bool = option(False, "play every task of the split")
+    indices: str | None = option(None, "tasks to play, such as 0-99,150", metavar="LIST")
+    panel: str | None = option(
+        None, "play the tasks of another evaluation: its --out, or the panel.json in it", metavar="FILE"
     )
-    run_("--retry-errors", action="store_true", help="replay episodes that an error or a time-out ended")
-    run_("--concurrency", type=int, default=32, metavar="N", help="episodes played at the same time (default: 32)")
-    run_("--step-timeout", type=float, metavar="SECONDS", help="end an episode if a step takes longer")
-    run_("--episode-timeout", type=float, metavar="SECONDS", help="end an episode that takes longer")
-    run_(
-        "--token-budget", type=int, metavar="N",
-        help="start no more episodes once N tokens are used, those in --out included",
-    )  # fmt: skip
-    run_(
-        "--give-up-after", type=int, default=100, metavar="N",
-        help="stop after N errors in a row, or where the first 8 episodes all fail; 0 for never (default: 100)",
-    )  # fmt: skip
-    run_("--price-in", type=float, metavar="P", help="price of a million prompt tokens")
-    run_("--price-out", type=float, metavar="P", help="price of a million response tokens")
-    run_(
-        "--price-cached", type=float, metavar="P",
-        help="price of a million cached prompt tokens (default: as --price-in)",
-    )  # fmt: skip
-    run_("--prices", metavar="FILE", help='JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}')
-    add_engine_arguments(parser, policy=True)
-    run_("--json", action="store_true", help="print one JSON object instead of the table")
-    run_("--quiet", action="store_true", help="show no progress bar")
+    samples: int = option(1, "episodes per task, for pass@k")
+    seed: int = option(0, "seed of the drawn tasks and of policies that draw")
 
 
-def run(arguments: argparse.Namespace) -> str:
+@dataclass(kw_only=True)
+class Options(PolicyOptions, _TaskOptions, EngineOptions):
+    """An evaluation."""
+
+    group = "run"
+    split: str | None = option(None, "split to take tasks from (default: test, or all of a single file)")
+    out: str | None = option(
+        None, "folder for episodes.jsonl and summary.json; run the same command again to resume", metavar="DIR"
+    )
+    retry_errors: bool = option(False, "replay episodes that an error or a time-out ended")
+    concurrency: int = option(32, "episodes played at the same time")
+    step_timeout: float | None = option(None, "end an episode if a step takes longer", metavar="SECONDS")
+    episode_timeout: float | None = option(None, "end an episode that takes longer", metavar="SECONDS")
+    token_budget: int | None = option(None, "start no more episodes once N tokens are used, those in --out included")
+    give_up_after: int = option(
+        100, "stop after N errors in a row, or where the first 8 episodes all fail; 0 for never"
+    )
+    price_in: float | None = option(None, "price of a million prompt tokens")
+    price_out: float | None = option(None, "price of a million response tokens")
+    price_cached: float | None = option(None, "price of a million cached prompt tokens (default: as --price-in)")
+    prices: str | None = option(
+        None, 'JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}', metavar="FILE"
+    )
+    gpus_per_worker: float | None = option(None, "with --ray: GPUs of each worker's policy, such as 0.5")
+    json: bool = option(False, "print one JSON object instead of the table")
+    quiet: bool = option(False, "show no progress bar")
+
+
+def run(options: Options) -> str:
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.text_env import TextEnv
 
-    chosen = (arguments.n is not None, arguments.all, arguments.indices is not None, arguments.panel is not None)
+    chosen = (options.n is not None, options.all, options.indices is not None, options.panel is not None)
     if sum(chosen) > 1:
         raise ConfigError("give only one of --n, --all, --indices and --panel")
-    indices = None if arguments.indices is None else _indices(arguments.indices)
-    panel = None if arguments.panel is None else read_panel(arguments.panel)
-    choice = _chosen_env(arguments, panel)
+    indices = None if options.indices is None else _indices(options.indices)
+    panel = None if options.panel is None else read_panel(options.panel)
+    choice = _chosen_env(options, panel)
     env = choice.make()
     if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
         one_file = Path(choice.env_kwargs.get("data", "")).is_file()
@@ -103,44 +100,44 @@ def run(arguments: argparse.Namespace) -> str:
                 raise
             del choice.env_kwargs["split"]  # an environment that takes no such argument
     env.close()
-    prices, engine = _prices(arguments), chosen_engine(arguments)
-    samples = max(arguments.samples, 1)
-    make_policies = chosen_policies if engine is None else policies_there
+    prices, engine = _prices(options), options.chosen_engine(options.gpus_per_worker)
+    samples = max(options.samples, 1)
+    make_policies = options.chosen_policies if engine is None else options.policies_there
     evaluation = evaluate(
         choice.env_id,
-        make_policies(arguments, samples, seed=arguments.seed),
-        None if arguments.all else 100 if arguments.n is None else arguments.n,
-        samples=arguments.samples,
+        make_policies(samples, seed=options.seed),
+        None if options.all else 100 if options.n is None else options.n,
+        samples=options.samples,
         indices=indices,
         panel=panel,
-        seed=arguments.seed,
+        seed=options.seed,
         env_kwargs=choice.env_kwargs,
         wrappers=choice.wrappers,
-        out=arguments.out,
-        settings=policy_settings(arguments),
-        retry_errors=arguments.retry_errors,
-        concurrency=arguments.concurrency,
-        step_timeout=arguments.step_timeout,
-        episode_timeout=arguments.episode_timeout,
-        token_budget=arguments.token_budget,
-        give_up_after=arguments.give_up_after or None,
+        out=options.out,
+        settings=options.policy_settings(),
+        retry_errors=options.retry_errors,
+        concurrency=options.concurrency,
+        step_timeout=options.step_timeout,
+        episode_timeout=options.episode_timeout,
+        token_budget=options.token_budget,
+        give_up_after=options.give_up_after or None,
         prices=prices,
         engine=engine or "threads",
-        progress=not arguments.quiet,
+        progress=not options.quiet,
     )
     if evaluation.scores and evaluation.errors == len(evaluation.scores):
         kept = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
         raise BackendError(f"all {evaluation.errors} episodes broke: {evaluation.scores[0].error}{kept}")
-    if arguments.json:
+    if options.json:
         return json.dumps(evaluation.to_dict())
-    who = " ".join(filter(None, (evaluation.settings["policy"], arguments.model, arguments.checkpoint)))
+    who = " ".join(filter(None, (evaluation.settings["policy"], options.model, options.checkpoint)))
     split = choice.env_kwargs.get("split", "")
     where = f"{choice.env_id}, split {split}" if split else choice.env_id
     lines = [f"{where}, policy {who}: {evaluation.table()}"]
     played = len(evaluation.scores)
     tasks = evaluation.asked // evaluation.samples
-    if arguments.n is not None and tasks < arguments.n:
-        lines.append(f"the split has {tasks} tasks, fewer than --n {arguments.n}")
+    if options.n is not None and tasks < options.n:
+        lines.append(f"the split has {tasks} tasks, fewer than --n {options.n}")
     if played < evaluation.asked:
         lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used up")
     if evaluation.folder is not None:
@@ -149,22 +146,17 @@ def run(arguments: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _chosen_env(arguments: argparse.Namespace, panel: Panel | None) -> EnvChoice:
+def _chosen_env(options: Options, panel: Panel | None) -> EnvChoice:
     """Return the environment of the arguments, which need not repeat what the panel says."""
     if panel is None:
-        return chosen_env(arguments)
-    if arguments.run is not None:
+        return options.chosen_env()
+    if options.run is not None:
         raise ConfigError("give either --run or --panel: a panel has an environment of its own")
-    given = chosen_env(argparse.Namespace(**{**vars(arguments), "env": arguments.env or panel.env, "bare": True}))
-    recorded = recorded_env(
-        panel.to_dict(),
-        arguments.panel,
-        env_id=arguments.env or "",
-        env_kwargs=given.env_kwargs,
-        wrappers=given.wrappers,
-        trust=bool(arguments.trust),
+    given = options.given_env()
+    env_id, kwargs, wrappers, where = given.env_id, given.env_kwargs, given.wrappers, str(options.panel)
+    return EnvChoice(
+        *recorded_env(panel.to_dict(), where, env_id=env_id, env_kwargs=kwargs, wrappers=wrappers, trust=options.trust)
     )
-    return EnvChoice(*recorded)
 
 
 def _indices(text: str) -> list[int]:
@@ -187,12 +179,12 @@ def _indices(text: str) -> list[int]:
     return indices
 
 
-def _prices(arguments: argparse.Namespace) -> Prices | None:
-    given = (arguments.price_in, arguments.price_out, arguments.price_cached)
-    if arguments.prices is not None:
+def _prices(options: Options) -> Prices | None:
+    given = (options.price_in, options.price_out, options.price_cached)
+    if options.prices is not None:
         if any(price is not None for price in given):
             raise ConfigError("give either --prices or --price-in, --price-out and --price-cached")
-        return read_prices(arguments.prices, arguments.model)
+        return read_prices(options.prices, options.model)
     if all(price is None for price in given):
         return None
-    return Prices(arguments.price_in or 0.0, arguments.price_out or 0.0, arguments.price_cached)
+    return Prices(options.price_in or 0.0, options.price_out or 0.0, options.price_cached)

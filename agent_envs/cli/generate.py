@@ -1,12 +1,5 @@
-"""`agentr1 generate TASK`: write generated tasks as files in a released format."""
+"""Write generated tasks as files in a released format. Run the same command again to resume.
 
-from __future__ import annotations
-
-import argparse
-
-__all__ = ["add_arguments", "run"]
-
-_EPILOG = """\
 The tasks are alfworld, papersearch and webshop. The original programs load the files too.
 
 examples:
@@ -15,22 +8,31 @@ examples:
   agentr1 generate webshop --n 1000 --out shop
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("task", help="name of the task, such as alfworld")
-    add("--out", metavar="DIR", required=True, help="folder to write; existing files are kept")
-    add("--n", type=int, default=1000, help="number of tasks (default: %(default)s)")
-    add("--split", help="split to generate (default: train)")
-    add("--size", help="difficulty, as for the environment's keyword: 3, 2-4")
-    add("--families", help="families of tasks, separated by commas (default: all)")
-    add("--seed", type=int, help='0 for the tasks of data="generated", any other for other tasks')
-    add("--quiet", action="store_true", help="show no progress bar")
+from dataclasses import dataclass
+
+from agent_envs.cli.options import option
+
+__all__ = ["Options", "run"]
 
 
-def run(arguments: argparse.Namespace) -> str:
+@dataclass(kw_only=True)
+class Options:
+    """What is generated, and where to."""
+
+    task: str = option(..., "name of the task, such as alfworld", "task")
+    out: str = option(..., "folder to write; existing files are kept", metavar="DIR")
+    n: int = option(1000, "number of tasks")
+    split: str | None = option(None, "split to generate (default: train)")
+    size: str | None = option(None, "difficulty, as for the environment's keyword: 3, 2-4")
+    families: str | None = option(None, "families of tasks, separated by commas (default: all)")
+    seed: int | None = option(None, '0 for the tasks of data="generated", any other for other tasks')
+    quiet: bool = option(False, "show no progress bar")
+
+
+def run(options: Options) -> str:
     from agent_envs.datasets.generate import generate
 
-    options = {name: getattr(arguments, name) for name in ("split", "size", "families", "seed")}
-    return str(generate(arguments.task, arguments.out, arguments.n, progress=not arguments.quiet, **options))
+    kwargs = {name: getattr(options, name) for name in ("split", "size", "families", "seed")}
+    return str(generate(options.task, options.out, options.n, progress=not options.quiet, **kwargs))

@@ -1,15 +1,5 @@
-"""`agentr1 index`: build a search index of documents."""
+"""Build a search index of documents. Run the same command again to resume a build that was stopped.
 
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from agent_envs.errors import ConfigError
-
-__all__ = ["add_arguments", "run"]
-
-_EPILOG = """\
 Each line is a document: {"id": ..., "title": ..., "text": ...}, {"id": ..., "text": ...} or
 {"id": ..., "contents": ...}. `contents` is indexed as it stands, else the title in quotes followed by the text.
 
@@ -19,38 +9,46 @@ examples:
   agentr1 play --env AgentR1/HotpotQA-v0 --data hotpot_dev_fullwiki_v1.json --env-kwargs '{"corpus": "wiki-index"}'
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("source", metavar="SOURCE", help="documents: a .jsonl file (or .jsonl.gz), or a folder of such files")
-    add("--out", metavar="DIR", required=True, help="folder of the index, which must not exist yet")
-    add(
-        "--backend", choices=("bm25", "lucene"), default="bm25",
-        help="what builds and searches it (default: %(default)s)",
-    )  # fmt: skip
-    add("--k1", type=float, default=0.9, help="BM25's k1 (default: %(default)s)")
-    add("--b", type=float, default=0.4, help="BM25's b (default: %(default)s)")
-    add("--processes", type=int, default=2, help="number of worker processes (default: %(default)s)")
-    add("--force", action="store_true", help="replace an existing index and restart a stopped build from scratch")
-    add("--quiet", action="store_true", help="show no progress bar")
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_envs.cli.options import option
+from agent_envs.errors import ConfigError
+
+__all__ = ["Options", "run"]
 
 
-def run(arguments: argparse.Namespace) -> str:
+@dataclass(kw_only=True)
+class Options:
+    """What is indexed, how, and where the index lies."""
+
+    source: str = option(..., "documents: a .jsonl file (or .jsonl.gz), or a folder of such files", "source")
+    out: str = option(..., "folder of the index, which must not exist yet", metavar="DIR")
+    backend: str = option("bm25", "what builds and searches it", choices=("bm25", "lucene"))
+    k1: float = option(0.9, "BM25's k1")
+    b: float = option(0.4, "BM25's b")
+    processes: int = option(2, "number of worker processes")
+    force: bool = option(False, "replace an existing index and restart a stopped build from scratch")
+    quiet: bool = option(False, "show no progress bar")
+
+
+def run(options: Options) -> str:
     """Build an index, or resume a build that was stopped, and report its size."""
-    out = Path(arguments.out).absolute()
-    if out.exists() and not arguments.force:
-        raise ConfigError(f"--out {arguments.out} already exists; choose another folder, or replace it with --force")
-    if arguments.backend == "lucene":
+    out = Path(options.out).absolute()
+    if out.exists() and not options.force:
+        raise ConfigError(f"--out {options.out} already exists; choose another folder, or replace it with --force")
+    if options.backend == "lucene":
         from agent_envs.retrieval import LuceneRetriever, read_corpus
 
-        rows = read_corpus(arguments.source)
-        lucene = LuceneRetriever.build(rows, out, arguments.k1, arguments.b, overwrite=arguments.force)
-        return f"{len(lucene)} documents in {arguments.out}"
+        rows = read_corpus(options.source)
+        lucene = LuceneRetriever.build(rows, out, options.k1, options.b, overwrite=options.force)
+        return f"{len(lucene)} documents in {options.out}"
     from agent_envs.retrieval import BM25Retriever
 
     index = BM25Retriever.build_from_file(
-        arguments.source, out, arguments.k1, arguments.b, overwrite=arguments.force, progress=not arguments.quiet,
-        processes=max(arguments.processes, 0), engine="numpy",
+        options.source, out, options.k1, options.b, overwrite=options.force, progress=not options.quiet,
+        processes=max(options.processes, 0), engine="numpy",
     )  # fmt: skip
-    return f"{len(index)} documents in {arguments.out}"
+    return f"{len(index)} documents in {options.out}"

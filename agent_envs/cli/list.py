@@ -1,23 +1,5 @@
-"""`agentr1 list`: list the environments, the data each has on this machine, and the extras it can use."""
+"""List every environment: what it is, which data it has on this machine, and which extras it can use.
 
-from __future__ import annotations
-
-import argparse
-import importlib
-import importlib.util
-import inspect
-import json
-from typing import Any, NamedTuple
-
-import gymnasium as gym
-
-from agent_envs.cli.arguments import EnvChoice
-from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
-from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
-
-__all__ = ["EXTRAS", "Extra", "add_arguments", "describe", "run"]
-
-_EPILOG = """\
 Every environment plays generated tasks out of the box, without a network. For official data, run `agentr1 prepare TASK`
 and then use data="official", or --data official; the path of files in the released format works too. An extra is only
 needed for the purpose shown beside it.
@@ -28,6 +10,24 @@ examples:
   agentr1 list my_package:Mine/Task-v0
   agentr1 list --json | jq -r '.[].id'
 """
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from agent_envs.cli.environments import EnvChoice
+from agent_envs.cli.options import option
+from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
+from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
+
+__all__ = ["EXTRAS", "Extra", "Options", "describe", "run"]
 
 
 class Extra(NamedTuple):
@@ -79,22 +79,26 @@ _USED = {
 _USUAL = ("data",)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add(
-        "names", nargs="*", metavar="NAME",
-        help="part of an id, or your own as module:ID (default: all of this package)",
-    )  # fmt: skip
-    add("--env", action="append", default=[], metavar="ID", help="the same as NAME, spelled as in other commands")
-    add("--json", action="store_true", help="print a JSON array instead")
+@dataclass(kw_only=True)
+class Options:
+    """Which environments are listed, and how."""
+
+    names: list[str] = option(
+        ...,
+        "part of an id, or your own as module:ID (default: all of this package)",
+        "names",
+        nargs="*",
+        metavar="NAME",
+    )
+    env: list[str] = option([], "the same as NAME, spelled as in other commands", metavar="ID")
+    json: bool = option(False, "print a JSON array instead")
 
 
-def run(arguments: argparse.Namespace) -> str:
-    rows = [describe(env_id) for env_id in _chosen(arguments.names + arguments.env)]
-    if arguments.json:
+def run(options: Options) -> str:
+    rows = [describe(env_id) for env_id in _chosen(options.names + options.env)]
+    if options.json:
         return json.dumps(rows, indent=1)
-    others = [] if arguments.names + arguments.env else ["\n".join(map(_line, FOREIGN_IDS))]
+    others = [] if options.names + options.env else ["\n".join(map(_line, FOREIGN_IDS))]
     return "\n\n".join([*map(_as_text, rows), *others])
 
 

@@ -1,26 +1,5 @@
-"""`agentr1 new-task NAME`: write a small working task as a package of your own, to be changed into yours."""
+"""Write a small working task as a package of your own (environment, data, tests, a page), to be changed.
 
-from __future__ import annotations
-
-import argparse
-import importlib.util
-import keyword
-import os
-import re
-import shutil
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
-from string import Template
-
-from agent_envs.errors import ConfigError
-from agent_envs.files import write_text
-
-__all__ = ["add_arguments", "check_name", "render", "run"]
-
-_EPILOG = """\
 The task works as written: orders in a shop, whose prices the policy asks for by commands, or with --tools by tool
 calls with a process reward. It has generated data with disjoint splits, rows from files, an expert, a demonstrator that
 makes mistakes, tests (including the contract of text environments) and a docs page. Change it into yours.
@@ -35,6 +14,27 @@ examples:
 docs/tutorial_first_task.md explains the parts one by one.
 """
 
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from agent_envs.cli.options import option
+from agent_envs.errors import ConfigError
+from agent_envs.files import write_text
+
+__all__ = ["Options", "check_name", "render", "run"]
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _IMPORTS = re.compile(r"^from agent_envs\S* import .+\n(?:from .+\n)*", re.MULTILINE)
@@ -44,26 +44,27 @@ _RESERVED = frozenset({"agent_envs", "docs", "runs", "tests"})
 _MAX_STEPS = 10
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("name", metavar="NAME", help="name of the package in lower case, such as my_task")
-    add("--tools", action="store_true", help="actions are tool calls (default: commands)")
-    add("--namespace", default="Me", metavar="NS", help="namespace of the id (default: %(default)s)")
-    add("--out", metavar="DIR", help="folder to create; it must not exist (default: ./NAME)")
-    add("--into-repo", metavar="DIR", help="add the task to a checkout of agent_envs instead")
+@dataclass(kw_only=True)
+class Options:
+    """What the task is called, and where it goes."""
+
+    name: str = option(..., "name of the package in lower case, such as my_task", "name")
+    tools: bool = option(False, "actions are tool calls (default: commands)")
+    namespace: str = option("Me", "namespace of the id", metavar="NS")
+    out: str | None = option(None, "folder to create; it must not exist (default: ./NAME)", metavar="DIR")
+    into_repo: str | None = option(None, "add the task to a checkout of agent_envs instead", metavar="DIR")
 
 
-def run(arguments: argparse.Namespace) -> str:
-    name, tools = check_name(arguments.name), arguments.tools
-    if arguments.into_repo is not None:
-        if arguments.out is not None or arguments.namespace != "Me":
+def run(options: Options) -> str:
+    name, tools = check_name(options.name), options.tools
+    if options.into_repo is not None:
+        if options.out is not None or options.namespace != "Me":
             raise ConfigError("--into-repo sets the folder and the id: leave out --out and --namespace")
-        return _into_repo(name, tools, Path(arguments.into_repo))
-    namespace = arguments.namespace
+        return _into_repo(name, tools, Path(options.into_repo))
+    namespace = options.namespace
     if not _NAMESPACE.fullmatch(namespace) or namespace == _OWN:
         raise ConfigError(f"--namespace must be a name such as Me, other than {_OWN!r}, got {namespace!r}")
-    target = Path(arguments.out or name)
+    target = Path(options.out or name)
     _refuse_installed(name)
     env_id = f"{namespace}/{_title(name)}-v0"
     _write_folder(target, render(name, env_id, tools=tools))

@@ -1,24 +1,5 @@
-"""`agentr1 play`: play an environment in the terminal or in a browser."""
+"""Play an environment in the terminal or in a browser: see what a policy sees, choose actions, ask for hints, undo.
 
-from __future__ import annotations
-
-import argparse
-import secrets
-import sys
-from pathlib import Path
-
-from agent_envs import checks
-from agent_envs.cli.arguments import EnvChoice, add_address, add_env_arguments, chosen_env
-from agent_envs.cli.play_game import PlayGame
-from agent_envs.cli.play_session import PlaySession
-from agent_envs.cli.replays import episode_choice, given_env, stored_episode
-from agent_envs.episodes.record import Episode
-from agent_envs.errors import ConfigError, DataError
-from agent_envs.wrapping.recorded import run_settings
-
-__all__ = ["add_arguments", "run"]
-
-_EPILOG = """\
 You see what a policy sees: the instructions, the observation and the available actions. A number takes one of them (you
 are asked for a tool's arguments, or give them at once: "1 12*7"); other lines are your actions, word for word.
 
@@ -38,40 +19,59 @@ examples:
   printf '/expert play\\n/quit\\n' | agentr1 play --env AgentR1/WebShop-v0 --seed 0
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add_env_arguments(parser)
-    add = parser.add_argument
-    add("--index", type=int, metavar="N", help="play task N of the split (default: one is drawn)")
-    add("--seed", type=int, help="seed for drawing tasks (default: a new one each time)")
-    add("--save", metavar="FILE", help="append every episode to this file")
-    add("--replay", metavar="FILE", help="take the actions of an episode in this file first")
-    add("--line", type=int, metavar="N", help="the line of the episode in the file, from 1")
-    add("--step", type=int, metavar="N", help="take its first N actions only (default: all)")
-    add("--web", action="store_true", help="play in a browser")
-    add_address(add, port=0)
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_envs import checks
+from agent_envs.cli.environments import EnvChoice, RunOptions
+from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.play_game import PlayGame
+from agent_envs.cli.play_session import PlaySession
+from agent_envs.episodes.files import episode_paths
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import JSONLines
+from agent_envs.pictures.folder import PictureFolder
+from agent_envs.wrapping.recorded import run_settings
+
+__all__ = ["Options", "run"]
 
 
-def run(arguments: argparse.Namespace) -> str:
-    seed = secrets.randbelow(1 << 31) if arguments.seed is None else checks.integer("--seed", arguments.seed, minimum=0)
-    save = None if arguments.save is None else Path(arguments.save)
+@dataclass(kw_only=True)
+class Options(RunOptions, AddressOptions):
+    """What is played, and where it is kept."""
+
+    index: int | None = option(None, "play task N of the split (default: one is drawn)")
+    seed: int | None = option(None, "seed for drawing tasks (default: a new one each time)")
+    save: str | None = option(None, "append every episode to this file", metavar="FILE")
+    replay: str | None = option(None, "take the actions of an episode in this file first", metavar="FILE")
+    line: int | None = option(None, "the line of the episode in the file, from 1")
+    step: int | None = option(None, "take its first N actions only (default: all)")
+    web: bool = option(False, "play in a browser")
+    port: int = option(0, "port to listen on, 0 for any")
+
+
+def run(options: Options) -> str:
+    seed = secrets.randbelow(1 << 31) if options.seed is None else checks.integer("--seed", options.seed, minimum=0)
+    save = None if options.save is None else Path(options.save)
     if save is not None and save.is_dir():
         raise ConfigError(f"--save {save} is a folder; give a file in it")
-    episode, choice = _replayed(arguments)
+    episode, choice = _replayed(options)
     env = choice.make()
     try:
-        index = arguments.index if episode is None else episode.index
+        index = options.index if episode is None else episode.index
         game = PlayGame(env, index=index, seed=seed, save=save)
         game.begin(None if episode is None else (episode.seed, episode.index))
         if episode is not None:
-            _replay(game, episode, len(episode.steps) if arguments.step is None else arguments.step)
-        if arguments.web:
+            _replay(game, episode, len(episode.steps) if options.step is None else options.step)
+        if options.web:
             from agent_envs.cli.play_web import play_in_browser
-            from agent_envs.serving.access import read_token
 
-            token = read_token(arguments.token_file)
-            play_in_browser(game, host=arguments.host, port=arguments.port, token=token)
+            play_in_browser(game, host=options.host, port=options.port, token=options.token())
         else:
             session = PlaySession(game)
             if sys.stdin.isatty():
@@ -85,25 +85,44 @@ def run(arguments: argparse.Namespace) -> str:
     return summary if save is None else f"{summary}; in {save}"
 
 
-def _replayed(arguments: argparse.Namespace) -> tuple[Episode | None, EnvChoice]:
+def _replayed(options: Options) -> tuple[Episode | None, EnvChoice]:
     """Return the episode to replay, if there is one, and the environment."""
-    if arguments.replay is None:
-        for option in ("line", "step"):
-            if vars(arguments)[option] is not None:
-                raise ConfigError(f"--{option} says what of an episode is replayed; give --replay FILE too")
-        return None, chosen_env(arguments)
-    for option in ("index", "seed"):
-        if vars(arguments)[option] is not None:
-            raise ConfigError(f"--{option} chooses a task, and --replay takes the episode's; leave one out")
-    episode, path = stored_episode(arguments.replay, arguments.line)
+    if options.replay is None:
+        for name in ("line", "step"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f"--{name} says what of an episode is replayed; give --replay FILE too")
+        return None, options.chosen_env()
+    for name in ("index", "seed"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name} chooses a task, and --replay takes the episode's; leave one out")
+    episode, path = _stored_episode(options.replay, options.line)
     if episode.index is None and episode.seed is None:
         raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")
-    if arguments.step is not None:
-        checks.integer("--step", arguments.step, minimum=0, maximum=len(episode.steps))
-    if arguments.run:
-        return episode, chosen_env(arguments)
-    settings = {} if arguments.bare else run_settings(path)
-    return episode, episode_choice(given_env(arguments), settings, episode, trust=bool(arguments.trust))
+    if options.step is not None:
+        checks.integer("--step", options.step, minimum=0, maximum=len(episode.steps))
+    if options.run:
+        return episode, options.chosen_env()
+    settings = {} if options.bare else run_settings(path)
+    return episode, options.given_env().of_episode(settings, episode, trust=options.trust)
+
+
+def _stored_episode(source: str, line: int | None) -> tuple[Episode, Path]:
+    """Return the episode in a line of a file, or the only one, and the file."""
+    paths = episode_paths([source])
+    if len(paths) > 1:
+        raise ConfigError(f"--replay {source} has {len(paths)} files of episodes, such as {paths[0]}; name one")
+    if line is not None:
+        checks.integer("--line", line, minimum=1)
+    rows = (each for each in JSONLines(paths[0]).numbered() if line in (None, each[0]))
+    number, row = next(rows, (0, None))
+    if row is None:
+        raise ConfigError(f"{paths[0]} has no episode" + ("" if line is None else f" in line {line}"))
+    if line is None and next(rows, None) is not None:
+        raise ConfigError(f"{paths[0]} has several episodes; choose one with --line N")
+    try:
+        return Episode.from_dict(row, PictureFolder(paths[0])), paths[0]
+    except ValueError as e:
+        raise DataError(f"{paths[0]}, line {number}: not an episode: {e}") from e
 
 
 def _replay(game: PlayGame, episode: Episode, count: int) -> None:

@@ -1,21 +1,5 @@
-"""`agentr1 plot`: curves of runs, means of evaluations, and what correlates with success."""
+"""Plot success, reward, turns and length over the steps of runs, and how they correlate with success.
 
-from __future__ import annotations
-
-import argparse
-import math
-from collections.abc import Sequence
-from pathlib import Path
-
-from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.arguments import add_output_arguments, output_file
-from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
-from agent_envs.episodes.statistics import clustered_mean
-from agent_envs.errors import ConfigError
-
-__all__ = ["add_arguments", "run", "tables"]
-
-_EPILOG = """\
 A PATH is a training run's folder (metrics.jsonl, and its episodes), a metrics.jsonl, an evaluation's folder or its
 episodes.jsonl. Runs that differ only in their seed (by run.json, else by their names without "seed3") are one
 configuration: their mean, with one standard deviation over seeds. Lines with markers are held-out tasks, thin lines are
@@ -28,30 +12,46 @@ examples:
   agentr1 plot runs/eval-base/episodes.jsonl runs/eval-trained/episodes.jsonl --out evals.png
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("runs", nargs="+", metavar="PATH", help="runs or evaluations")
-    add_output_arguments(parser, "figure to write: .png, .svg or .pdf", "curves.png")
-    add("--title", help="title of the figure (default: the environments' names)")
-    add("--smooth", type=int, default=1, metavar="N", help="average training values over N steps (default: 1)")
-    add("--no-episodes", action="store_true", help="do not read the episodes of training runs")
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_envs.checks import integer, path_suffix
+from agent_envs.cli.options import OutputOptions, option
+from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
+from agent_envs.episodes.statistics import clustered_mean
+from agent_envs.errors import ConfigError
+
+__all__ = ["Options", "run", "tables"]
 
 
-def run(arguments: argparse.Namespace) -> str:
+@dataclass(kw_only=True)
+class Options(OutputOptions):
+    """What is plotted, and where to."""
+
+    runs: list[str] = option(..., "runs or evaluations", "runs", nargs="+", metavar="PATH")
+    out: str | None = option("curves.png", "figure to write: .png, .svg or .pdf", metavar="FILE")
+    title: str | None = option(None, "title of the figure (default: the environments' names)")
+    smooth: int = option(1, "average training values over N steps")
+    no_episodes: bool = option(False, "do not read the episodes of training runs")
+
+
+def run(options: Options) -> str:
     from agent_envs.episodes.figures import FORMATS, draw_configurations
 
-    out = path_suffix("--out", output_file(arguments), FORMATS)
-    integer("--smooth", arguments.smooth, minimum=1)
-    runs = [read_run(Path(path), episodes=not arguments.no_episodes) for path in arguments.runs]
+    out = path_suffix("--out", options.output_file(), FORMATS)
+    integer("--smooth", options.smooth, minimum=1)
+    runs = [read_run(Path(path), episodes=not options.no_episodes) for path in options.runs]
     if len({bool(each.curves) for each in runs}) > 1:
         over = ", ".join(each.name for each in runs if each.curves)
         raise ConfigError(f"plot training runs ({over}) and evaluations separately")
     configurations = group_runs(runs)
     names = sorted({str(each.settings.get("env", "")) for each in runs} - {""})
-    title = arguments.title or ", ".join(names) or ", ".join(c.label for c in configurations)
-    draw_configurations(out, configurations, title=title, smooth=arguments.smooth)
+    title = options.title or ", ".join(names) or ", ".join(c.label for c in configurations)
+    draw_configurations(out, configurations, title=title, smooth=options.smooth)
     return f"{tables(configurations)}\n\n{out}"
 
 

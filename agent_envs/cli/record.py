@@ -1,22 +1,5 @@
-"""`agentr1 record`: a proxy in front of a model's server that records what an agent does."""
+"""Run an OpenAI-compatible proxy in front of a model's server: each call of an agent becomes a step with its tokens.
 
-from __future__ import annotations
-
-import argparse
-import os
-import secrets
-import signal
-from pathlib import Path
-from typing import Any
-
-from agent_envs.cli.arguments import add_address
-from agent_envs.errors import ConfigError
-from agent_envs.files import allow_open_files
-
-__all__ = ["add_arguments", "run"]
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_EPILOG = """\
 example:
   vllm serve Qwen/Qwen3-4B-Instruct-2507                # any OpenAI-compatible server
   agentr1 record --upstream http://localhost:8000/v1 --out runs/mine
@@ -27,49 +10,66 @@ episode, post {"reward": 1.0} to http://localhost:8100/episodes/ID/reward, with 
 runs/mine/judge_token, which agents should not be able to read. The episodes go to runs/mine/episodes.jsonl.
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("--upstream", required=True, metavar="URL", help="URL of the model's server, with its /v1")
-    add("--out", required=True, metavar="DIR", help="folder of episodes.jsonl; episodes are added to it")
-    add_address(add, port=8100, sent=" as their API key or as X-Record-Token")
-    add(
-        "--upstream-key-env", metavar="NAME",
-        help="environment variable with the server's API key (default: pass on the clients' keys)",
-    )  # fmt: skip
-    add("--tokenizer", metavar="NAME", help="tokenizes text if the server does not return tokens")
-    add("--env-id", default="recorded", metavar="ID", help="env_id of the episodes (default: %(default)s)")
-    add(
-        "--episode-timeout", type=float, default=3600.0, metavar="SECONDS",
-        help="end an episode after so long without a call (default: %(default)s)",
-    )  # fmt: skip
-    add(
-        "--call-timeout", type=float, default=600.0, metavar="SECONDS",
-        help="fail a call after so long without a byte from the server (default: %(default)s)",
-    )  # fmt: skip
-    add("--max-request-mb", type=int, default=64, metavar="MB", help="largest request (default: %(default)s)")
-    add("--keep-open", action="store_true", help="keep unfinished episodes open for the next start")
+import os
+import secrets
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.cli.options import AddressOptions, option
+from agent_envs.errors import ConfigError
+from agent_envs.files import allow_open_files
+
+__all__ = ["Options", "run"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(arguments: argparse.Namespace) -> str:
+@dataclass(kw_only=True)
+class Options(AddressOptions):
+    """What is recorded, and where to."""
+
+    upstream: str = option(..., "URL of the model's server, with its /v1", metavar="URL")
+    out: str = option(..., "folder of episodes.jsonl; episodes are added to it", metavar="DIR")
+    port: int = option(8100, "port to listen on, 0 for any")
+    token_file: str | None = option(
+        None,
+        "file with the token that clients must send as their API key or as X-Record-Token; this or AGENT_ENVS_TOKEN is "
+        "required beyond this machine",
+        metavar="FILE",
+    )
+    upstream_key_env: str | None = option(
+        None, "environment variable with the server's API key (default: pass on the clients' keys)", metavar="NAME"
+    )
+    tokenizer: str | None = option(None, "tokenizes text if the server does not return tokens", metavar="NAME")
+    env_id: str = option("recorded", "env_id of the episodes", metavar="ID")
+    episode_timeout: float = option(3600.0, "end an episode after so long without a call", metavar="SECONDS")
+    call_timeout: float = option(600.0, "fail a call after so long without a byte from the server", metavar="SECONDS")
+    max_request_mb: int = option(64, "largest request")
+    keep_open: bool = option(False, "keep unfinished episodes open for the next start")
+
+
+def run(options: Options) -> str:
     from agent_envs.recording import RecordingServer
     from agent_envs.serving.access import read_token
 
     server = RecordingServer(
-        arguments.upstream,
-        arguments.out,
-        host=arguments.host,
-        port=arguments.port,
-        token=read_token(arguments.token_file),
-        judge_token=read_token(_judge_token(Path(arguments.out))),
-        upstream_key=_secret(arguments.upstream_key_env),
-        tokenizer=arguments.tokenizer,
-        env_id=arguments.env_id,
-        episode_timeout=arguments.episode_timeout,
-        call_timeout=arguments.call_timeout,
-        max_request=arguments.max_request_mb << 20,
-        keep_open=arguments.keep_open,
+        options.upstream,
+        options.out,
+        host=options.host,
+        port=options.port,
+        token=options.token(),
+        judge_token=read_token(_judge_token(Path(options.out))),
+        upstream_key=_secret(options.upstream_key_env),
+        tokenizer=options.tokenizer,
+        env_id=options.env_id,
+        episode_timeout=options.episode_timeout,
+        call_timeout=options.call_timeout,
+        max_request=options.max_request_mb << 20,
+        keep_open=options.keep_open,
     )
 
     def stop(*_: Any) -> None:
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> str:
     with server:
         for number in _SIGNALS:
             signal.signal(number, stop)
-        print(f"recording {arguments.upstream} at {server.url} into {arguments.out}", flush=True)
+        print(f"recording {options.upstream} at {server.url} into {options.out}", flush=True)
         server.wait()
     left = len(server.store.open)
     return f"stopped: {server.store.finished} episodes in {server.store.path}" + (

@@ -27,7 +27,7 @@ for name in sys.argv[1:]:
         importlib.import_module(f"agent_envs.adapters.{name}")
     except MissingExtraError as e:
         print(name, e.extra)
-import agent_envs.adapters.verl.run.train  # the command itself answers --help everywhere
+import agent_envs.cli.train  # the command itself answers --help everywhere
 """
 
 

@@ -232,7 +232,7 @@ def commands(folder: Path) -> list[list[str]]:
 
 
 def agentr1(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "agent_envs.cli", *arguments]
+    command = [sys.executable, "-m", "agent_envs", *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

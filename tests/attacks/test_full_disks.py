@@ -28,7 +28,7 @@ def agentr1(arguments: list[str], folder: Path, *, full: bool) -> subprocess.Com
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
 
-    command = [sys.executable, "-m", "agent_envs.cli", *arguments]
+    command = [sys.executable, "-m", "agent_envs", *arguments]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=120, preexec_fn=limit if full else None
     )

@@ -180,7 +180,7 @@ def test_commands_answer_such_paths_with_a_sentence(tmp_path):
         ["prepare", "gsm8k", "--from", "x" * 5000],
         ["prepare", "gsm8k", "--from", "rows.jsonl", "--out", "x" * 5000],
         ["demos", "--env", "AgentR1/GSM8K-v0", "--n", "1", "--out", "x" * 5000 + ".jsonl"],
-        ["rescore", "x" * 5000, "--out", "o.jsonl"],
+        ["score", "x" * 5000, "--out", "o.jsonl"],
         ["view", "x" * 5000],
         ["plot", "x" * 5000],
     ):
@@ -192,7 +192,7 @@ def test_commands_answer_such_paths_with_a_sentence(tmp_path):
 
 
 def agentr1(arguments: list[str], folder: Path, **kwargs) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agent_envs.cli", *arguments]
+    command = [sys.executable, "-m", "agent_envs", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, **kwargs)
 
 

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = {
     "demos": ["--env", ENV, "--n", "1", "--quiet", "--out", "new.jsonl"],
-    "rescore": ["--quiet", "--out", "new.jsonl"],
+    "score": ["--quiet", "--out", "new.jsonl"],
     "view": ["--out", "new.html"],
     "plot": ["--out", "new.svg"],
 }

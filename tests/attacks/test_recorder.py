@@ -38,7 +38,7 @@ class Recorder:
 
     def __init__(self, upstream: str, folder: Path, log: Path, *options: str) -> None:
         self.folder, self.log, self.port = folder, log, 0
-        self._command = [sys.executable, "-m", "agent_envs.cli", "record", "--upstream", upstream]
+        self._command = [sys.executable, "-m", "agent_envs", "record", "--upstream", upstream]
         self._command += ["--out", str(folder), *options]
         self.process: subprocess.Popen[str]
 

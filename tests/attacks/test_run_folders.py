@@ -129,7 +129,7 @@ def test_what_a_run_names_does_not_run(
     changed = json.loads(json.dumps(HOSTILE[attack]).replace("MARK", str(canary)))
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, **changed}))
-    said = _refused(capsys, "rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
+    said = _refused(capsys, "score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
     assert "run.json names" in said and "--trust" in said
     assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
     assert "other settings" in _refused(capsys, *EVAL, "--out", str(run))
@@ -140,19 +140,19 @@ def test_what_an_episode_names_does_not_run(run: Path, canary: Path, capsys: pyt
     (run / "run.json").unlink()
     text = (run / "episodes.jsonl").read_text()
     (run / "episodes.jsonl").write_text(text.replace(ENV, "canary:Env-v0"))
-    said = _refused(capsys, "rescore", str(run), "--quiet", "--out", str(run / "new"))
+    said = _refused(capsys, "score", str(run), "--quiet", "--out", str(run / "new"))
     assert "names 'canary:Env-v0' as its environment" in said and not canary.exists()
 
 
 def test_trust_runs_it(run: Path, canary: Path, tmp_path: Path) -> None:
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, **HOSTILE["a function in a wrapper"]}))
-    assert main(["rescore", str(run), "--quiet", "--trust", "--out", str(tmp_path / "new.jsonl")]) == 0
+    assert main(["score", str(run), "--quiet", "--trust", "--out", str(tmp_path / "new.jsonl")]) == 0
     assert canary.exists()
 
 
 def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: Path) -> None:
-    rescore = ["rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl")]
+    rescore = ["score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl")]
     assert main([*rescore, "--wrapper", "Augment(fn='canary:call')"]) == 0
     assert canary.exists()
     (run / "run.json").write_text(json.dumps({"env": "canary:Env-v0"}))
@@ -385,7 +385,7 @@ BROKEN: dict[str, bytes] = {
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_run_json(broken: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "run.json").write_bytes(BROKEN[broken])
-    _refused(capsys, "rescore", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
+    _refused(capsys, "score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
     _refused(capsys, *EVAL, "--out", str(run))
     assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
     capsys.readouterr()
@@ -455,10 +455,10 @@ def _episodes(text: str) -> dict[str, bytes]:
 
 
 COMMANDS: dict[str, list[str]] = {
-    "rescore": ["--quiet", "--out", "new.jsonl"],
+    "score": ["--quiet", "--out", "new.jsonl"],
     "view": ["--out", "new.html"],
     "plot": ["--out", "new.png"],
-    "eval-papers": [],
+    "score --by papers": [],
     "eval": ["--env", ENV, "--split", "test", "--policy", "expert", "--n", "3", "--quiet"],
 }
 
@@ -479,7 +479,7 @@ def test_broken_episodes(
         else:
             (run / "episodes.jsonl").write_bytes(content)
         capsys.readouterr()
-        status = main([command, *(["--out"] if command == "eval" else []), str(run), *COMMANDS[command]])
+        status = main([*command.split(), *(["--out"] if command == "eval" else []), str(run), *COMMANDS[command]])
         said = capsys.readouterr().err
         assert status in (0, 2), f"{broken}: {said}"
         assert said.count("\n") == (status != 0) and said.startswith("agentr1: " * (status != 0)), (broken, said)
@@ -497,7 +497,7 @@ def test_a_message_without_content_is_read(run: Path, tmp_path: Path) -> None:
     rows[0]["steps"][0]["observation"] = rows[0]["final_observation"] = [*messages, {"role": "user", "content": "x"}]
     (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
-    assert main(["rescore", str(run), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
+    assert main(["score", str(run), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
 
 
 def test_a_long_run_is_thinned(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_file_that_is_none(
     _put(run / name, kind)
     for command in (
         ["view", str(run), "--out", str(tmp_path / "a.html"), "--force"],
-        ["rescore", str(run), "--out", str(tmp_path / "a.jsonl"), "--force", "--quiet"],
+        ["score", str(run), "--out", str(tmp_path / "a.jsonl"), "--force", "--quiet"],
         ["compare", str(played), str(run)],
         ["eval", "--panel", str(run), "--policy", "expert", "--quiet"],
         [*EVAL, str(run)],

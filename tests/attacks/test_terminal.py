@@ -60,7 +60,7 @@ def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixtu
     name, changed = SPOILT[spoilt]
     (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **changed}))
     commands: dict[str, list[str]] = {
-        "rescore": ["rescore", str(run), "--out", "new.jsonl", "--force", "--quiet"],
+        "score": ["score", str(run), "--out", "new.jsonl", "--force", "--quiet"],
         "view": ["view", str(run), "--answers", "all", "--out", "new.html", "--force"],
         "play": ["play", "--run", str(run)],
         "resume": [*EVAL, str(run)],
@@ -75,8 +75,8 @@ def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixtu
 def test_names_of_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / f"episodes-{ESCAPES}.jsonl").write_text("oops\n")
     shutil.move(run / "episodes.jsonl", run / "away")
-    for command in ("rescore", "view", "eval-papers"):
-        assert main([command, str(run), *(["--out", "new", "--force"] if command != "eval-papers" else [])]) == 2
+    for command in (["score", "--out", "new"], ["view", "--out", "new"], ["score", "--by", "papers"]):
+        assert main([*command, str(run)]) == 2
         assert r"\x1b]0;owned" in _clean(capsys)
 
 

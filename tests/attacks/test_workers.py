@@ -249,7 +249,7 @@ def test_what_workers_cannot_know_is_said_at_the_start():
 
 def started(folder, *options):
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs.cli", "serve", "--env", HOSTILE, "--port", "0", *options],
+        [sys.executable, "-m", "agent_envs", "serve", "--env", HOSTILE, "--port", "0", *options],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])},
     )  # fmt: skip

@@ -24,7 +24,7 @@ TOOL = "AgentR1/GSM8KTool-v0"
 
 def test_the_released_tool_is_found_and_shown(tmp_path, capsys):
     kwargs = ["--env-kwargs", '{"tool": "check_answer"}']
-    assert main(["audit", TOOL, *kwargs, "--tasks", "3", "--out", str(tmp_path)]) == 3
+    assert main(["audit", "--env", TOOL, *kwargs, "--tasks", "3", "--out", str(tmp_path)]) == 3
     said = capsys.readouterr().out
     assert "calc_gsm8k_reward(answer)" in said and "agentr1 view" in said
     kept = json.loads((tmp_path / "certificate.json").read_text())
@@ -41,7 +41,7 @@ def test_the_released_reward_is_found():
 def test_a_sound_environment_has_the_same_certificate_again(capsys):
     said = []
     for _ in range(2):
-        assert main(["audit", TOOL, "--tasks", "3", "--json"]) == 0
+        assert main(["audit", "--env", TOOL, "--tasks", "3", "--json"]) == 0
         said.append(json.loads(capsys.readouterr().out))
     assert said[0] == said[1] and said[0]["passed"] and said[0]["expert"] == 1.0
     assert said[0]["attacks"]["silent"]["solved"] == 0.0
@@ -58,7 +58,7 @@ def test_a_sound_environment_has_the_same_certificate_again(capsys):
     ],
 )
 def test_wrong_arguments_are_one_message(arguments, message, capsys):
-    assert main(["audit", *arguments]) == 2
+    assert main(["audit", "--env", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
 

@@ -119,7 +119,7 @@ def module(tmp_path):
 
 def run(module, fault, *arguments):
     kwargs = json.dumps({"fault": fault})
-    command = [sys.executable, "-m", "agent_envs.cli", "audit", "hostile_envs:Hostile-v0", "--env-kwargs", kwargs]
+    command = [sys.executable, "-m", "agent_envs", "audit", "--env", "hostile_envs:Hostile-v0", "--env-kwargs", kwargs]
     paths = os.pathsep.join([str(module), *filter(None, sys.path)])
     return subprocess.run(
         [*command, "--tasks", "2", *arguments], capture_output=True, text=True, timeout=120, check=False,

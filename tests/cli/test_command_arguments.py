@@ -10,6 +10,7 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -17,31 +18,28 @@ from typing import Any
 
 import pytest
 
-from agent_envs.cli.arguments import (
-    POLICIES,
-    EnvChoice,
-    add_env_arguments,
-    add_policy_arguments,
-    chosen_env,
-    chosen_policy,
-    policy_settings,
-)
+from agent_envs.cli.environments import EnvChoice
 from agent_envs.cli.main import main
+from agent_envs.cli.options import add_options
+from agent_envs.cli.policy import POLICIES, PolicyOptions
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 
 
-def _parsed(*argv: str) -> argparse.Namespace:
+def _options(*argv: str) -> PolicyOptions:
     parser = argparse.ArgumentParser()
-    add_env_arguments(parser)
-    add_policy_arguments(parser)
-    return parser.parse_args(["--env", "AgentR1/GSM8KTool-v0", *argv])
+    add_options(parser, PolicyOptions)
+    return PolicyOptions(**vars(parser.parse_args(argv)))
+
+
+def _parsed(*argv: str) -> PolicyOptions:
+    return _options("--env", "AgentR1/GSM8KTool-v0", *argv)
 
 
 def test_only_what_was_given_reaches_the_environment() -> None:
-    assert chosen_env(_parsed()) == EnvChoice("AgentR1/GSM8KTool-v0")
+    assert _parsed().chosen_env() == EnvChoice("AgentR1/GSM8KTool-v0")
     argv = ["--split", "test", "--env-kwargs", '{"operations": 2}', "--wrapper", "FormatReward(weight=0.2)"]
-    choice = chosen_env(_parsed(*argv))
+    choice = _parsed(*argv).chosen_env()
     assert choice.env_kwargs == {"operations": 2, "split": "test"}
     assert choice.wrappers == ("FormatReward(weight=0.2)",)
     env = EnvChoice("AgentR1/GSM8KTool-v0", {"split": "test"}, choice.wrappers).make(render_mode="ansi")
@@ -86,16 +84,16 @@ def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path: Path, monkey
 )
 def test_arguments_of_an_environment_that_cannot_be_read(argv: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        chosen_env(_parsed(*argv))
+        _parsed(*argv).chosen_env()
 
 
 def test_policies_get_their_options() -> None:
-    expert = chosen_policy(_parsed("--policy", "expert", "--demo-noise", "0.25"), seed=3)
+    expert = _parsed("--policy", "expert", "--demo-noise", "0.25").chosen_policy(seed=3)
     assert isinstance(expert, ExpertPolicy) and (expert.noise, expert.seed) == (0.25, 3)
-    assert isinstance(chosen_policy(_parsed("--policy", "random")), RandomPolicy)
-    assert policy_settings(_parsed("--policy", "random")) == {"policy": "random"}
+    assert isinstance(_parsed("--policy", "random").chosen_policy(), RandomPolicy)
+    assert _parsed("--policy", "random").policy_settings() == {"policy": "random"}
     argv = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--temperature", "0", "--timeout", "3"]
-    assert policy_settings(_parsed(*argv)) == {
+    assert _parsed(*argv).policy_settings() == {
         "policy": "openai",
         "model": "m",
         "base_url": "http://127.0.0.1:9/v1",
@@ -107,7 +105,7 @@ def test_an_openai_policy_from_the_command_line() -> None:
     pytest.importorskip("openai")
     pytest.importorskip("aiohttp")
     argv = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--top-p", "0.9", "--tool-mode", "text"]
-    policy = chosen_policy(_parsed(*argv, "--request", '{"seed": 1}'))
+    policy = _parsed(*argv, "--request", '{"seed": 1}').chosen_policy()
     assert (policy.model, policy.tool_mode) == ("m", "text")  # type: ignore[attr-defined]
 
 
@@ -126,28 +124,26 @@ def test_an_openai_policy_from_the_command_line() -> None:
 )
 def test_options_that_do_not_fit_a_policy(argv: list[str], message: str) -> None:
     with pytest.raises(AgentEnvsError, match=message):
-        chosen_policy(_parsed(*argv))
+        _parsed(*argv).chosen_policy()
 
 
-def test_every_option_of_a_policy_can_be_given() -> None:
-    given = set(vars(_parsed()))
-    for name, kind in POLICIES.items():
-        assert set(kind.options) <= given, name
-        assert set(kind.needs) <= set(kind.options), name
+def test_an_option_names_policies_that_read_it() -> None:
+    read = {name for each in dataclasses.fields(PolicyOptions) for name in each.metadata.get("of", "").split()}
+    assert read == POLICIES.keys() - {"random"}
 
 
 def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
-    assert policy_settings(_parsed("--model", str(tmp_path)))["policy"] == "transformers"
-    assert policy_settings(_parsed("--checkpoint", "runs/mine", "--device", "cpu")) == {
+    assert _parsed("--model", str(tmp_path)).policy_settings()["policy"] == "transformers"
+    assert _parsed("--checkpoint", "runs/mine", "--device", "cpu").policy_settings() == {
         "policy": "transformers",
         "checkpoint": "runs/mine",
     }
-    assert policy_settings(_parsed("--model", str(tmp_path), "--base-url", "http://h/v1"))["policy"] == "openai"
-    assert policy_settings(_parsed("--model", "Qwen/Qwen3-4B"))["policy"] == "openai"
+    assert _parsed("--model", str(tmp_path), "--base-url", "http://h/v1").policy_settings()["policy"] == "openai"
+    assert _parsed("--model", "Qwen/Qwen3-4B").policy_settings()["policy"] == "openai"
     with pytest.raises(ConfigError, match="--policy transformers does not read --engine"):
-        chosen_policy(_parsed("--model", str(tmp_path), "--engine", "{}"))
+        _parsed("--model", str(tmp_path), "--engine", "{}").chosen_policy()
     with pytest.raises(AgentEnvsError, match="either --model FOLDER or --checkpoint"):
-        chosen_policy(_parsed("--policy", "transformers"))
+        _parsed("--policy", "transformers").chosen_policy()
 
 
 @pytest.fixture
@@ -163,10 +159,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def _chosen(*argv: str) -> EnvChoice:
-    parser = argparse.ArgumentParser()
-    add_env_arguments(parser)
-    add_policy_arguments(parser)
-    return chosen_env(parser.parse_args([str(each) for each in argv]))
+    return _options(*argv).chosen_env()
 
 
 @pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
@@ -191,12 +184,12 @@ def test_a_run_says_what_it_was_trained_in(run: Path, inside: str, option: str, 
 def test_a_checkpoint_writes_as_much_as_in_training(run: Path) -> None:
     for inside in ("", "checkpoints/global_step_3/actor"):
         source = ("--checkpoint", str(run / inside))
-        assert policy_settings(_parsed(*source))["max_tokens"] == 48
-        assert policy_settings(_parsed(*source, "--max-tokens", "7"))["max_tokens"] == 7
-    assert "max_tokens" not in policy_settings(_parsed("--model", str(run)))
+        assert _parsed(*source).policy_settings()["max_tokens"] == 48
+        assert _parsed(*source, "--max-tokens", "7").policy_settings()["max_tokens"] == 7
+    assert "max_tokens" not in _parsed("--model", str(run)).policy_settings()
     (run / "run.json").write_text('{"response_length": "many"}')
     with pytest.raises(ConfigError, match="response_length in .*run.json must be"):
-        policy_settings(_parsed("--checkpoint", str(run)))
+        _parsed("--checkpoint", str(run)).policy_settings()
 
 
 def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(

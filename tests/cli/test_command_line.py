@@ -10,7 +10,6 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import sys
@@ -18,28 +17,22 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.cli.main import COMMANDS, command_module, main
+from agent_envs.cli.main import COMMANDS, command_parser, main
 from agent_envs.episodes.record import Episode, StopReason, write_episodes
 
 ENV = ["--env", "AgentR1/GSM8KTool-v0", "--quiet"]
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser()
-    command_module(name).add_arguments(parser)
-    return parser
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
-    help_ends_with = (_parser(name).epilog or "").replace("\\\n", " ")
+    help_ends_with = (command_parser(name).epilog or "").replace("\\\n", " ")
     lines = [line.strip() for line in help_ends_with.splitlines() if "agentr1 " in line]
     shown = [part for line in lines for part in line.partition(" #")[0].split(";") if "agentr1 " in part]
     commands = [shlex.split(part.partition("agentr1 ")[2]) for part in shown if "|" not in part and "..." not in part]
     assert any(command[0] == name for command in commands)
     for command in commands:
         if command[0] in COMMANDS:  # not a sentence about commands
-            _parser(command[0]).parse_intermixed_args(command[1:])
+            command_parser(command[0]).parse_intermixed_args(command[1:])
 
 
 def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +50,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     stored = str(tmp_path / "episodes.jsonl")
     for command, suffix in (
         (["view", stored], "html"),
-        (["rescore", stored, "--quiet"], "jsonl"),
+        (["score", stored, "--quiet"], "jsonl"),
         (["plot", stored], "png"),
         (["demos", *ENV, "--n", "1"], "jsonl"),
     ):
@@ -74,7 +67,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert not list(tmp_path.rglob("*.partial"))
 
 
-@pytest.mark.parametrize("command", ["bench", "demos", "eval", "play"])
+@pytest.mark.parametrize("command", ["demos", "eval", "play"])
 def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"demos": ["--out", str(tmp_path / "a.jsonl")], "eval": ["--policy", "random"]}.get(command, [])
     assert main([command, "--env", "CartPole-v1", *options]) == 2

@@ -54,7 +54,7 @@ def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, vari
     if variant:  # which files there are makes no difference to the trainer
         if importlib.util.find_spec("verl") is None:
             pytest.skip("agentr1 train needs verl")
-        assert env_id in _run(folder, "agent_envs.cli", "train", "--env", env_id, "--dry-run")
+        assert env_id in _run(folder, "agent_envs", "train", "--env", env_id, "--dry-run")
     assert not list(tmp_path.glob(".*")), "nothing temporary is left"
 
 

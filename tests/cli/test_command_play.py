@@ -288,7 +288,7 @@ class Terminal:
     def __init__(self, *options, path=sys.path, columns=80):
         self.screen, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "agent_envs.cli", "play", *options],
+            [sys.executable, "-m", "agent_envs", "play", *options],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True,
             preexec_fn=_own_terminal,
             env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "PYTHONPATH": os.pathsep.join(path)},
@@ -372,7 +372,7 @@ def test_ctrl_d_leaves_a_terminal():
 
 def test_an_output_that_nobody_reads_is_no_traceback():
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs.cli", "play", "--env", TOOL, "--seed", "0"],
+        [sys.executable, "-m", "agent_envs", "play", "--env", TOOL, "--seed", "0"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     process.stdout.readline()
@@ -385,7 +385,7 @@ def test_an_output_that_nobody_reads_is_no_traceback():
 
 def test_a_killed_pipe_is_no_traceback():
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs.cli", "play", "--env", TOOL, "--seed", "0"],
+        [sys.executable, "-m", "agent_envs", "play", "--env", TOOL, "--seed", "0"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip

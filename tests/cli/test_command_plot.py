@@ -184,7 +184,7 @@ def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
     for name in ("success", "reward"):
         shown = said[name]
         assert configuration.estimate(name) == pytest.approx((shown["value"], shown["low"], shown["high"]))
-    assert main(["rescore", str(tmp_path / "run"), "--out", str(tmp_path / "new.jsonl"), "--quiet"]) == 0
+    assert main(["score", str(tmp_path / "run"), "--out", str(tmp_path / "new.jsonl"), "--quiet"]) == 0
     value, low, high = configuration.estimate("reward")
     assert f"{value:.3f} [{low:.3f}, {high:.3f}]" in capsys.readouterr().out
 

@@ -58,7 +58,7 @@ def test_an_evaluation_goes_on_and_is_scored_again_with_its_pictures(tmp_path, c
     assert len(files(run)) == 6
     evaluate("Shades-v0", LOOKS, out=run, indices=[5, 6])  # reads what is there
     out = tmp_path / "other" / "again.jsonl"
-    assert main(["rescore", str(run), "--trust", "--out", str(out)]) == 0
+    assert main(["score", str(run), "--trust", "--out", str(out)]) == 0
     assert "2 with the same observations" in capsys.readouterr().out
     assert files(tmp_path / "other") == files(run)
     assert sorted(e.reward for e in read_episodes(out)) == [0.0, 1.0]  # in the order in which they ended

@@ -106,10 +106,13 @@ def evaluated() -> list[Any]:
             ran("eval", *command, "--out", name, "--quiet", "--concurrency", "1", *more) for more in ([], ["--json"])
         ]
         rows += written(name)
-    rows.append(ran("eval-papers", "papers", "--thresholds", "0,0.5", "--top-k", "25,10"))
-    rows.append(ran("eval-papers", "papers", "--json"))
-    rows.append(ran("rescore", "noisy", "--wrapper", "StepPenalty(penalty=0.02)", "--out", "new.jsonl", "--quiet"))
-    rows.append(ran("rescore", "random", "--env-kwargs", '{"reward": "agentr1"}', "--out", "shop.jsonl", "--quiet"))
+    for more in ("--thresholds 0,0.5 --top-k 25,10", "--json"):
+        rows.append([f"eval-papers papers {more}", *ran("score", "papers", "--by", "papers", *more.split())[1:]])
+    for more in (
+        ["noisy", "--wrapper", "StepPenalty(penalty=0.02)", "--out", "new.jsonl", "--quiet"],
+        ["random", "--env-kwargs", '{"reward": "agentr1"}', "--out", "shop.jsonl", "--quiet"],
+    ):
+        rows.append([f"rescore {' '.join(more)}", *ran("score", *more)[1:]])
     return rows + written("new.jsonl", "shop.jsonl")
 
 

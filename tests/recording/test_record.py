@@ -804,7 +804,7 @@ def test_episodes_that_nobody_ends(serving, tmp_path):
 def test_what_a_kill_leaves_is_continued(tmp_path):
     """SIGKILL between calls, in the middle of a line, and between the end of an episode and its removal."""
     vllm = FakeVllm()
-    command = [sys.executable, "-m", "agent_envs.cli", "record", "--upstream", vllm.url, "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "agent_envs", "record", "--upstream", vllm.url, "--out", str(tmp_path / "out")]
     command += ["--port", "0"]
 
     def start():

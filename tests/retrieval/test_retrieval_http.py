@@ -329,7 +329,7 @@ def test_command_line(tmp_path, root):
     pytest.importorskip("aiohttp")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs.cli", "serve-search", tmp_path / "rows.jsonl", "--port", "0"],
+        [sys.executable, "-m", "agent_envs", "serve-search", tmp_path / "rows.jsonl", "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(root)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's shell has it ignored
     )  # fmt: skip

@@ -195,7 +195,7 @@ def test_commands_write_the_same_on_a_cluster(cluster: None, tmp_path: Path) -> 
     )
     for name, more in (("here", ["--quiet"]), ("there", ray)):
         rescored, demos = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}.demos.jsonl")
-        assert main(["rescore", run, "--wrapper", "StepPenalty(penalty=0.1)", "--out", rescored, *more]) == 0
+        assert main(["score", run, "--wrapper", "StepPenalty(penalty=0.1)", "--out", rescored, *more]) == 0
         assert main(["demos", "--env", ENV, "--n", "15", "--noise", "0.3", "--out", demos, *more]) == 0
     for suffix in (".jsonl", ".demos.jsonl"):
         assert (tmp_path / f"here{suffix}").read_bytes() == (tmp_path / f"there{suffix}").read_bytes()

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -26,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from agent_envs.cli import serve
+from agent_envs.cli.main import command_parser
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 
 pytest.importorskip("aiohttp")
@@ -193,9 +192,7 @@ def test_the_kubernetes_file_fits_the_command(root: Path) -> None:
     deployment, service = yaml.safe_load_all((root / "docs" / "deploy" / "kubernetes.yaml").read_text())
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
-    arguments = parser.parse_args(container["args"])
+    arguments = command_parser("serve").parse_args(container["args"])
     assert arguments.drain + arguments.grace < pod["terminationGracePeriodSeconds"]
     assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
     with EnvServer([ServedEnv("AgentR1/GSM8K-v0")], port=0, workers=0, token=TOKEN) as server:

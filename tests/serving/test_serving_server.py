@@ -566,7 +566,7 @@ def started(folder, *options, ready="serving ", open_files=1024):
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs.cli", "serve", "--env", "slow_env:Test/Slow-v0", *options],
+        [sys.executable, "-m", "agent_envs", "serve", "--env", "slow_env:Test/Slow-v0", *options],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}, preexec_fn=limit,
     )  # fmt: skip

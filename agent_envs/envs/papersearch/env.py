@@ -114,7 +114,7 @@ class PaperSearchEnv(ToolEnv):
     `f1` at the end for that reward), `tool_results` (list of `name`, `content`, `error`), `metrics` (`precision`,
     `recall`, `recall_at_20`, `recall_at_50`, `recall_at_100`, `f1` of the pool, ranked by score; titles are compared by
     their letters), `pool` (its size), `found` (list of `id`, `title`, `score`: the papers that joined it in this step),
-    `answers` (the titles of the right papers; `agentr1 eval-papers` reads `found` and `answers`), `searches`,
+    `answers` (the titles of the right papers; `agentr1 score` reads `found` and `answers`), `searches`,
     `expansions`, `query_type`.
 
     ## Arguments

@@ -232,7 +232,7 @@ def test_a_killed_run_continues(
     latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
     said = tmp_path / "said.txt"
     with said.open("w") as stderr:
-        process = subprocess.Popen([sys.executable, "-m", "agent_envs.cli", *arguments], stderr=stderr)
+        process = subprocess.Popen([sys.executable, "-m", "agent_envs", *arguments], stderr=stderr)
     deadline = time.monotonic() + 300
     while not (latest.exists() and latest.read_text() >= "2") and time.monotonic() < deadline:
         assert process.poll() is None, said.read_text()

@@ -103,7 +103,7 @@ def test_a_killed_run_trains_every_prompt_once_and_in_order(synchronous: Path, t
     command = arguments(out, STEPS, "agentr1.mode=colocate", "agentr1.lookahead=2")
     latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
     with (tmp_path / "said.txt").open("w") as said:
-        process = subprocess.Popen([sys.executable, "-m", "agent_envs.cli", *command], stderr=said)
+        process = subprocess.Popen([sys.executable, "-m", "agent_envs", *command], stderr=said)
     deadline = time.monotonic() + 400
     while not (latest.exists() and latest.read_text() >= "2") and time.monotonic() < deadline:
         assert process.poll() is None, (tmp_path / "said.txt").read_text()

@@ -1,4 +1,4 @@
-"""`agentr1 list` and `agentr1 bench`: what there is, and how fast it is."""
+"""`agentr1 list`: what there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 import agent_envs
 from agent_envs.cli import list as list_command
-from agent_envs.cli.bench import measure
 from agent_envs.cli.main import main
 from agent_envs.registration import FOREIGN_IDS, PICTURE_IDS
 
@@ -82,54 +81,7 @@ def test_other_ids_and_words_that_are_in_none(said):
     assert "unknown environment 'no_such:Env-v0'" in said("list", "no_such:Env-v0", expected=2)
 
 
-def test_bench_measures_in_a_process_of_its_own(said):
-    (row,) = json.loads(said("bench", "--env", "AgentR1/GSM8KTool-v0", "--seconds", "0.05", "--envs", "4", "--json"))
-    assert row["policy"] == "expert" and row["success"] == 1.0 and row["episodes"] >= 1
-    assert row["steps_per_second"] > 100 and 0 < row["step_p50_us"] <= row["step_p99_us"] and row["first_reset_s"] > 0
-
-
-def test_bench_tables(said, monkeypatch):
-    from agent_envs.cli import bench
-
-    monkeypatch.setattr(bench, "_apart", lambda choice, policy, seconds, envs, seed: measure(
-        choice, policy, seconds=0.0, envs=2, seed=seed))  # fmt: skip
-    text = said("bench", "--env", "all", "--split", "test")
-    lines = text.splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == list(agent_envs.ENV_IDS)
-    assert all(line.split()[1] == "expert" for line in lines[1:-1]) and lines[-1].startswith("Python 3")
-    options = ("--env-kwargs", '{"render_mode": "ansi"}', "--wrapper", "TextGame", "--json")
-    (row,) = json.loads(said("bench", "--env", "FrozenLake-v1", *options))
-    assert row["policy"] == "expert"  # its table of transitions has one
-    assert "--envs must be an integer of at least 1" in said("bench", "--env", "all", "--envs", "0", expected=2)
-    assert "--seed must be an integer of at least 0" in said("bench", "--env", "all", "--seed", "-1", expected=2)
-    assert "Did you mean" in said("bench", "--env", "AgentR1/GSM8KTools-v0", expected=2)
-
-
-HEAVY = '''
-import mmap
-
-from agent_envs.wrappers import PrependInstructions
-
-
-class Heavy(PrependInstructions):
-    """Holds 5 MB of memory that no one in the process has had before."""
-
-    def __init__(self, env):
-        super().__init__(env)
-        self.ballast = mmap.mmap(-1, 5_000_000)
-        self.ballast.write(b"x" * 5_000_000)
-'''
-
-
-def test_measures_weigh_what_an_environment_holds(tmp_path, monkeypatch, said):
-    (tmp_path / "heavy_env.py").write_text(HEAVY, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)  # the process that measures is a new one, and has the path
-    options = ("--wrapper", "heavy_env:Heavy", "--policy", "random", "--seconds", "0.01", "--envs", "8", "--json")
-    (row,) = json.loads(said("bench", "--env", "AgentR1/GSM8K-v0", *options))
-    assert 4000 < row["kb_per_env"] < 6000 and row["policy"] == "random" and row["steps_per_episode"] == 1.0
-
-
-@pytest.mark.parametrize("command", ["list", "play", "bench"])
+@pytest.mark.parametrize("command", ["list", "play"])
 def test_help_teaches_by_examples(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])

@@ -1,4 +1,4 @@
-"""`agentr1 eval-answers`: official metrics of prediction files and of stored episodes, computed by hand here."""
+"""`agentr1 score --by`: official metrics of prediction files and of stored episodes, computed by hand here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(path, data, lines=False):
 
 
 def metrics(capsys, *arguments):
-    assert main(["eval-answers", *arguments, "--json"]) == 0
+    assert main(["score", "--by", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -50,7 +50,7 @@ def test_predictions_of_hotpotqa(tmp_path, capsys):
     wanted |= {"sp_recall": 0.75, "joint_em": 0, "joint_f1": 0.2, "joint_prec": 0.5, "joint_recall": 0.125}
     assert (report["questions"], report["missing"]) == (2, 1)
     assert report["metrics"] == pytest.approx(wanted)
-    assert main(["eval-answers", "hotpotqa", path, "--gold", gold]) == 0
+    assert main(["score", "--by", "hotpotqa", path, "--gold", gold]) == 0
     out = capsys.readouterr().out
     assert "2 questions, 1 without an answer" in out and "joint_f1      0.2000" in out
 
@@ -102,21 +102,21 @@ def test_episodes_state_an_answer_and_no_facts(dataset, env_id, tmp_path, capsys
         assert report["metrics"] == pytest.approx({"em": 0, "f1": 1 / 3, "prec": 0.5, "recall": 0.25})
     assert report == metrics(capsys, dataset, str(path), "--gold", gold)
     other = write(tmp_path / "other.json", (SQUAD if dataset == "musique" else ROWS)[::-1])
-    assert main(["eval-answers", dataset, str(path), "--gold", other]) == 2
+    assert main(["score", "--by", dataset, str(path), "--gold", other]) == 2
     assert "does not ask the question of gold row 0" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_said(tmp_path, capsys):
     gold = write(tmp_path / "gold.json", ROWS)
     path = write(tmp_path / "p.json", {"answer": {"q7": "Bath"}, "sp": {}})
-    assert main(["eval-answers", "hotpotqa", path, "--gold", gold]) == 2
+    assert main(["score", "--by", "hotpotqa", path, "--gold", gold]) == 2
     assert "no prediction is of a question in" in capsys.readouterr().err
-    assert main(["eval-answers", "hotpotqa", path, "--gold", write(tmp_path / "odd.json", [5])]) == 2
+    assert main(["score", "--by", "hotpotqa", path, "--gold", write(tmp_path / "odd.json", [5])]) == 2
     assert "expected an object with a question and an answer" in capsys.readouterr().err
     for predictions, rows in (
         (str(tmp_path / "none.json"), gold),
         (str(tmp_path / "none"), gold),
         (path, str(tmp_path / "no.json")),
     ):
-        assert main(["eval-answers", "hotpotqa", predictions, "--gold", rows]) == 2
+        assert main(["score", "--by", "hotpotqa", predictions, "--gold", rows]) == 2
         assert "none" in (err := capsys.readouterr().err) or "no.json" in err

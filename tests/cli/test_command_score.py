@@ -1,4 +1,4 @@
-"""`agentr1 rescore`: the same episodes, other rewards.
+"""`agentr1 score`: the same episodes, other rewards.
 
 Behaviours pinned here:
 1. A replay with the same arguments changes nothing; another preset or a wrapper gives what the rollout would give.
@@ -19,7 +19,6 @@ import pytest
 
 import agent_envs
 from agent_envs.cli.main import main
-from agent_envs.cli.rescore import Comparison
 from agent_envs.episodes.record import Episode, StopReason, read_episodes, write_episodes
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 
@@ -38,13 +37,13 @@ def stored(tmp_path_factory) -> Path:
     return path
 
 
-def _rescore(path: Path, out: Path, *options: str) -> list[Episode]:
-    assert main(["rescore", str(path), "--quiet", "--out", str(out), *options]) == 0
+def _score(path: Path, out: Path, *options: str) -> list[Episode]:
+    assert main(["score", str(path), "--quiet", "--out", str(out), *options]) == 0
     return list(read_episodes(out))
 
 
 def test_the_same_arguments_change_nothing(stored: Path, tmp_path: Path, capsys) -> None:
-    assert _rescore(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
+    assert _score(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
     said = capsys.readouterr().out
     assert "35 episodes replayed, 35 with the same observations" in said
     assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
@@ -56,7 +55,7 @@ def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored: Path, 
     before = [episode for episode in read_episodes(stored) if episode.env_id == ENV]
     write_episodes(tmp_path / "one.jsonl", before)
     options = ("--env-kwargs", '{"reward": "agentr1"}', "--wrapper", "StepPenalty(penalty=0.25)")
-    after = _rescore(tmp_path / "one.jsonl", tmp_path / "new.jsonl", *options)
+    after = _score(tmp_path / "one.jsonl", tmp_path / "new.jsonl", *options)
     played = agent_envs.run_episodes(
         ENV, ExpertPolicy(noise=0.4), 30, env_kwargs={"split": "test", "reward": "agentr1"},
         wrappers=["StepPenalty(penalty=0.25)"], progress=False,
@@ -75,15 +74,15 @@ def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, caps
     rows[2]["steps"].append(rows[2]["steps"][-1])  # goes on after the task's end
     rows[3]["steps"] = []
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    after = _rescore(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
+    after = _score(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
     said = capsys.readouterr().out
     assert "3 episodes replayed, 1 with the same observations" in said
     assert "2 replays differ, in 1 observations, 1 by ending sooner" in said
     assert "1 episodes without steps" in said
     assert len(after) == 4 and after[2].steps[-1].reward == 0.0
-    assert len(_rescore(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
+    assert len(_score(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
     options = ["--env", ENV, "--env-kwargs", '{"level": 1}', "--only-same", "--out", str(tmp_path / "none.jsonl")]
-    assert main(["rescore", str(stored), "--quiet", *options]) == 2
+    assert main(["score", str(stored), "--quiet", *options]) == 2
     assert "--only-same leaves no episode" in capsys.readouterr().err
     assert not (tmp_path / "none.jsonl").exists()
 
@@ -95,7 +94,7 @@ def test_a_cut_episode_stays_cut(stored: Path, tmp_path: Path) -> None:
         episode, steps=(step,), stop_reason=StopReason.CONTEXT_LENGTH, final_observation=episode.steps[1].observation
     )
     write_episodes(tmp_path / "a.jsonl", [cut])
-    assert _rescore(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == [cut]
+    assert _score(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == [cut]
 
 
 def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -109,11 +108,11 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
         "def infinite(episode): return float('inf')\n"
         "def fails(episode): return 1 / 0\n"
     )
-    after = _rescore(stored, tmp_path / "a.jsonl", "--reward", "night_rewards:brevity")
+    after = _score(stored, tmp_path / "a.jsonl", "--by", "night_rewards:brevity")
     assert [e.reward for e in after] == [-len(e.steps) for e in after]
     assert after[0].steps[-1].info["reward_components"] == {"night_rewards:brevity": after[0].reward}
     assert all(step.reward == 0 for e in after for step in e.steps[:-1])
-    after = _rescore(stored, tmp_path / "b.jsonl", "--reward", "night_rewards:each")
+    after = _score(stored, tmp_path / "b.jsonl", "--by", "night_rewards:each")
     assert all(step.reward == 0.5 for e in after for step in e.steps)
     capsys.readouterr()
     for name, message in (
@@ -124,7 +123,7 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
         ("nothing", "has no attribute"),
         ("../x", "module:function"),
     ):
-        assert main(["rescore", str(stored), "--reward", f"night_rewards:{name}", "--out", "bad.jsonl", "--quiet"]) == 2
+        assert main(["score", str(stored), "--by", f"night_rewards:{name}", "--out", "bad.jsonl", "--quiet"]) == 2
         assert message in capsys.readouterr().err
     assert not Path("bad.jsonl").exists()
 
@@ -135,11 +134,11 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
         (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean"),
         (["--env-kwargs", '{"rewrd": 1}', "--env", ENV], "does not take"),
         (["--env-kwargs", '{"reward": "fame"}', "--env", ENV], "fame"),
-        (["--reward", "math:sqrt", "--wrapper", "FormatReward"], "--wrapper is for replays"),
+        (["--by", "math:sqrt", "--wrapper", "FormatReward"], "--by math:sqrt does not read --wrapper"),
     ],
 )
 def test_bad_options(stored: Path, tmp_path: Path, capsys, options: list[str], message: str) -> None:
-    assert main(["rescore", str(stored), "--quiet", "--out", str(tmp_path / "a.jsonl"), *options]) == 2
+    assert main(["score", str(stored), "--quiet", "--out", str(tmp_path / "a.jsonl"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -150,23 +149,23 @@ def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
     assert main(["eval", "--env", ENV, "--policy", "expert", "--n", "5", "--out", str(run), *options]) == 0
     before = list(read_episodes(run / "episodes.jsonl"))
     assert before[0].steps[0].reward == -0.25
-    after = _rescore(run, tmp_path / "same.jsonl")
+    after = _score(run, tmp_path / "same.jsonl")
     assert [e.reward for e in after] == [e.reward for e in before]
     assert "5 with the same observations" in capsys.readouterr().out
-    after = _rescore(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
+    after = _score(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
     assert after[0].steps[0].info["reward_components"].keys() >= {"step", "invalid_action"}
-    after = _rescore(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
+    after = _score(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
     assert [e.reward for e in after] == [1.0] * 5
 
 
 def test_files(stored: Path, tmp_path: Path, capsys) -> None:
-    assert main(["rescore", str(stored), "--out", str(stored), "--force"]) == 2
+    assert main(["score", str(stored), "--out", str(stored), "--force"]) == 2
     assert "is one of the input files" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
-    assert main(["rescore", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
-    assert "no episode to rescore" in capsys.readouterr().err
+    assert main(["score", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
+    assert "no episode to score" in capsys.readouterr().err
     (tmp_path / "odd.jsonl").write_text('{"steps": []}\n')
-    assert main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
+    assert main(["score", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
     assert "schema_version" in capsys.readouterr().err
     assert not (tmp_path / "a.jsonl").exists()
 
@@ -195,7 +194,7 @@ def test_fields_of_other_kinds(
     text = stored.read_text(encoding="utf-8")
     assert stored_as in text
     (tmp_path / "odd.jsonl").write_text(text.replace(stored_as, written), encoding="utf-8")
-    status = main(["rescore", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"])
+    status = main(["score", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"])
     assert status == (2 if message else 0) and message in capsys.readouterr().err
     if not message:
         for command, suffix in (("view", "html"), ("plot", "png")):
@@ -210,14 +209,9 @@ def test_a_large_file_is_never_in_memory(stored: Path, tmp_path: Path) -> None:
         for _ in range(40):
             file.write(json.dumps(row) + "\n")
     tracemalloc.start()
-    _rescore_only = ["rescore", str(tmp_path / "large.jsonl"), "--reward", "math:fsum", "--quiet", "--out"]
-    assert main([*_rescore_only, str(tmp_path / "a.jsonl")]) == 2  # not a function of episodes
-    assert main(["rescore", str(tmp_path / "large.jsonl"), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
+    by_function = ["score", str(tmp_path / "large.jsonl"), "--by", "math:fsum", "--quiet", "--out"]
+    assert main([*by_function, str(tmp_path / "a.jsonl")]) == 2  # not a function of episodes
+    assert main(["score", str(tmp_path / "large.jsonl"), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 15_000_000
-
-
-def test_the_table_of_one_episode() -> None:
-    comparison = Comparison(old={"A": [1.0]}, new={"A": [0.5]}, solved={"A": [True, False]}, tasks={"A": ["t"]})
-    assert comparison.table().splitlines()[1].split()[:3] == ["A", "1", "1.000"]

@@ -1,4 +1,4 @@
-"""`agentr1 eval-papers`: the released table from stored episodes, computed by hand here."""
+"""`agentr1 score --by papers`: the released table from stored episodes, computed by hand here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import gymnasium as gym
 import pytest
 
 from agent_envs import Episode, StopReason, run_episodes, write_episodes
-from agent_envs.cli.eval_papers import DEPTHS, THRESHOLDS, read_scored_episodes, score_table
 from agent_envs.cli.main import main
+from agent_envs.cli.score_papers import DEPTHS, THRESHOLDS, paper_episode, paper_table
 from agent_envs.policies import ExpertPolicy
 
 ENV = "AgentR1/PaperSearch-v0"
@@ -29,7 +29,7 @@ def write(path, *rows):
 
 
 def table(capsys, *arguments):
-    assert main(["eval-papers", *arguments, "--json"]) == 0
+    assert main(["score", "--by", "papers", *arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     return report, {(row["threshold"], row["top_k"]): row for row in report["table"]}
 
@@ -67,7 +67,7 @@ def test_depths_cut_the_ranking(tmp_path, capsys):
 
 def test_own_thresholds_and_depths_as_text(tmp_path, capsys):
     path = write(tmp_path / "episodes.jsonl", episode([("A", 0.9)]))
-    assert main(["eval-papers", path, "--thresholds", "0.5", "--top-k", "10,1"]) == 0
+    assert main(["score", "--by", "papers", path, "--thresholds", "0.5", "--top-k", "10,1"]) == 0
     assert capsys.readouterr().out == (
         "1 episodes of 1 queries\n\n"
         "threshold    top_k  precision  recall      f1  papers\n"
@@ -81,7 +81,7 @@ def test_own_thresholds_and_depths_as_text(tmp_path, capsys):
         ["--thresholds", "nan"],
         ["--top-k", "1.5"],
     ):
-        assert main(["eval-papers", path, *bad]) == 2
+        assert main(["score", "--by", "papers", path, *bad]) == 2
         assert bad[0] in capsys.readouterr().err
 
 
@@ -94,7 +94,7 @@ def test_several_files_and_compressed_ones(tmp_path, capsys):
     whole = two.read_bytes()
     for broken in (whole[:-9], whole[:20] + b"\xff" * 20, b"not packed"):
         two.write_bytes(broken)
-        assert main(["eval-papers", str(two)]) == 2
+        assert main(["score", "--by", "papers", str(two)]) == 2
         assert "b.jsonl.gz cannot be read" in capsys.readouterr().err
 
 
@@ -113,7 +113,7 @@ def test_episodes_that_an_error_ended(tmp_path, capsys):
     assert report["errors"] == 2 and report["episodes"] == 3 and cells[0.0, 25]["recall"] == pytest.approx(0.5 / 3)
     report, cells = table(capsys, path, "--skip-errors")
     assert report["errors"] == 2 and report["episodes"] == 1 and cells[0.0, 25]["recall"] == 0.5
-    assert main(["eval-papers", path, "--skip-errors"]) == 0
+    assert main(["score", "--by", "papers", path, "--skip-errors"]) == 0
     assert "2 ended with an error and are left out" in capsys.readouterr().out
 
 
@@ -127,7 +127,7 @@ def test_episodes_that_an_error_ended(tmp_path, capsys):
 )  # fmt: skip
 def test_other_lines_are_named(tmp_path, capsys, line):
     path = write(tmp_path / "a.jsonl", episode([("A", 1)]), line)
-    assert main(["eval-papers", path]) == 2
+    assert main(["score", "--by", "papers", path]) == 2
     said = capsys.readouterr().err
     what = {"{": "not valid JSON", "3": "expected a JSON object", "[]": "expected a JSON object"}
     assert f"a.jsonl, line 2: {what.get(line, 'not an episode of paper search')}" in said and "\x1b" not in said
@@ -135,14 +135,14 @@ def test_other_lines_are_named(tmp_path, capsys, line):
 
 def test_episodes_without_answers_are_told(tmp_path, capsys):
     path = write(tmp_path / "a.jsonl", episode([("A", 1)]), episode([("A", 1)], answers=()))
-    assert main(["eval-papers", path]) == 0
+    assert main(["score", "--by", "papers", path]) == 0
     assert "2 episodes of 1 queries; 1 have no answers" in capsys.readouterr().out
 
 
 def test_no_episodes(tmp_path, capsys):
-    assert main(["eval-papers", write(tmp_path / "a.jsonl")]) == 2
+    assert main(["score", "--by", "papers", write(tmp_path / "a.jsonl")]) == 2
     assert "no episodes" in capsys.readouterr().err
-    assert main(["eval-papers", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["score", "--by", "papers", str(tmp_path / "none.jsonl")]) == 2
 
 
 def test_it_says_what_the_environment_says(tmp_path, capsys):
@@ -150,14 +150,14 @@ def test_it_says_what_the_environment_says(tmp_path, capsys):
     episodes = run_episodes(ENV, ExpertPolicy(), 4, seeds=[0, 1, 2, 3], env_kwargs={"papers": 300}, progress=False)
     cut = Episode.from_dict({**episodes[0].to_dict(), "stop_reason": StopReason.TRUNCATED.value})
     write_episodes(tmp_path / "episodes.jsonl", [*episodes, cut])
-    scored = list(read_scored_episodes(tmp_path / "episodes.jsonl"))
+    scored = [paper_episode(each.to_dict(), "") for each in (*episodes, cut)]
     for before, after in zip(episodes, scored, strict=False):
-        (row,) = score_table([after], [0.0], [10000])
+        (row,) = paper_table([after], [0.0], [10000])
         metrics = before.steps[-1].info["metrics"]
-        assert (row.precision, row.recall) == (metrics["precision"], metrics["recall"])
-        assert row.papers <= before.steps[-1].info["pool"]
+        assert (row["precision"], row["recall"]) == (metrics["precision"], metrics["recall"])
+        assert row["papers"] <= before.steps[-1].info["pool"]
     assert scored[4] == scored[0]
-    assert main(["eval-papers", str(tmp_path / "episodes.jsonl")]) == 0
+    assert main(["score", "--by", "papers", str(tmp_path / "episodes.jsonl")]) == 0
     assert "5 episodes of 4 queries" in capsys.readouterr().out
 
 

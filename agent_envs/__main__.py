@@ -1,4 +1,4 @@
-"""Run the `agentr1` command as `python -m agent_envs.cli`."""
+"""Run the `agentr1` command as `python -m agent_envs`."""
 
 import sys
 

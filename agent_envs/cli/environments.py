@@ -1,0 +1,168 @@
+"""The environment that a command line names, by itself or by a run, whose run.json says what it was played in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs.checks import integer, json_object
+from agent_envs.cli.options import option
+from agent_envs.datasets.data_dir import expanded
+from agent_envs.episodes.record import Episode
+from agent_envs.episodes.run_folder import read_settings
+from agent_envs.errors import ConfigError
+from agent_envs.wrapping.recorded import episode_env, recorded_env
+from agent_envs.wrapping.specs import make_text_env, parse_wrapper
+
+__all__ = ["EnvChoice", "EnvOptions", "RunOptions", "response_limit"]
+
+_INSIDE = ("checkpoints", "actor", "huggingface")  # folders of a checkpoint, beneath the run's own
+
+
+@dataclass(frozen=True, slots=True)
+class EnvChoice:
+    """An environment as a command line names it; its three parts are arguments of `run_episodes`."""
+
+    env_id: str
+    """What `gymnasium.make` takes: "Id" or "module:Id"."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment, among them `split` and `data` if they were given."""
+    wrappers: tuple[str, ...] = ()
+    """Wrapper specs, innermost first."""
+
+    def make(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """Make the environment in its wrappers; `kwargs` take precedence.
+
+        Raises:
+            ConfigError: There is no such environment, it rejects the arguments, or it is not a text environment.
+        """
+        return make_text_env(self.env_id, {**self.env_kwargs, **kwargs}, self.wrappers)
+
+    def of_episode(self, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> EnvChoice:
+        """Add what a run's settings (`run_settings`) and an episode say of the environment; what was given wins."""
+        of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
+        recorded = episode_env(of, settings, env_id=self.env_id, env_kwargs=self.env_kwargs, trust=trust)
+        return EnvChoice(recorded.env_id, recorded.env_kwargs, (*recorded.wrappers, *self.wrappers))
+
+
+@dataclass(kw_only=True)
+class EnvOptions:
+    """An environment."""
+
+    group = "environment"
+    env: str | None = option(
+        None, "an environment, such as AgentR1/GSM8KTool-v0, or your own as module:ID", metavar="ID"
+    )
+    split: str | None = option(None, "split to take tasks from (default: the environment's own, train)")
+    data: str | None = option(None, "generated, official or a path to released files (default: generated)")
+    env_kwargs: str | None = option(None, "further arguments of the environment, as a JSON object", metavar="JSON")
+    wrapper: list[str] = option([], '"Name(key=value)"; may be repeated', metavar="SPEC")
+
+    def given_env(self) -> EnvChoice:
+        """Return what the command line says of the environment; the id is "" if it names none.
+
+        Raises:
+            ConfigError: `--env-kwargs` or a `--wrapper` cannot be read.
+        """
+        kwargs = json_object("--env-kwargs", self.env_kwargs)
+        for name, value in (("split", self.split), ("data", self.data)):
+            if name in kwargs:
+                raise ConfigError(f"--env-kwargs holds {name!r}; use --{name}")
+            if value is not None:
+                kwargs[name] = value
+        for spec in self.wrapper:
+            parse_wrapper(spec)
+        return EnvChoice(self.env or "", kwargs, tuple(self.wrapper))
+
+
+@dataclass(kw_only=True)
+class RunOptions(EnvOptions):
+    """An environment, or a run that was played in one."""
+
+    group = "environment"
+    run: str | None = option(
+        None,
+        "play what this run of `agentr1 train` or `eval` played: its environment, arguments and wrappers, where none "
+        "are given here; --checkpoint does so too",
+        metavar="DIR",
+    )
+    bare: bool = option(False, "ignore the arguments and wrappers in the run's run.json")
+    trust: bool = option(False, "let a run name code, and run code that a model's files hold (docs/security.md)")
+
+    def source(self) -> str | None:
+        """Return the folder whose run.json names the environment."""
+        return self.run
+
+    def chosen_env(self) -> EnvChoice:
+        """Return the environment that was named, without making it.
+
+        What is taken from a run, and where the command line differs, is said on standard error. Another environment
+        than the run's has none of its arguments and wrappers.
+
+        Raises:
+            ConfigError: There is none, or no run.json, or it sets what only the user may.
+        """
+        choice, source = self.given_env(), self.source()
+        if source and not (self.bare and choice.env_id):
+            recorded = self._of_run(choice, *_record(Path(source)))
+            choice = EnvChoice(recorded.env_id, choice.env_kwargs, choice.wrappers) if self.bare else recorded
+        if not choice.env_id:
+            raise ConfigError("give --env ID, such as AgentR1/GSM8KTool-v0, or --run DIR with the folder of a run")
+        return choice
+
+    def _of_run(self, given: EnvChoice, record: Mapping[str, Any], where: str) -> EnvChoice:
+        env_id, kwargs, wrappers = given.env_id, given.env_kwargs, given.wrappers
+        if "env" not in record:
+            if self.run:
+                raise ConfigError(
+                    f"--run {self.run}: there is no run.json; give the --out of agentr1 train or agentr1 eval"
+                )
+            return given
+        if env_id not in ("", record["env"]):
+            _say(f"--env is {env_id}, in {where} {record['env']}: its arguments and wrappers are left out")
+            return given
+        choice = EnvChoice(*recorded_env(record, where, env_kwargs=kwargs, wrappers=wrappers, trust=self.trust))
+        parts = [json.dumps(choice.env_kwargs)] if choice.env_kwargs else []
+        _say(f"from {where}: " + ", ".join([choice.env_id, *parts, *choice.wrappers]))
+        own = {**record, **(record.get("env_kwargs") or {})}
+        for name, value in kwargs.items():
+            if name in own and own[name] != value:
+                _say(f"{name} is {value!r}, in the run {own[name]!r}")
+        own_wrappers: Sequence[str] = own.get("wrappers") or ()
+        if wrappers and [*wrappers] != [*own_wrappers]:
+            _say(f"wrappers are {', '.join(wrappers)}, in the run {', '.join(own_wrappers) or 'none'}")
+        return choice
+
+
+def response_limit(checkpoint: str) -> int | None:
+    """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json.
+
+    Raises:
+        ConfigError: It says something else.
+    """
+    record, where = _record(Path(checkpoint))
+    limit = record.get("response_length")
+    return None if limit is None else integer(f"response_length in {where}", limit, minimum=1)
+
+
+def _record(path: Path) -> tuple[dict[str, Any], str]:
+    """Return what a run says of its environment, and the file that says so."""
+    folder = expanded(path).absolute()
+    while folder.name in _INSIDE or folder.name.startswith("global_step_"):
+        folder = folder.parent
+    settings = read_settings(folder / "run.json") or {}
+    # Of a training run, the split is the one that it learned from; each command has its own.
+    record = {name: value for name, value in settings.items() if name != "split"}
+    if record.get("data") == "generated":
+        del record["data"]  # as every environment has it
+    return record, str(path if folder == path.absolute() else folder) + "/run.json"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"agentr1: {text}\n")

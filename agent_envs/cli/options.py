@@ -1,0 +1,169 @@
+"""Options of the command line: each is declared once, as a field of the dataclass that its command takes.
+
+    @dataclass(kw_only=True)
+    class Options(OutputOptions):
+        n: int = option(1000, "episodes to write, each of another task")
+
+An option takes what the field's type says: nothing for a `bool`, one value for an `int`, a `float` or a `str`, and
+a `list[str]` may be repeated. Fields of a class with a `group`, "title: what it is", are a group of the help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from agent_envs.errors import ConfigError
+
+__all__ = [
+    "AddressOptions",
+    "EpisodeOptions",
+    "OutputOptions",
+    "add_options",
+    "given_options",
+    "option",
+    "refuse_unread",
+    "spelled",
+]
+
+
+def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
+    """Declare an option.
+
+    Args:
+        default: Its value where it is not given; `...` if it must be. The help tells it.
+        about: What the help says of it.
+        names: How it is spelled; by default as the field, with dashes. A name without dashes is a positional argument.
+        settings: Further arguments of `argparse.ArgumentParser.add_argument`, and `of`: the kinds that read it.
+    """
+    metadata = {"help": about, "names": names, **settings}
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
+    """Add the options that a dataclass declares, those of the same `group` together."""
+    hints, groups = get_type_hints(options), {"": parser.add_argument}
+    for each in fields(options):
+        owner = next(cls for cls in reversed(options.__mro__) if each.name in vars(cls).get("__annotations__", ()))
+        group = vars(owner).get("group", "")
+        if group not in groups:
+            title, _, about = group.partition(": ")
+            groups[group] = parser.add_argument_group(title, about or None).add_argument
+        groups[group](*_names(each), **_settings(each, hints[each.name]))
+
+
+def _names(each: Field[Any]) -> tuple[str, ...]:
+    return each.metadata["names"] or (spelled(each.name),)
+
+
+def _settings(each: Field[Any], hint: Any) -> dict[str, Any]:
+    """Return what argparse is told of a field."""
+    settings = {name: value for name, value in each.metadata.items() if name not in ("names", "of")}
+    kind = next(kind for kind in get_args(hint) if kind is not NoneType) if isinstance(hint, UnionType) else hint
+    positional = not _names(each)[0].startswith("-")
+    if kind is bool:
+        settings["action"] = "store_true"
+    elif get_origin(kind) is list and not positional:
+        settings["action"] = "append"
+    elif kind in (int, float):
+        settings = {"type": kind, "metavar": "N" if kind is int else "X", **settings}
+    default = _default(each)
+    if not positional:
+        settings |= {"dest": each.name, "default": default, "required": default is MISSING}
+    if default not in (MISSING, None, [], "") and kind is not bool and "default" not in settings["help"]:
+        settings["help"] += f" (default: {default:g})" if kind is float else f" (default: {default})"
+    settings["help"] = settings["help"].replace("%", "%%")
+    return settings
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+def spelled(name: str) -> str:
+    """Return how the command line spells a field.
+
+    >>> spelled("env_kwargs")
+    '--env-kwargs'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def given_options(options: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of those of the named fields that were given."""
+    defaults = {each.name: _default(each) for each in fields(options)}
+    return {name: value for name in names if (value := getattr(options, name)) != defaults[name]}
+
+
+def refuse_unread(options: Any, kind: str, what: str, **more: str) -> None:
+    """Refuse options that are not of this kind; `what` says what was chosen, `more` the kinds of further options.
+
+    Raises:
+        ConfigError: One is given that only other kinds read.
+    """
+    readers = {**{each.name: each.metadata["of"] for each in fields(options) if "of" in each.metadata}, **more}
+    for name in sorted(given_options(options, readers)):
+        if kind not in (kinds := readers[name].split()):
+            raise ConfigError(f"{what} does not read {spelled(name)} ({', '.join(kinds)} can); leave it out")
+
+
+@dataclass(kw_only=True)
+class OutputOptions:
+    """The file that a command writes."""
+
+    out: str | None = option(..., "file to write", metavar="FILE")
+    force: bool = option(False, "replace the file if it exists")
+
+    def output_file(self) -> Path:
+        """Return the file that `--out` names.
+
+        Raises:
+            ConfigError: It exists, and `--force` is not given; or something else is there.
+        """
+        path = Path(self.out or "")
+        if os.path.lexists(path) and not (self.force and path.is_file()):
+            if path.is_file():
+                raise ConfigError(f"--out {path} exists; choose another file, or give --force to replace it")
+            raise ConfigError(f"--out {path} must be a file, and there is something else")
+        return path
+
+
+@dataclass(kw_only=True)
+class EpisodeOptions:
+    """Stored episodes."""
+
+    episodes: list[str] = option(
+        ...,
+        "episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
+        "episodes",
+        nargs="+",
+        metavar="PATH",
+    )
+
+
+@dataclass(kw_only=True)
+class AddressOptions:
+    """The address and the token of a server."""
+
+    host: str = option("127.0.0.1", "address to listen on (default: 127.0.0.1, this machine only)")
+    port: int = option(8000, "port to listen on, 0 for any")
+    token_file: str | None = option(
+        None,
+        "file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
+        metavar="FILE",
+    )
+
+    def token(self) -> str | None:
+        """Return the token, None without one."""
+        from agent_envs.serving.access import read_token
+
+        return read_token(self.token_file)

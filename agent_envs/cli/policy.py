@@ -1,0 +1,292 @@
+"""The policy that a command line names, and where it plays: in this process or on the workers of a Ray cluster.
+
+A policy is a row of `POLICIES`, made by a function that imports what it needs from the options that it reads. Without
+`--policy`, a checkpoint or a folder runs in this process, and any other model is expected behind a server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from agent_envs.checks import json_object, shown
+from agent_envs.cli.environments import RunOptions, response_limit
+from agent_envs.cli.options import given_options, option, refuse_unread, spelled
+from agent_envs.errors import ConfigError, did_you_mean
+from agent_envs.policies.made import MadePolicy
+from agent_envs.policies.policy import Policy
+from agent_envs.rollout.ray_engine import RayEngine
+
+__all__ = ["POLICIES", "EngineOptions", "PolicyKind", "PolicyOptions"]
+
+
+class PolicyKind(NamedTuple):
+    """A kind of policy that `--policy` can name."""
+
+    make: Callable[[dict[str, Any], int], Policy]
+    """Makes the policy from the options that were given (names with underscores) and a seed."""
+    help: str
+    needs: tuple[str, ...] = ()
+    seeded: bool = True
+    """Whether its draws depend on its seed and the task only, so that each sample of a task needs its own seed."""
+
+
+def _openai(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import OpenAIPolicy
+
+    url = options.get("base_url")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--base-url must be a URL such as http://localhost:8000/v1, got {shown(url)}")
+    request = json_object("--request", options.pop("request", None))
+    if "top_p" in options:
+        request["top_p"] = options.pop("top_p")
+    return OpenAIPolicy(**options, request=request)
+
+
+def _transformers(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import TransformersPolicy
+
+    return TransformersPolicy(_folder(options), **_in_process(options), seed=seed)
+
+
+def _vllm(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import VLLMPolicy
+
+    engine = json_object("--engine", options.pop("engine", None))
+    if "dtype" in options:
+        engine["dtype"] = options.pop("dtype")
+    return VLLMPolicy(_folder(options), **_in_process(options), seed=seed, engine=engine)
+
+
+def _in_process(options: dict[str, Any]) -> dict[str, Any]:
+    template_kwargs = json_object("--template-kwargs", options.pop("template_kwargs", None))
+    trust = options.pop("trust", False)
+    return {**options, "template_kwargs": template_kwargs, "trust_remote_code": trust}
+
+
+def _folder(options: dict[str, Any]) -> str:
+    """Return the folder of the model to load; a checkpoint is converted first."""
+    model, checkpoint = options.pop("model", None), options.pop("checkpoint", None)
+    if (model is None) == (checkpoint is None):
+        raise ConfigError("give either --model FOLDER or --checkpoint FOLDER")
+    if checkpoint is None:
+        return model
+    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+
+    return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))
+
+
+def _expert(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import ExpertPolicy
+
+    return ExpertPolicy(noise=options.get("demo_noise", 0.0), seed=seed)
+
+
+def _random(options: dict[str, Any], seed: int) -> Policy:
+    from agent_envs.policies import RandomPolicy
+
+    return RandomPolicy(seed=seed)
+
+
+POLICIES: dict[str, PolicyKind] = {
+    "openai": PolicyKind(
+        _openai,
+        "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
+        needs=("model",),
+        seeded=False,
+    ),
+    "transformers": PolicyKind(
+        _transformers, "a Hugging Face model or a checkpoint of `agentr1 train` in this process, on a CPU or GPU"
+    ),
+    "vllm": PolicyKind(_vllm, "the same with vLLM's engine in this process"),
+    "expert": PolicyKind(_expert, "the environment's own solver"),
+    "random": PolicyKind(_random, "random valid actions"),
+}
+"""What `--policy` can name."""
+
+_HERE = "transformers vllm"  # in this process
+_MODELS = f"openai {_HERE}"
+
+# Options that do not change a policy's answers: a run may be resumed with other values.
+_HARMLESS = frozenset(
+    {"timeout", "stream", "stall_timeout", "max_retries", "max_wait", "max_in_flight", "device", "trust"}
+)
+
+
+@dataclass(kw_only=True)
+class PolicyOptions(RunOptions):
+    """A policy, and the environment that it plays; `of` names the policies that read an option."""
+
+    group = "policy: what chooses the actions; the server's key is read from OPENAI_API_KEY"
+    policy: str | None = option(
+        None,
+        "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
+        + " (default: transformers with --checkpoint or a folder as --model, else openai)",
+        metavar="NAME",
+    )
+    model: str | None = option(None, "name of the model on the server, or a Hugging Face folder or name", of=_MODELS)
+    checkpoint: str | None = option(
+        None,
+        "instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
+        metavar="DIR",
+        of=_HERE,
+    )
+    base_url: str | None = option(
+        None, "the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)", metavar="URL", of="openai"
+    )
+    temperature: float | None = option(
+        None, "temperature; 0 is greedy (default: the server's; 1 in this process)", of=_MODELS
+    )
+    top_p: float | None = option(None, "nucleus sampling (default: the server's; 1 in this process)", of=_MODELS)
+    top_k: int | None = option(None, "in this process: sample among the K likeliest tokens (default: all)", of=_HERE)
+    max_tokens: int | None = option(None, "most tokens of a response (default: a checkpoint's in training)", of=_MODELS)
+    context_length: int | None = option(None, "in this process: most tokens of prompt and response together", of=_HERE)
+    tool_mode: str | None = option(
+        None,
+        "send tools as tools= of the request, or describe them in the prompt",
+        choices=("native", "text"),
+        of=_MODELS,
+    )
+    logprobs: bool = option(False, "record log-probabilities of the sampled tokens", of="openai")
+    token_ids: bool = option(False, "record the tokens themselves (vLLM, SGLang)", of="openai")
+    keep_reasoning: bool = option(False, "keep what the server returns as reasoning", of="openai")
+    max_episode_tokens: int | None = option(None, "prompt and response tokens an episode may use", of="openai")
+    max_in_flight: int | None = option(None, "requests at the same time (default: one per episode)", of="openai")
+    timeout: float | None = option(None, "time limit of a request (default: 600)", metavar="SECONDS", of="openai")
+    stream: bool = option(False, "stream replies, which shows when a server stalls", of="openai")
+    stall_timeout: float | None = option(
+        None, "with --stream: longest silence (default: 60)", metavar="SECONDS", of="openai"
+    )
+    max_retries: int | None = option(None, "retries of a failed request (default: 5)", of="openai")
+    max_wait: float | None = option(None, "longest wait for rate limits (default: 600)", metavar="SECONDS", of="openai")
+    request: str | None = option(
+        None, 'further fields of each request, such as {"extra_body": {"top_k": 20}}', metavar="JSON", of="openai"
+    )
+    device: str | None = option(
+        None, "transformers: cpu, cuda:1 or the like (default: a GPU if there is one)", of="transformers"
+    )
+    dtype: str | None = option(None, "in this process: type of the weights, such as bfloat16", of=_HERE)
+    template_kwargs: str | None = option(
+        None,
+        'in this process: arguments of the chat template, such as {"enable_thinking": false}',
+        metavar="JSON",
+        of=_HERE,
+    )
+    engine: str | None = option(
+        None, 'vllm: further arguments of the engine, such as {"tensor_parallel_size": 2}', metavar="JSON", of="vllm"
+    )
+    best_of: int | None = option(None, "sample N candidates for every action and play the best")
+    best_by: str | None = option(
+        None, "how to choose it (default: majority; reward cheats)", choices=("majority", "logprob", "reward")
+    )
+    demo_noise: float | None = option(None, "expert: share of actions that are wrong on purpose", of="expert")
+
+    def source(self) -> str | None:
+        return self.run or self.checkpoint
+
+    def chosen_policy(self, *, seed: int = 0) -> Policy:
+        """Make the policy that was named; `seed` is that of a policy that draws.
+
+        Raises:
+            ConfigError: There is no such policy, it needs a missing option, or it does not read one that is given.
+            MissingExtraError: The policy needs a package that is not installed.
+        """
+        name, given = self._chosen()
+        return self._best(POLICIES[name].make(given, seed))
+
+    def chosen_policies(self, samples: int, *, seed: int = 0) -> list[Policy]:
+        """Make the policy of each sample of a task: the same one, or with seed + i if it draws."""
+        name, given = self._chosen()
+        policy: Any = POLICIES[name].make(given, seed)
+        seeded = POLICIES[name].seeded
+        return [self._best(policy.with_seed(seed + sample) if seeded else policy) for sample in range(samples)]
+
+    def policies_there(self, samples: int, *, seed: int) -> Sequence[Policy]:
+        """Return what `chosen_policies` does, but made by each worker: models and clients are not sent to them."""
+        self._chosen()  # what is wrong with the options is said here
+        first = MadePolicy(partial(self.chosen_policies, samples, seed=seed), 0)
+        return [first.with_number(sample) for sample in range(samples)]
+
+    def policy_settings(self) -> dict[str, Any]:
+        """Return what a policy's answers depend on: its kind and options, without time-outs and the like."""
+        name, given = self._chosen()
+        settings = {"policy": name, **{name: value for name, value in given.items() if name not in _HARMLESS}}
+        if "request" in settings:
+            settings["request"] = _without_secrets(json_object("--request", settings["request"]))
+        if self.best_of is not None:
+            settings |= {"best_of": self.best_of, "best_by": self.best_by or "majority"}
+        return settings
+
+    def _best(self, policy: Policy) -> Policy:
+        """Return the policy, wrapped to play the best of its candidates if --best-of is given."""
+        if self.best_of is None:
+            if self.best_by is not None:
+                raise ConfigError("--best-by says how --best-of chooses; give --best-of N too")
+            return policy
+        from agent_envs.policies import BestOfN
+
+        return BestOfN(policy, self.best_of, self.best_by or "majority")
+
+    def _chosen(self) -> tuple[str, dict[str, Any]]:
+        """Return the name of the policy, and the options that were given."""
+        name = self.policy
+        if name is None:
+            folder = self.model is not None and self.base_url is None and os.path.isdir(self.model)
+            name = "transformers" if folder or self.checkpoint is not None else "openai"
+            path = self.model is not None and (os.path.isabs(self.model) or self.model.startswith(("./", "../", "~")))
+            if name == "openai" and self.base_url is None and path:
+                raise ConfigError(f"--model {self.model}: there is no such folder")
+        if name not in POLICIES:
+            raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
+        refuse_unread(self, name, f"--policy {name}")
+        read = [each.name for each in fields(self) if name in each.metadata.get("of", "").split()]
+        given = given_options(self, [*read, *(["trust"] if name in _HERE.split() else [])])
+        for needed in POLICIES[name].needs:
+            if needed not in given:
+                raise ConfigError(f"--policy {name} needs {spelled(needed)}: {POLICIES[name].help}")
+        if "checkpoint" in given and "max_tokens" not in given and (limit := response_limit(given["checkpoint"])):
+            given["max_tokens"] = limit
+        return name, given
+
+
+def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's fields without secrets: only the names of headers and query parameters.
+
+    >>> _without_secrets({"top_p": 0.9, "extra_headers": {"X-Key": "secret"}})
+    {'top_p': 0.9, 'extra_headers': ['X-Key']}
+    """
+    return {
+        name: sorted(value) if name in ("extra_headers", "extra_query") and isinstance(value, Mapping) else value
+        for name, value in request.items()
+    }
+
+
+@dataclass(kw_only=True)
+class EngineOptions:
+    """Where episodes are played."""
+
+    group = "cluster: play on the workers of a Ray cluster (docs/scaling.md)"
+    ray: str | None = option(
+        None,
+        "the cluster, such as auto or 10.0.0.1:6379 (without an address: one on this machine, for this command)",
+        metavar="ADDRESS",
+        nargs="?",
+        const="local",
+    )
+    workers: int | None = option(None, "with --ray: number of workers (default: one per processor)")
+
+    def chosen_engine(self, gpus: float | None = None) -> RayEngine | None:
+        """Return the engine that was named, None for this process; `gpus` is the number of each worker's policy.
+
+        Raises:
+            ConfigError: `--workers` or `--gpus-per-worker` stands without `--ray`.
+        """
+        if self.ray is not None:
+            return RayEngine(None if self.ray == "local" else self.ray, self.workers, gpus or 0.0)
+        for name, value in (("--workers", self.workers), ("--gpus-per-worker", gpus)):
+            if value is not None:
+                raise ConfigError(f"{name} is for the workers of --ray; give --ray too, or leave it out")
+        return None

@@ -1,0 +1,85 @@
+"""Train a model on an environment with verl's own trainer. Run the same command again to resume a stopped run.
+
+The folder --out then has metrics.jsonl (one line per step), episodes/*.jsonl, curve.png, checkpoints and train.log.
+verl runs in a process of its own, whose output goes to train.log.
+
+examples:
+  agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine           # a tiny model on the CPU, in minutes
+  agentr1 train --env AgentR1/HotpotQA-v0 --algo gigpo --preset gpu-8 --model Qwen/Qwen3-4B-Instruct-2507
+  agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run   # published settings, and what differs
+  agentr1 train --out runs/mine --env AgentR1/GSM8KTool-v0 actor_rollout_ref.actor.optim.lr=2e-6
+  agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:my_estimator
+  agentr1 plot runs/mine; agentr1 eval --checkpoint runs/mine
+
+docs/training.md explains the files of a run, the presets and what a step row is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from agent_envs.cli.options import option
+from agent_envs.errors import check_release
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(kw_only=True)
+class Options:
+    """What is trained, how, and where the run lies."""
+
+    env: str | None = option(None, "environment, such as AgentR1/GSM8KTool-v0", metavar="ID")
+    algo: str | None = option(
+        None,
+        "algorithm, such as grpo, ppo, steppo or gigpo, or module:name of your own estimator (default: the preset's, "
+        "or grpo)",
+    )
+    preset: str = option(
+        "cpu-tiny",
+        "size and machine: cpu-tiny, cpu-vllm, gpu-8, or MODEL/TASK/ALGORITHM[/HARDWARE] such as "
+        "qwen3-4b/alfworld/steppo/h100-8",
+    )
+    steps: int | None = option(None, "training steps (default: the preset's)")
+    data: str | None = option(None, "generated, official or a path (default: the preset's, or generated)")
+    split: str = option("train", "split to train on")
+    env_kwargs: str | None = option(None, "further arguments of the environment, as a JSON object", metavar="JSON")
+    wrappers: list[str] = option([], '"Name(key=value)"; may be repeated', "--wrapper", metavar="SPEC")
+    out: str | None = option(
+        None, "folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)", metavar="DIR"
+    )
+    model: str | None = option(
+        None,
+        "Hugging Face model to start from (default: tiny-base or, with pictures, tiny-vision, which are included)",
+        metavar="DIR",
+    )
+    seed: int = option(0, "seed of tasks, demonstrations, model and sampling")
+    warm_start: int | None = option(None, "supervised steps of tiny-base before (default: 0)")
+    demo_noise: float | None = option(None, "share of demonstrated actions that are wrong on purpose")
+    val_fraction: float = option(0.1, "share held out of data without such a split")
+    trust: bool = option(False, "resume from the checkpoint in --out even if its files hold code")
+    dry_run: bool = option(False, "print what differs from published settings and the full configuration")
+    overrides: list[str] = option(
+        ..., "verl settings, in Hydra's form; they win", "overrides", nargs="*", metavar="KEY=VALUE"
+    )
+
+
+def run(options: Options) -> str:
+    """Train, showing the progress on standard error; a dry run returns its configuration."""
+    check_release("verl", "verl")
+    # Set before torch is loaded: its threads then sleep while they wait. Spinning ones make the warm start ten times
+    # slower as soon as another program wants one of the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if os.getcwd() not in sys.path:  # module:name may be beside the user, as with `python -m`
+        sys.path.append(os.getcwd())
+    from agent_envs.adapters.verl.config.compose import compose_run
+    from agent_envs.adapters.verl.run.training import check_model, check_verl, describe, train
+
+    settings = dict(vars(options))
+    trust, dry_run = settings.pop("trust"), settings.pop("dry_run")
+    composed = compose_run(**settings)
+    check_verl(composed.verl())
+    if composed.run.model is not None:
+        check_model(composed.run.model, composed.verl(), fetch=not dry_run)
+    return describe(composed) if dry_run else train(composed, trust=trust)
