@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from agent_envs.datasets.qa.rows import aliases_file, has_answer, read_aliases
 from agent_envs.envs.qa.official import Gold, Stated, official_scores, read_gold, read_predictions
@@ -16,16 +16,13 @@ from agent_envs.files import JSONLines
 from agent_envs.messages import observation_text
 from agent_envs.tasks import read_rows
 
-if TYPE_CHECKING:
-    from agent_envs.cli.score import Options
-
 __all__ = ["score_answers"]
 
 _OF_FACTS = ("sp_", "evi_", "joint_", "support_")
 
 
-def score_answers(options: Options) -> str:
-    """Return the metrics as text, or as JSON."""
+def score_answers(options: Any) -> str:
+    """Return the metrics as text, or as JSON, by the options of `agentr1 score`."""
     dataset, names = options.by, ", ".join(options.episodes)
     if options.gold is None:
         raise ConfigError(f"--by {dataset} compares with the data set's rows; give --gold FILE")

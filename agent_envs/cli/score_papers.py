@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_envs.checks import shown
 from agent_envs.envs.papersearch.reward import f1
@@ -20,9 +20,6 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.retrieval.papers.paper import title_key
-
-if TYPE_CHECKING:
-    from agent_envs.cli.score import Options
 
 __all__ = ["DEPTHS", "THRESHOLDS", "PaperEpisode", "paper_episode", "paper_table", "score_papers"]
 
@@ -42,7 +39,7 @@ class PaperEpisode:
     failed: bool = False
 
 
-def score_papers(options: Options) -> str:
+def score_papers(options: Any) -> str:
     """Return the table as text, or as JSON."""
     thresholds = _numbers(options.thresholds, "--thresholds", float, 0, THRESHOLDS)
     depths = _numbers(options.top_k, "--top-k", int, 1, DEPTHS)
