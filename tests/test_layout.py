@@ -83,16 +83,16 @@ BUDGETS = {
     ("agent_envs/serving",): 3801,
     ("agent_envs/recording",): 1448,
     ("agent_envs/audit",): 2206,
-    ("agent_envs/cli",): 4977,
+    ("agent_envs/cli",): 4575,
     ("datasets",): 9927,
     ("agent_envs/wrapping", "wrappers"): 3137,
-    ("adapters/verl",): 6419,
+    ("adapters/verl",): 6328,
     ("adapters/estimators", "adapters/losses"): 2744,
     ("adapters/torch", "adapters/trees"): 1628,
     ("adapters/tiny",): 929,
     ("adapters",): 1767,
 }
-TOTAL = 76_681
+TOTAL = 76_196
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
