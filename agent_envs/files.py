@@ -100,8 +100,7 @@ def unpacked_limit(file: BufferedReader) -> int:
 def numbered_lines(path: Path, longest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, bytes]]:
     """Read the lines of a file that are not blank, each with its number; a name that ends in .gz is decompressed.
 
-    A DataError names a file that cannot be read, has a line of more than `longest` bytes, or is packed and would grow
-    beyond measure.
+    A DataError names a file that cannot be read, has a line of more than `longest` bytes, or unpacks beyond measure.
     """
     try:
         with open_data(path) as opened, gzip.open(opened) if path.name.endswith(".gz") else opened as file:

@@ -69,7 +69,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3869,
+    ("agent_envs",): 3867,
     ("agent_envs/pictures", "agent_envs/prompts"): 1806,
     ("agent_envs/parsers", "agent_envs/rewards"): 2000,
     ("agent_envs/tools",): 1764,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1767,
 }
-TOTAL = 76_196
+TOTAL = 76_194
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
