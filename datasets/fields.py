@@ -50,7 +50,7 @@ def answer_field(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def as_list(value: Any, key: str, where: str) -> list[Any]:
-    """Return the value under a key as a list; parquet files give arrays."""
+    """Return the value under a key as a list."""
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         raise DataError(f"{where}: expected a list under {key!r}, got {value!r:.60}")
     return list(value)

@@ -101,9 +101,9 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
                 deeper = (_row_files(folder, suffixes) for folder in _list_folder(entry) if folder.is_dir())
                 inside = [file for files in deeper for file in files]
             for file in inside:
-                shard = None if entry.name in _SPLIT_WORDS else _SHARD.fullmatch(file.stem)
-                by_shard = shard is not None and shard["split"] in _SPLIT_WORDS
-                splits.setdefault(shard["split"] if shard and by_shard else entry.name, []).append(file)
+                shard = _SHARD.fullmatch(file.stem)
+                split = shard["split"] if shard and entry.name not in _SPLIT_WORDS else entry.name
+                splits.setdefault(split if split in _SPLIT_WORDS else entry.name, []).append(file)
         elif entry.suffix in suffixes and entry.stem not in _NOT_SPLIT_STEMS:
             shard = _SHARD.fullmatch(entry.stem)
             splits.setdefault(shard["split"] if shard else entry.stem, []).append(entry)
@@ -134,7 +134,7 @@ def _check_one_source(folder: Path, split: str, files: Sequence[Path]) -> None:
     for file in files:
         shard = _SHARD.fullmatch(file.stem)
         inside = file.parent != folder
-        part = shard["total"] if shard and file.parent.name in (folder.name, split) else "" if inside else file.stem
+        part = shard["total"] if shard and (not inside or file.parent.name == split) else "" if inside else file.stem
         sources.setdefault((inside, part, file.suffix), file)
     if len(sources) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])

@@ -331,7 +331,7 @@ def _compose(overrides: Sequence[str]) -> Any:
 
     for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-    folder = Path(spec.submodule_search_locations[0]).resolve().as_posix().replace("'", "\\'")
+    folder = Path(spec.submodule_search_locations[0]).resolve().as_posix().replace("\\", "\\\\").replace("'", "\\'")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
         return compose("run", overrides=[f"hydra.searchpath=['file://{folder}/trainer/config']", *overrides])
 
