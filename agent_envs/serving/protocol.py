@@ -18,14 +18,12 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs import errors
-from agent_envs.checks import integer
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError, first_line
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError
 from agent_envs.text import plain
 
 __all__ = [
     "BEGAN", "CLOSE", "FAILED", "HOLDS", "LAST", "MAX_ADDRESS", "MAX_MESSAGE", "PLAYING", "PROTOCOL", "Frame",
-    "FrameReader", "Kind", "decode", "encode", "error_data", "error_from", "generator_from", "generator_state",
-    "traceback_text",
+    "FrameReader", "Kind", "decode", "encode", "error_data", "error_from", "traceback_text",
 ]  # fmt: skip
 
 PROTOCOL = 1
@@ -38,7 +36,6 @@ MAX_ADDRESS = 1 << 16
 """Most characters of a WebSocket's address, which holds the environment's arguments."""
 
 _LONGEST = 4000  # characters of an error message
-_LARGEST = 2**128 - 1  # the two numbers of a PCG64 generator have 128 bits
 _HEAD = struct.Struct("!IIBBf")  # of a frame: bytes of the text, session, kind, flags, seconds
 _LONGEST_FRAME = 1 << 28  # bytes of a text: more than any message or answer
 
@@ -124,42 +121,6 @@ def error_from(data: dict[str, Any], where: str) -> Exception:
 def traceback_text(what: str) -> str:
     """Return the current exception's traceback for the log, without control characters: clients wrote parts of it."""
     return f"{what} failed:\n{plain(traceback.format_exc())}"
-
-
-def generator_state(generator: np.random.Generator | None) -> dict[str, Any] | None:
-    """Return the state of one of NumPy's default generators in JSON types, or None without a generator."""
-    if generator is None:
-        return None
-    state = dict(generator.bit_generator.state)
-    if state["bit_generator"] != "PCG64":
-        raise ConfigError(f"expected NumPy's default generator, PCG64, got {state['bit_generator']}")
-    return state
-
-
-def generator_from(state: Any) -> np.random.Generator:
-    """Return the generator with a state from `generator_state`; a ConfigError if it is not such a state.
-
-    >>> generator_from(generator_state(np.random.default_rng(3))).integers(100)
-    np.int64(81)
-    """
-    bits = np.random.PCG64()
-    try:
-        if state["bit_generator"] != "PCG64":
-            raise ConfigError("it is another generator")
-        inner: Any = {
-            name: integer(name, state["state"][name], minimum=0, maximum=_LARGEST) for name in ("state", "inc")
-        }
-        if inner["inc"] % 2 == 0:
-            raise ConfigError("inc must be odd")  # with an even one NumPy's numbers repeat, and it waits for others
-        bits.state = {
-            "bit_generator": "PCG64",
-            "state": inner,
-            "has_uint32": integer("has_uint32", state["has_uint32"], minimum=0, maximum=1),
-            "uinteger": integer("uinteger", state["uinteger"], minimum=0, maximum=2**32 - 1),
-        }
-    except (KeyError, TypeError, ConfigError) as e:
-        raise ConfigError(f"expected the state of a PCG64 generator, got {state!r:.200} ({first_line(e)})") from e
-    return np.random.Generator(bits)
 
 
 class Kind(IntEnum):

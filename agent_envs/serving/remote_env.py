@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -19,7 +20,6 @@ from agent_envs.messages import ToolSpec
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
-from agent_envs.serving.protocol import generator_from, generator_state
 from agent_envs.serving.remote_pictures import picture_limits, read_observation
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, kept_action
 from agent_envs.tasks import IndexedTasks
@@ -30,6 +30,7 @@ __all__ = ["RemoteEnv"]
 T = TypeVar("T")
 
 _MOST_BITS = 1000  # of an integer that a float holds
+_SEEDS = 2**63  # that can be drawn
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
 _LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
 
@@ -79,7 +80,8 @@ class RemoteEnv(TextEnv):
         render_mode: See ``TextEnv``.
 
     A lost connection ends the episode: the call that notices it raises ``BackendDownError``, further ones
-    ``ResetNeeded`` until ``reset`` or ``restore`` connects again. The order of the tasks stays what it would have been.
+    ``ResetNeeded`` until ``reset`` or ``restore`` connects again. Without a seed, such a ``reset`` draws one from
+    ``np_random``, so that the tasks that follow depend on the last seed alone.
 
     Raises:
         ConfigError: An argument does not fit, or the server refuses the token, the environment or its arguments.
@@ -182,10 +184,9 @@ class RemoteEnv(TextEnv):
         return _text(self._ask_in_episode("expert_action", {}))
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """Return the next action of a demonstrator that makes mistakes."""
-        data = self._ask_in_episode("demo_action", {"rng": generator_state(rng), "noise": noise})
-        rng.bit_generator.state = self._generator(data.get("demo_rng")).bit_generator.state
-        return _text(data)
+        """Return the next action of a demonstrator that makes mistakes, with a seed that is drawn from ``rng``."""
+        seed = int(rng.integers(_SEEDS))
+        return _text(self._ask_in_episode("demo_action", {"seed": seed, "noise": noise}))
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
 
@@ -197,10 +198,7 @@ class RemoteEnv(TextEnv):
             BackendError: The server cannot be reached or fails; if it was full, a `BackendBusyError`.
         """
         gym.Env.reset(self, seed=seed)
-        # With the generator's state, asking twice is harmless: it gives the same task.
-        data: dict[str, Any] = {"seed": seed, "options": options and option_mapping(options)}
-        if seed is None and self._np_random is not None:
-            data["rng"] = generator_state(self._np_random)
+        data = {"seed": seed, "options": options and option_mapping(options)}
         observation, info = self._read_reset(self._ask_reconnecting("reset", data))
         self._over, self._transcript = False, [self._observation]
         if self.render_mode == "human":
@@ -238,7 +236,7 @@ class RemoteEnv(TextEnv):
     def snapshot(self) -> Snapshot:
         """Return this point of the episode, the server's wrappers included. Valid while the server's process runs."""
         value = self._text(self._ask_in_episode("snapshot", {}))
-        rng_state = generator_state(self._np_random) or {}
+        rng_state = copy.deepcopy(self.np_random.bit_generator.state)
         return Snapshot(self._index, value, rng_state, self._observation, self._over, tuple(self._transcript))
 
     def restore(self, snapshot: Snapshot) -> tuple[Any, dict[str, Any]]:
@@ -249,6 +247,7 @@ class RemoteEnv(TextEnv):
         if not isinstance(snapshot.state, str):
             raise ConfigError("expected a snapshot of a remote environment, got one of a local environment")
         result = self._read_reset(self._ask_reconnecting("restore", {"value": snapshot.state}))
+        self.np_random.bit_generator.state = copy.deepcopy(snapshot.rng_state)
         self._over, self._observation = snapshot.over, snapshot.observation
         self._transcript = list(snapshot.transcript)
         return result
@@ -285,11 +284,18 @@ class RemoteEnv(TextEnv):
 
     def _ask_reconnecting(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message that may go over a new connection; return the answer."""
+
+        def ask() -> dict[str, Any]:
+            connection = self._connected()
+            if self._lost and kind == "reset" and data["seed"] is None:
+                data["seed"] = int(self.np_random.integers(_SEEDS))
+            return self._ask(connection, kind, data)
+
         with self._lock:
             try:
-                answer = self._ask(self._connected(), kind, data)
+                answer = ask()
             except StaleError:  # the server may have restarted since
-                answer = self._ask(self._connected(), kind, data)
+                answer = ask()
             self._lost = False
             return answer
 
@@ -302,15 +308,7 @@ class RemoteEnv(TextEnv):
             if not connection.alive:
                 self._lost = True
                 _close_all(self._open)
-        if "rng" in answer:
-            self._np_random = self._generator(answer["rng"])
         return answer
-
-    def _generator(self, state: object) -> np.random.Generator:
-        try:
-            return generator_from(state)
-        except ConfigError as e:
-            raise BackendReplyError(f"{self._url}: {e}") from e
 
     def _read_observation(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         observed = data.get("observation")

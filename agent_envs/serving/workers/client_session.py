@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent_envs.errors import AgentEnvsError
-from agent_envs.serving.protocol import Frame
 from agent_envs.serving.workers.process import WorkerProcess
 
 __all__ = ["Answered", "ClientSession", "Limits"]
@@ -64,5 +63,3 @@ class ClientSession:
     """Whether its episode has begun and has not ended."""
     bytes: int = field(default=0, init=False)
     """Of its messages and answers since its episode began."""
-    first: list[Frame] = field(default_factory=list, init=False)
-    """What was sent to the worker, until it has answered."""

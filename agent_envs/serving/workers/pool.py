@@ -159,8 +159,7 @@ class Pool:
         idle_timeout = min(idle_timeout, self.limits.idle_timeout)
         session = ClientSession(name, self._last, worker, on_end, idle_timeout, self._loop.time())
         worker.sessions[session.number] = session
-        session.first.append(Frame(session.number, Kind.OPEN, 0, text))
-        worker.send(session.first[0])
+        worker.send(Frame(session.number, Kind.OPEN, 0, text))
         self.open.add(session)
         return session
 
@@ -193,10 +192,7 @@ class Pool:
         session.answered, session.running, session.since = answered, True, self._loop.time()
         session.limit = min(self.limits.step_timeout, limit or math.inf)
         self.waiting += 1
-        frame = Frame(session.number, Kind.MESSAGE, HOLDS * session.holds | LAST * self.draining, text)
-        if session.first:
-            session.first.append(frame)
-        session.worker.send(frame)
+        session.worker.send(Frame(session.number, Kind.MESSAGE, HOLDS * session.holds | LAST * self.draining, text))
 
     def _take(self, worker: WorkerProcess, frame: Frame) -> None:
         """Take a frame from a worker."""
@@ -206,7 +202,6 @@ class Pool:
         if frame.kind == Kind.ENDED:
             self._forget(session)
             return
-        session.first.clear()
         if session.running:
             now = self._loop.time()
             self.counts.answered(session.env, now - session.since, frame)
@@ -222,20 +217,6 @@ class Pool:
         session.playing = bool(frame.flags & PLAYING)
         if session in self.open:
             self._end_if_drained(session)
-
-    def _move(self, session: ClientSession, worker: WorkerProcess) -> None:
-        """Have another worker play a session whose first message its own has not answered."""
-        left = ClientSession(session.env, session.number, session.worker, session.on_end, math.inf, session.since)
-        left.worker.sessions[left.number] = left
-        left.running = True  # until it has answered after all, and closed the session
-        self.waiting += 1
-        left.worker.send(Frame(left.number, Kind.END))
-        self._last += 1
-        session.number, session.worker = self._last, worker
-        worker.sessions[session.number] = session
-        session.first = [frame._replace(session=session.number) for frame in session.first]
-        for frame in session.first:
-            worker.send(frame)
 
     def _forget(self, session: ClientSession) -> None:
         session.worker.sessions.pop(session.number, None)
@@ -318,10 +299,6 @@ class Pool:
                 continue
             if worker.asked is not None:
                 worker.asked += late
-            if not self._responds(worker) and self._responds(best := self._best_worker()):
-                for session in running:
-                    if session.first and session in self.open:
-                        self._move(session, best)
             if longest > 2 * limits.step_timeout:
                 worker.kill(f"a step did not end in {2 * limits.step_timeout:g} seconds")
             elif worker.asked is not None and now - worker.asked > limits.stall_timeout:

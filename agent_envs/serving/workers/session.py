@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs import branching
@@ -24,8 +25,6 @@ from agent_envs.serving.protocol import (
     decode,
     encode,
     error_data,
-    generator_from,
-    generator_state,
     traceback_text,
 )
 from agent_envs.serving.served_env import ServedEnv, prompt_parts
@@ -79,8 +78,6 @@ class Session:
         self._lock = threading.Lock()
         self._busy = self._closed = False
         self._episode_id, self._steps, self._done = "", 0, False
-        self._sends_generator = False  # clients of this package keep a copy of the environment's generator
-        self._generator: dict[str, Any] | None = None
         self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
             "reset": self._reset,
             "step": self._step,
@@ -173,7 +170,7 @@ class Session:
     # -- OpenEnv's messages --------------------------------------------------------------------------------------
 
     def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
-        _only(data, "seed", "episode_id", "options", "index", "rng")
+        _only(data, "seed", "episode_id", "options", "index")
         if self._last:
             self._done = True  # the client has no more use for the episode that it was playing
             raise DrainingError("the server is about to stop and begins no further episodes")
@@ -187,8 +184,6 @@ class Session:
         if data.get("index") is not None:
             options = {**(options or {}), "index": data["index"]}
         env = self._made()
-        if seed is None and data.get("rng") is not None:
-            env.unwrapped.np_random = generator_from(data["rng"])
         observation, info = env.reset(seed=seed, options=options)
         self._episode_id, self._steps, self._done = episode_id or uuid.uuid4().hex, 0, False
         return self._begun(observation, info)
@@ -251,16 +246,14 @@ class Session:
                 f"this server (agent-envs {__version__}) speaks protocol {PROTOCOL}, the client "
                 f"{data.get('protocol')!r:.40}: install the same version on both sides"
             )
-        self._sends_generator = True
         return self._state.describe(self._served_env, self._client_kwargs)
 
     def _expert_action(self, data: dict[str, Any]) -> dict[str, Any]:
-        return self._value(_attribute(self._made(), "expert_action")())
+        return {"value": _attribute(self._made(), "expert_action")()}
 
     def _demo_action(self, data: dict[str, Any]) -> dict[str, Any]:
-        generator, noise = generator_from(data.get("rng")), number("noise", data.get("noise"))
-        action = _attribute(self._made(), "demo_action")(generator, noise)
-        return {**self._value(action), "demo_rng": generator_state(generator)}
+        seed, noise = integer("seed", data.get("seed"), minimum=0), number("noise", data.get("noise"))
+        return {"value": _attribute(self._made(), "demo_action")(np.random.default_rng(seed), noise)}
 
     def _format_call(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"value": self._call(data.get("name"), data.get("arguments"))}
@@ -297,24 +290,10 @@ class Session:
         return str(_attribute(env, "format_call")(name, arguments))
 
     def _begun(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        self._generator = None  # send it, even if it is the same
         return self._result({**_observed(observation, info), **prompt_parts(self._made())}, None, self._done)
 
     def _result(self, observed: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
-        return {"observation": observed, "reward": reward, "done": done, **self._new_generator()}
-
-    def _value(self, value: str | None) -> dict[str, Any]:
-        return {"value": value, **self._new_generator()}
-
-    def _new_generator(self) -> dict[str, Any]:
-        """Return the generator's state, if it has changed since it was last sent."""
-        if not self._sends_generator or self._env is None:
-            return {}
-        state = dict(self._env.unwrapped.np_random.bit_generator.state)
-        if state == self._generator or state["bit_generator"] != "PCG64":
-            return {}
-        self._generator = state
-        return {"rng": state}
+        return {"observation": observed, "reward": reward, "done": done}
 
 
 def _error(error: BaseException, code: str = "") -> Answer:
