@@ -1,15 +1,17 @@
 """Plays episodes on the workers of a Ray cluster: the engine "ray" of `run_episodes`, `evaluate` and the commands.
 
-Ray does the scheduling: a worker is an actor that it starts, spreads over the nodes and starts again when it dies. How
-episodes get there and back is in `agent_envs.rollout.ray_worker`.
+Ray does the work: a worker is an actor that it starts, spreads over the nodes and starts again when it dies; an episode
+is a call, which Ray makes again where its worker has died.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,17 +21,54 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
-from agent_envs.policies.policy import Policy
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
-from agent_envs.rollout.ray_worker import LIVES, RayWorker, Share, rays_errors
-from agent_envs.rollout.slots import TextEnvLike, run_slots
+from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
 
-__all__ = ["RayEngine"]
+__all__ = ["RayEngine", "RayWorker"]
 
+_LIVES = 4  # workers that one episode may lose before it is taken for the reason
 _PATIENCE = 5.0  # seconds for a connection, and for calls that nobody waits for any more
 _HOST = re.compile(r"([^/]+):(\d+)")
-_AHEAD = 4
-"""Calls that `RayEngine.map` makes before the first of them is taken, for each worker."""
+_AHEAD = 4  # calls that `RayEngine.map` makes before the first of them is taken, for each worker
+
+
+class RayWorker:
+    """Lives on a node of the cluster: plays episodes, or calls a function."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._idle: list[Any] = []
+        self._policies: dict[Any, Any] = {}
+        self._calling = asyncio.Lock()
+
+    async def ready(self) -> None:
+        """Make the first environment or function."""
+        self._idle.append(await asyncio.to_thread(self._make))
+
+    async def play(
+        self, policy: list[Any], task: tuple[Any, ...], limits: tuple[float | None, float | None]
+    ) -> tuple[Episode, float]:
+        """Play an episode, and return it with the seconds that it took.
+
+        Args:
+            policy: What refers to its policy, in a list: Ray would read it anew for each call.
+            task: The rest of an `EpisodeTask`.
+            limits: Seconds that a step and an episode may take.
+        """
+        if policy[0] not in self._policies:
+            self._policies.setdefault(policy[0], await policy[0])
+        env = self._idle.pop() if self._idle else None
+        episode, env, began = await play_one(self._make, env, EpisodeTask(self._policies[policy[0]], *task), *limits)
+        if env is not None:
+            self._idle.append(env)
+        return episode, time.monotonic() - began
+
+    async def call(self, item: Any) -> Any:
+        """Call the function that was made, for one item at a time."""
+        async with self._calling:
+            if not self._idle:
+                await self.ready()
+            return await asyncio.to_thread(self._idle[0], item)
 
 
 @dataclass(frozen=True)
@@ -76,18 +115,21 @@ class RayEngine:
         if first_env is not None:
             close_env(first_env)  # the workers make their own
         order = enumerate(tasks)
-        policies: dict[int, tuple[Policy, Any]] = {}  # kept with what refers to it on the cluster, so that ids stay
+        policies: dict[int, tuple[Any, Any]] = {}  # kept with what refers to it on the cluster, so that ids stay
 
-        def reference(policy: Policy) -> Any:
-            if id(policy) not in policies:
-                policies[id(policy)] = policy, ray.put(policy)
-            return policies[id(policy)][1]
+        async def slot(worker: Any) -> None:
+            for number, task in order:
+                if id(task.policy) not in policies:
+                    policies[id(task.policy)] = task.policy, ray.put(task.policy)
+                rest = (task.seed, task.options, task.episode_id, task.group_id)
+                name = number if task.episode_id is None else task.episode_id
+                with _rays_errors(f"episode {name} lost its worker {_LIVES} times, or the cluster is gone"):
+                    played = await worker.play.remote([policies[id(task.policy)][1]], rest, limits)
+                take(number, *played)
 
+        limits = step_timeout, episode_timeout
         with self._started(make_env, most=concurrency) as (ray, workers):
-            shares = [Share(worker, reference, take, (step_timeout, episode_timeout)) for worker in workers]
-            for (number, task), share in zip(islice(order, concurrency), cycle(shares), strict=False):
-                share.add(number, task)
-            run_slots(share.play(order) for share in shares)
+            run_slots(slot(worker) for worker in islice(cycle(workers), concurrency))
 
     def map(self, make: Callable[[], Callable[[Any], Any]], items: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of a function for each item, in the order of the items; few are read ahead.
@@ -105,7 +147,7 @@ class RayEngine:
             turn = cycle(workers)
 
             def result() -> Any:
-                with rays_errors(f"an item lost its worker {LIVES} times, or the cluster is gone"):
+                with _rays_errors(f"an item lost its worker {_LIVES} times, or the cluster is gone"):
                     return ray.get(calls.popleft())
 
             try:
@@ -149,11 +191,12 @@ class RayEngine:
                 "num_gpus": self.gpus_per_worker,
                 "scheduling_strategy": "SPREAD",
                 "max_restarts": -1,
-                "max_task_retries": LIVES - 1,
+                "max_task_retries": _LIVES - 1,
+                "max_concurrency": 2 if most is None else 1 + most // count,
             }
             actor = ray.remote(**options)(RayWorker)
             workers += [actor.remote(make) for _ in range(count)]
-            with rays_errors("a worker cannot be started"):
+            with _rays_errors("a worker cannot be started"):
                 ray.get([worker.ready.remote() for worker in workers])
             yield ray, workers
         finally:
@@ -161,3 +204,23 @@ class RayEngine:
                 ray.kill(worker)
             if own:
                 ray.shutdown()
+
+
+@contextlib.contextmanager
+def _rays_errors(what: str) -> Iterator[None]:
+    """Turn Ray's own errors into one of this package; what the far side raised stays what it was."""
+    from ray import exceptions
+
+    try:
+        yield
+    except exceptions.RayTaskError as e:
+        if isinstance(e.cause, Exception) and not isinstance(e.cause, exceptions.RayError):
+            raise e.cause from e
+        raise BackendError(f"a worker cannot be used: {_told(e.cause or e)}") from e
+    except exceptions.RayError as e:
+        raise BackendError(f"{what}: {_told(e)}") from e
+
+
+def _told(error: BaseException) -> str:
+    last = str(error).strip().rpartition("\n")[2].strip()  # of a traceback, what went wrong
+    return f"{type(error).__name__}: {first_line(error)} {last}"

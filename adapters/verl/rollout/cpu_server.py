@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -42,14 +42,11 @@ class CPUServer(GenerateServer):
         Raises:
             BackendError: The weights do not fit.
         """
-        await self._run(lambda: self._engine.load_weights(weights, version))
+        await self.call(lambda: self._engine.load_weights(weights, version))
 
     async def clear_cache(self) -> None:
-        await self._run(self._engine.clear_cache)
+        await self.call(self._engine.clear_cache)
 
     async def abort(self) -> None:
         """End every request with the tokens it has."""
-        await self._run(self._engine.abort)
-
-    async def _run(self, action: Callable[[], object]) -> None:
-        await self.call(lambda done: done(action()))
+        await self.call(self._engine.abort)

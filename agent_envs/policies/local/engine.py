@@ -22,7 +22,6 @@ import numpy as np
 
 from agent_envs.errors import BackendError, needs_extra
 from agent_envs.policies.local.requests import Engine, Request
-from agent_envs.policies.local.sampling import sample
 
 with needs_extra("hf"):
     import torch
@@ -181,13 +180,8 @@ class BatchEngine(Engine):
         self._content[slots, position[in_batch]] = tokens[in_batch]
         self._length[slots] += 1
         self._used[slots] = self._clock
-        uniforms = np.array([r.uniforms[len(r.token_ids)] for r in requests])
-        sampled, log_probs = sample(logits[in_batch, -1], [r.params for r in requests], uniforms)
-        for slot, request, token, log_prob in zip(slots, requests, sampled, log_probs, strict=True):
-            request.token_ids.append(token)
-            request.log_probs.append(log_prob)
-            first = self.version if len(request.token_ids) == 1 else request.versions[0]
-            request.versions = (first, self.version)
+        self._sample(requests, logits[in_batch, -1])
+        for slot, request in zip(slots, requests, strict=True):
             if request.ends(self.stop_token_ids):
                 del self._running[slot]
                 request.finish("completed")

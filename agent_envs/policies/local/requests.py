@@ -15,7 +15,7 @@ import numpy as np
 
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.sampling import SamplingParams, sample
 
 if TYPE_CHECKING:
     import torch
@@ -159,6 +159,17 @@ class Engine:
     def step(self) -> None:
         """Do the next piece of work."""
         raise NotImplementedError
+
+    def _sample(self, requests: Sequence[Request], logits: torch.Tensor) -> list[int]:
+        """Sample the next token of each request from logits of shape [requests, vocabulary], and return the tokens."""
+        uniforms = np.array([request.uniforms[len(request.token_ids)] for request in requests])
+        tokens, log_probs = sample(logits, [request.params for request in requests], uniforms)
+        for request, token, log_prob in zip(requests, tokens, log_probs, strict=True):
+            first = request.versions[0] if request.token_ids else self.version
+            request.versions = (first, self.version)
+            request.token_ids.append(token)
+            request.log_probs.append(log_prob)
+        return tokens
 
     def run(self) -> None:
         """Step until nothing is left."""

@@ -1,24 +1,24 @@
-"""Serves an engine to coroutines: requests arrive on event loops, one thread generates for all of them."""
+"""Serves an engine to coroutines: requests come from any event loop, one thread generates for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from agent_envs.errors import BackendError
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import SamplingParams
-from agent_envs.threads import run_in_thread
+from agent_envs.threads import LoopThread
 
 __all__ = ["GenerateServer"]
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
-_CLOSED = "the policy or server that generates was closed"
 
 
 class GenerateServer:
@@ -26,9 +26,10 @@ class GenerateServer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._pending: set[asyncio.Future[Any]] = set()  # used by the server's thread only
-        self._stopped = run_in_thread(self._serve)
+        self._thread = LoopThread("agent_envs-generate")
+        self._lock, self._closed = threading.Lock(), False
+        self._waiting: set[asyncio.Future[Request]] = set()  # this and the next are used by the server's thread only
+        self._steps: asyncio.Task[None] | None = None
 
     async def generate(
         self, prompt_ids: list[int], params: SamplingParams, pictures: Sequence[Picture] = ()
@@ -41,91 +42,75 @@ class GenerateServer:
         """
         submitted: list[Request] = []
 
-        def cancel() -> None:
-            for request in submitted:
-                request.cancelled = True
+        async def respond() -> Request:
+            response: asyncio.Future[Request] = self._thread.loop.create_future()
+
+            def take(request: Request) -> None:
+                if not response.done():  # it may be cancelled
+                    response.set_result(request)
+
+            request = self._engine.submit(prompt_ids, params, take, pictures)
+            submitted.append(request)
+            self._waiting.add(response)
+            if self._steps is None:
+                self._steps = asyncio.create_task(self._step_until_idle())
+            try:
+                return await response
+            finally:
+                request.cancelled = response.cancelled()
 
         try:
-            return await self.call(
-                lambda done: submitted.append(self._engine.submit(prompt_ids, params, on_done=done, pictures=pictures))
-            )
+            return await self._run(respond())
         except asyncio.CancelledError:
-            cancel()
-            self._commands.put(cancel)  # it may be submitted only after this
+            for request in submitted:  # at once, even if the thread is within a step
+                request.cancelled = True
             raise
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call `function` in the server's thread, between two steps of the engine.
+
+        Raises:
+            BackendError: The server was closed; what `function` raises is raised here too.
+        """
+
+        async def called() -> T:
+            return function()
+
+        return await self._run(called())
 
     def close(self, *, wait: bool = True) -> None:
         """Stop generating; callers that still wait for a response get a BackendError."""
-        self._commands.put(None)
-        if wait:
-            self._stopped.result()
+        with self._lock:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self._thread.stop(wait=wait)
 
-    async def call(self, function: Callable[[Callable[[Any], None]], Any]) -> Any:
-        """Run ``function`` in the server's thread, between two steps of the engine.
-
-        Args:
-            function: Gets a function, to which it passes its result at once or later.
-
-        Raises:
-            BackendError: The server was closed; what ``function`` raises is raised here too.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def deliver(value: Any) -> None:
-            self._pending.discard(future)
-            loop.call_soon_threadsafe(_resolve, future, value)
-
-        def command() -> None:
-            self._pending.add(future)
-            try:
-                function(deliver)
-            except Exception as e:  # noqa: BLE001  the caller gets it
-                deliver(e)
-
-        if self._stopped.done():
-            raise BackendError(_CLOSED)
-        self._commands.put(command)
-        return await future
-
-    def _serve(self) -> None:
-        while True:
-            idle = not self._engine.busy
-            try:
-                command = self._commands.get(block=idle)
-            except queue.Empty:
-                self._step()
-                continue
-            if command is None:
-                while not self._commands.empty():  # the latest callers get the error too
-                    late = self._commands.get()
-                    if late is not None:
-                        late()
-                self._fail(BackendError(_CLOSED))
-                return
-            command()
-            if idle and self._engine.linger:
-                time.sleep(self._engine.linger)
-
-    def _step(self) -> None:
+    async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        closed = BackendError("the policy or server that generates was closed")
+        with self._lock:  # what comes later than the thread's end would wait for ever
+            if self._closed:
+                coroutine.close()
+                raise closed
+            result = self._thread.submit(coroutine)
         try:
-            self._engine.step()
-        except Exception as e:
-            logger.exception("generation failed")
-            self._fail(BackendError(f"generation failed: {type(e).__name__}: {e}"))
+            return await asyncio.wrap_future(result)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise closed from None
 
-    def _fail(self, error: BackendError) -> None:
-        """Drop all requests; their callers get the error."""
-        self._engine.reset()
-        for future in list(self._pending):
-            self._pending.discard(future)
-            future.get_loop().call_soon_threadsafe(_resolve, future, error)
-
-
-def _resolve(future: asyncio.Future[Any], value: Any) -> None:
-    if future.done():  # cancelled
-        return
-    if isinstance(value, BaseException):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
+    async def _step_until_idle(self) -> None:
+        await asyncio.sleep(self._engine.linger)
+        while self._engine.busy:
+            try:
+                self._engine.step()
+            except Exception as e:
+                logger.exception("generation failed")
+                self._engine.reset()  # drops all requests, whose callers get the error
+                for response in self._waiting:
+                    if not response.done():
+                        response.set_exception(BackendError(f"generation failed: {type(e).__name__}: {e}"))
+            self._waiting = {response for response in self._waiting if not response.done()}
+            await asyncio.sleep(0)
+        self._steps = None
