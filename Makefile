@@ -27,7 +27,7 @@ LUCENE := .venv-lucene
 VLLM := .venv-vllm
 BASE := .venv-base-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
-EXTRAS := data,dev,docs,games,hf,mcp,monty,openai,openenv,reasoning,record,rlve,search,serve,skyrl,textarena,trl,verifiers,verl
+EXTRAS := data,dev,games,hf,math,mcp,openai,search,serve,suites,trl,verl
 OUT ?= runs/gsm8k-tool
 SEED ?= 0
 TRAIN_ARGS ?=
@@ -83,7 +83,7 @@ $(TRAIN_STAMP): | $(BIN)/python
 	@touch $@
 
 $(DOCS_STAMP): | $(BIN)/python
-	@$(PIP) --editable '.[docs]'
+	@$(PIP) --editable '.[dev]'
 	@rm -f $(VENV)/.docs-*
 	@touch $@
 

@@ -25,13 +25,13 @@ from agent_envs.prompts.conversation import Conversation
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
-with needs_extra("skyrl", "skyrl-gym"):
+with needs_extra("suites", "skyrl-gym"):
     import skyrl_gym
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 __all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
 
-check_release("skyrl-gym", "skyrl")
+check_release("skyrl-gym", "suites")
 
 ENV_CLASS = "agentr1"
 """The name under which ``register`` registers ``SkyRLTextEnv``; the rows' ``env_class``."""

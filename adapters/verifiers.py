@@ -29,12 +29,12 @@ from agent_envs.prompts.conversation import Conversation
 from agent_envs.rewards import total
 from agent_envs.wrapping.specs import make_text_env
 
-with needs_extra("verifiers"):
+with needs_extra("suites"):
     import verifiers as vf
 
 __all__ = ["VerifiersTextEnv", "load_environment"]
 
-check_release("verifiers", "verifiers")
+check_release("verifiers", "suites")
 
 
 def load_environment(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
 import importlib
 import importlib.metadata
 import inspect
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -211,6 +214,72 @@ for name in names:
 """
     names = [name for name in module_names(root) if not name.endswith("__main__")]
     assert _run(code, cwd=root, stdin=json.dumps([names, sorted(allowed)])) == ""
+
+
+def _brought(requirements: Iterable[Requirement], extras: Mapping[str, list[Requirement]]) -> set[str]:
+    """The packages that requirements install, and their own where they are installed here; "?" for others' own."""
+    names: set[str] = set()
+    waiting = list(requirements)
+    while waiting:
+        need = waiting.pop()
+        name = canonicalize_name(need.name)
+        if name == "agent-envs":
+            waiting += [each for extra in need.extras for each in extras[extra]]
+        elif name not in names:
+            names.add(name)
+            try:
+                own = [*map(Requirement, importlib.metadata.requires(name) or [])]
+            except importlib.metadata.PackageNotFoundError:
+                own = []
+                names.add("?")
+            chosen = ("", *need.extras)
+            waiting += [n for n in own if n.marker is None or any(n.marker.evaluate({"extra": x}) for x in chosen)]
+    return names
+
+
+def _named_extras(path: Path) -> Iterator[tuple[int, str, set[str], set[str]]]:
+    """Yield line, extra, the package named and the modules imported beneath, wherever a file names an extra."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules: dict[ast.AST, set[str]] = {}
+    for block in ast.walk(tree):
+        if isinstance(block, ast.With):
+            imports = [node for node in ast.walk(block) if isinstance(node, ast.Import)]
+            names = {alias.name for node in imports for alias in node.names}
+            names |= {node.module or "" for node in ast.walk(block) if isinstance(node, ast.ImportFrom)}
+            tops = {name.partition(".")[0] for name in names} - {"agent_envs"}
+            modules |= {item.context_expr: tops for item in block.items}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            values = [node.value if isinstance(node, ast.Constant) else None for node in given]
+            if call.func.id == "needs_extra":
+                extra, package, *_ = *values, None
+            elif call.func.id in ("check_release", "MissingExtraError"):
+                package, extra = values
+            else:
+                continue
+            if extra is not None:  # else it is passed on
+                yield call.lineno, extra, {Requirement(package).name} if package else set(), modules.get(call, set())
+
+
+def test_an_error_names_an_extra_that_installs_what_is_missing(root):
+    config = configparser.ConfigParser()
+    config.read(root / "setup.cfg")
+    extras = {
+        name: [Requirement(line) for line in text.split("\n") if line]
+        for name, text in config["options.extras_require"].items()
+    }
+    brought = {name: _brought(requirements, extras) for name, requirements in extras.items()}
+    owners = importlib.metadata.packages_distributions()
+    places, wrong = 0, []
+    for path in (path for folder in ("agent_envs", *TOP) for path in sorted((root / folder).rglob("*.py"))):
+        for line, extra, packages, modules in _named_extras(path):
+            places += 1
+            assert extra in brought, f"{path}:{line}"
+            for names in [packages] if packages else [set(owners.get(module, [module])) for module in modules]:
+                if not {*map(canonicalize_name, names), "?"} & brought[extra]:
+                    wrong.append(f"{path.relative_to(root)}:{line}: {extra} does not install {names}")
+    assert wrong == [] and places > 50
 
 
 def test_packages_show_their_public_names_alone(root):

@@ -27,56 +27,44 @@ from agent_envs.cli.options import option
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
 
-__all__ = ["EXTRAS", "Extra", "Options", "describe", "run"]
+__all__ = ["NEEDS", "Need", "Options", "describe", "run"]
 
 
-class Extra(NamedTuple):
-    """An extra of this package: the modules that it installs, and what it is needed for."""
+class Need(NamedTuple):
+    """What an environment can use: an extra of this package, a module that it installs, and what it is needed for."""
 
-    modules: tuple[str, ...]
+    extra: str
+    module: str
     purpose: str
 
 
-EXTRAS = {
-    "alfworld": Extra(("alfworld", "textworld"), "engine='textworld', the original engine"),
-    "data": Extra(("datasets", "pandas", "pyarrow"), "parquet files, and fetching official data from the hub"),
-    "dense": Extra(("faiss",), "search by dense vectors"),
-    "gem": Extra(("gem",), "the games of the package gem-llm"),
-    "lucene": Extra(("pyserini", "jnius"), "retriever='lucene'"),
-    "math": Extra(("math_verify",), "released problems of mathematics"),
-    "mcp": Extra(("mcp",), "the tools of servers of the Model Context Protocol"),
-    "openenv": Extra(("openenv",), "environments of OpenEnv servers"),
-    "reasoning": Extra(("reasoning_gym",), "the generators of the package reasoning-gym"),
-    "rlve": Extra(("Gym.environment",), "the problems of the package rlve-gym"),
-    "search": Extra(("numba",), "fast search in large corpora"),
-    "skyrl": Extra(("skyrl_gym",), "the environments of the package skyrl-gym"),
-    "textarena": Extra(("textarena",), "the games of the package textarena"),
-    "textworld": Extra(("textworld",), "the text adventures of the package textworld"),
-    "verifiers": Extra(("verifiers",), "the environments of the package verifiers"),
-    "webshop": Extra(("spacy",), "tagger='spacy', the original's nouns"),
-}
-"""Extras that environments can use."""
-
-_SEARCHED = ("search", "lucene", "dense", "data")
-_USED = {
-    "AgentR1/ALFWorld-v0": ("alfworld",),
-    "AgentR1/Gem-v0": ("gem",),
+_DATA = Need("data", "datasets", "parquet files, and fetching official data from the hub")
+_NUMBA = Need("search", "numba", "fast search in large corpora")
+_SEARCHED = (
+    _NUMBA,
+    Need("search", "faiss", "search by dense vectors"),
+    Need("lucene", "pyserini", "retriever='lucene'"),
+    _DATA,
+)
+NEEDS = {
+    "AgentR1/ALFWorld-v0": (Need("alfworld", "alfworld", "engine='textworld', the original engine"),),
+    "AgentR1/Gem-v0": (Need("gem", "gem", "the games of the package gem-llm"),),
     "AgentR1/HotpotQA-v0": _SEARCHED,
-    "AgentR1/MCP-v0": ("mcp",),
-    "AgentR1/MathCode-v0": ("math", "data"),
+    "AgentR1/MCP-v0": (Need("mcp", "mcp", "the tools of servers of the Model Context Protocol"),),
+    "AgentR1/MathCode-v0": (Need("math", "math_verify", "released problems of mathematics"), _DATA),
     "AgentR1/MuSiQue-v0": _SEARCHED,
-    "AgentR1/OpenEnv-v0": ("openenv",),
-    "AgentR1/PaperSearch-v0": ("search", "data"),
-    "AgentR1/RLVE-v0": ("rlve",),
-    "AgentR1/ReasoningGym-v0": ("reasoning",),
-    "AgentR1/SkyRLGym-v0": ("skyrl",),
-    "AgentR1/TextArena-v0": ("textarena",),
-    "AgentR1/TextWorld-v0": ("textworld",),
+    "AgentR1/OpenEnv-v0": (Need("suites", "openenv", "environments of OpenEnv servers"),),
+    "AgentR1/PaperSearch-v0": (_NUMBA, _DATA),
+    "AgentR1/RLVE-v0": (Need("suites", "Gym.environment", "the problems of the package rlve-gym"),),
+    "AgentR1/ReasoningGym-v0": (Need("suites", "reasoning_gym", "the generators of the package reasoning-gym"),),
+    "AgentR1/SkyRLGym-v0": (Need("suites", "skyrl_gym", "the environments of the package skyrl-gym"),),
+    "AgentR1/TextArena-v0": (Need("suites", "textarena", "the games of the package textarena"),),
+    "AgentR1/TextWorld-v0": (Need("suites", "textworld", "the text adventures of the package textworld"),),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
-    "AgentR1/Verifiers-v0": ("verifiers",),
-    "AgentR1/WebShop-v0": ("webshop",),
+    "AgentR1/Verifiers-v0": (Need("suites", "verifiers", "the environments of the package verifiers"),),
+    "AgentR1/WebShop-v0": (Need("suites", "spacy", "tagger='spacy', the original's nouns"),),
 }
-_USUAL = ("data",)
+"""What environments can use; those that are not named here can use the extra `data`."""
 
 
 @dataclass(kw_only=True)
@@ -90,15 +78,14 @@ class Options:
         nargs="*",
         metavar="NAME",
     )
-    env: list[str] = option([], "the same as NAME, spelled as in other commands", metavar="ID")
     json: bool = option(False, "print a JSON array instead")
 
 
 def run(options: Options) -> str:
-    rows = [describe(env_id) for env_id in _chosen(options.names + options.env)]
+    rows = [describe(env_id) for env_id in _chosen(options.names)]
     if options.json:
         return json.dumps(rows, indent=1)
-    others = [] if options.names + options.env else ["\n".join(map(_line, FOREIGN_IDS))]
+    others = [] if options.names else ["\n".join(map(_line, FOREIGN_IDS))]
     return "\n\n".join([*map(_as_text, rows), *others])
 
 
@@ -131,12 +118,12 @@ def describe(env_id: str) -> dict[str, Any]:
         else None,
         "extras": [
             {
-                "extra": name,
-                "purpose": EXTRAS[name].purpose,
-                "installed": all(map(_installed, EXTRAS[name].modules)),
-                "install": f"pip install 'agent-envs[{name}]'",
+                "extra": need.extra,
+                "purpose": need.purpose,
+                "installed": _installed(need.module),
+                "install": f"pip install 'agent-envs[{need.extra}]'",
             }
-            for name in _USED.get(spec.id, _USUAL if spec.id in ENV_IDS else ())
+            for need in NEEDS.get(spec.id, (_DATA,) if spec.id in ENV_IDS else ())
         ],
         **({"problem": note} if note else {}),
     }
@@ -203,11 +190,9 @@ def _installed(module: str) -> bool:
 
 def _line(env_id: str) -> str:
     """Return what is said of an environment of another package where all are listed."""
-    extra = _USED[env_id][0]
-    installed = all(map(_installed, EXTRAS[extra].modules))
-    return f"{env_id}\n  {_description(gym.spec(env_id))}" + (
-        "" if installed else f"\n  needs     pip install 'agent-envs[{extra}]'"
-    )
+    need = NEEDS[env_id][0]
+    missing = "" if _installed(need.module) else f"\n  needs     pip install 'agent-envs[{need.extra}]'"
+    return f"{env_id}\n  {_description(gym.spec(env_id))}{missing}"
 
 
 def _as_text(row: dict[str, Any]) -> str:

@@ -187,7 +187,7 @@ class OpenEnvEnv(ToolEnv):
         connect_timeout: float = 10.0,
         **kwargs: Any,
     ) -> None:
-        check_release("openenv-core", "openenv")
+        check_release("openenv-core", "suites")
         self.url = _address(url)
         self._field, self._show = string("field", field), string("show", show)
         self._pictures, self._most = string("pictures", pictures), integer("max_pictures", max_pictures, minimum=1)

@@ -67,7 +67,7 @@ def _may_run_text(dataset: str) -> bool:
 
 def _registered() -> Mapping[str, Any]:
     """The package's data sets: class and configuration by name."""
-    with needs_extra("reasoning"):
+    with needs_extra("suites"):
         from reasoning_gym.factory import DATASETS
     return DATASETS
 
@@ -89,7 +89,7 @@ class ReasoningGymEnv(ProblemEnv):
 
     ## Description
     A problem of arithmetic, algebra, logic, games, graphs, code and the like, generated and scored by the package
-    reasoning-gym, which the extra `reasoning` installs.
+    reasoning-gym, which the extra `suites` installs.
 
     ## Action Space
     Any text. The answer is what stands in the last `<answer>...</answer>`, as the package reads it.

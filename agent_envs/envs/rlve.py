@@ -58,7 +58,7 @@ class _Problems(IndexedTasks[PosedTask]):
 @functools.cache
 def _registered() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The package's generators, and what sets their difficulty, by name."""
-    with needs_extra("rlve"):
+    with needs_extra("suites"):
         from Gym.environments import identifier2environment
         from Gym.parameter_controllers import identifier2controller
     return identifier2environment, identifier2controller
@@ -94,7 +94,7 @@ class RLVEEnv(ProblemEnv):
 
     ## Description
     A problem of algorithms, number theory, graphs, puzzles and the like, generated and verified by the package
-    rlve-gym, which the extra `rlve` installs.
+    rlve-gym, which the extra `suites` installs.
 
     ## Action Space
     Any text. The answer is what stands in the last `<answer>...</answer>`, as the package reads it.

@@ -107,7 +107,7 @@ class SkyRLGymEnv(TextEnv):
 
     ## Description
     `gsm8k`, `gsm8k_multi_turn` and `aime` judge answers to problems of mathematics; with `trust=True` also those that
-    search, ask databases or run programs. The extra `skyrl` installs the package.
+    search, ask databases or run programs. The extra `suites` installs the package.
 
     ## Action Space
     Any text; `gsm8k` reads the first number after `####`, `aime` what follows `Answer:`.
@@ -156,7 +156,7 @@ class SkyRLGymEnv(TextEnv):
         trust: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_release("skyrl-gym", "skyrl")
+        check_release("skyrl-gym", "suites")
         super().__init__(**kwargs)
         import skyrl_gym
 

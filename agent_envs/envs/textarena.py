@@ -156,7 +156,7 @@ class TextArenaEnv(SeededGame):
     """Play a game of textarena, alone or against an opponent.
 
     ## Description
-    Board games, cards, puzzles and negotiations of the package textarena, which the extra `textarena` installs: those
+    Board games, cards, puzzles and negotiations of the package textarena, which the extra `suites` installs: those
     of one player, and those of two against a policy given by name.
 
     ## Action Space
@@ -204,7 +204,7 @@ class TextArenaEnv(SeededGame):
     def __init__(
         self, *, env: str = "Mastermind-v0", opponent: str | _Opponent = "random", player: int = 0, **kwargs: Any
     ) -> None:
-        check_release("textarena", "textarena")
+        check_release("textarena", "suites")
         super().__init__(env=env, **kwargs)
         self.player = integer("player", player, minimum=0, maximum=1)
         self._against = random_move if opponent == "random" else load_function(opponent, "opponent")

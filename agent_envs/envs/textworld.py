@@ -99,7 +99,7 @@ class TextWorldEnv(TextEnv):
 
     ## Description
     TextWorld generates text adventures with a quest, of several kinds and any difficulty, and plays compiled ones. The
-    extra `textworld` installs it.
+    extra `suites` installs it.
 
     ## Action Space
     One command, such as those in `info["admissible_commands"]`. Other wordings are the game's to understand. What
@@ -162,7 +162,7 @@ class TextWorldEnv(TextEnv):
         super().__init__(**kwargs)
         require_generated(self.data)
         if importlib.util.find_spec("textworld") is None:
-            raise MissingExtraError("textworld", extra="textworld")
+            raise MissingExtraError("textworld", extra="suites")
         highest, known = _CHALLENGES[choice("challenge", challenge, _CHALLENGES)]
         self.challenge, self.settings, self.banner = challenge, option_mapping(settings), boolean("banner", banner)
         for name, value in self.settings.items():

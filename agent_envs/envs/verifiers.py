@@ -71,7 +71,7 @@ class _Loaded:
 @functools.lru_cache(maxsize=8)
 def _loaded(env: str, arguments: str, pid: int) -> _Loaded:
     """Load an environment once per process: its data set is large, and its clients belong to one loop."""
-    check_release("verifiers", "verifiers")
+    check_release("verifiers", "suites")
     import verifiers
 
     try:

@@ -28,7 +28,7 @@ def new_figure(width: float, height: float) -> Any:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    with needs_extra("plot"):
+    with needs_extra("data"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -46,7 +46,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 def needs_pillow() -> ModuleType:
     """Return Pillow; a MissingExtraError names the extra that installs it."""
-    with needs_extra("pictures", "pillow"):
+    with needs_extra("games", "pillow"):
         import PIL.Image
     return PIL.Image
 

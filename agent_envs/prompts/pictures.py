@@ -206,7 +206,7 @@ def load_picture_tokens(name: str, tokenizer: Any) -> PictureTokens | None:
             "Qwen2.5-VL and Qwen3-VL (%s) with Qwen2VLImageProcessor", name, model, kind, ", ".join(ARCHITECTURES),
         )  # fmt: skip
         return None
-    with needs_extra("pictures", "Pillow"):
+    with needs_extra("games", "Pillow"):
         import PIL  # noqa: F401
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 

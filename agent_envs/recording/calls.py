@@ -24,7 +24,7 @@ from agent_envs.recording.upstream import UPSTREAM_ERRORS, Upstream
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import read_body
 
-with needs_extra("record"):
+with needs_extra("serve"):
     from aiohttp import web
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from agent_envs.recording.verdict import EpisodeVerdict
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import BackgroundServer, Listener, read_body
 
-with needs_extra("record"):
+with needs_extra("serve"):
     from aiohttp import web
 
 __all__ = ["RecordingServer"]
@@ -60,8 +60,6 @@ class RecordingServer(BackgroundServer):
         ConfigError: An argument does not fit, such as an address beyond this machine without a token.
     """
 
-    extra = "record"
-
     def __init__(
         self,
         upstream: str,
@@ -79,7 +77,7 @@ class RecordingServer(BackgroundServer):
         max_request: int = 64 << 20,
         keep_open: bool = False,
     ) -> None:
-        check_release("aiohttp", self.extra)
+        check_release("aiohttp", "serve")
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds not in (None, math.inf):
                 number(name, seconds, above=0)

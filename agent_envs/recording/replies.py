@@ -12,7 +12,7 @@ from agent_envs.parsers import get_parser
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.openai.calls import call_text
 
-with needs_extra("record"):
+with needs_extra("serve"):
     from aiohttp import web
 
 __all__ = ["action_text", "error_reply", "observed_messages", "offered_tools", "strip_reply"]

@@ -13,7 +13,7 @@ from agent_envs.policies.openai.keys import bare_address
 from agent_envs.policies.openai.stream import limited
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
-with needs_extra("record"):
+with needs_extra("serve"):
     import aiohttp
     import yarl
 

@@ -164,7 +164,7 @@ class DenseRetriever:
         return list(zip(self._store.ids(numbers[order].tolist()), scores[order].tolist(), strict=True))
 
     def _faiss_index(self) -> Any:
-        with needs_extra("dense", "faiss-cpu"):
+        with needs_extra("search", "faiss-cpu"):
             import faiss
         index = faiss.IndexFlatIP(self._vectors.shape[1])
         index.add(self._vectors)

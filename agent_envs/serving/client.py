@@ -216,7 +216,7 @@ class Connection:
 
 @functools.cache
 def _check_websockets() -> None:
-    check_release("websockets", "remote")
+    check_release("websockets", "serve")
 
 
 def _refused(where: str, status: int, body: bytes) -> Exception:

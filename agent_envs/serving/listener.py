@@ -330,8 +330,6 @@ async def read_object(request: web.Request) -> dict[str, Any]:
 class BackgroundServer:
     """A server that runs in a thread from `start`, or `with`, to `close`."""
 
-    extra = "serve"
-    """The extra of this project that installs what the server needs."""
     listener: Listener
     _thread: LoopThread | None = None
 
@@ -352,7 +350,7 @@ class BackgroundServer:
         """Serve in a thread; a ConfigError as in `open`, or if the server is already running."""
         if self._thread is not None:
             raise ConfigError(f"the server is already running, at {self.url}")
-        check_release("aiohttp", self.extra)
+        check_release("aiohttp", "serve")
         thread = LoopThread("agent_envs-server")
         try:
             thread.submit(self.open()).result()

@@ -8,11 +8,11 @@ import sys
 EXTRAS = {
     "estimators": "hf",
     "losses": "hf",
-    "skyrl": "skyrl",
+    "skyrl": "suites",
     "tiny": "hf",
     "torch": "hf",
     "trl": "trl",
-    "verifiers": "verifiers",
+    "verifiers": "suites",
     "verl.batch": "verl",
     "verl.config": "verl",
     "verl.rollout": "verl",

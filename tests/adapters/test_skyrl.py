@@ -170,10 +170,10 @@ def test_another_release_is_refused(monkeypatch, installed, fits):
 
     monkeypatch.setattr(metadata, "version", lambda name: installed)
     if fits:
-        check_release("skyrl-gym", "skyrl")
+        check_release("skyrl-gym", "suites")
     else:
         with pytest.raises(ConfigError, match=rf"works with skyrl-gym<0.5,>=0.4, found .* {installed}; .*pip install"):
-            check_release("skyrl-gym", "skyrl")
+            check_release("skyrl-gym", "suites")
 
 
 def test_from_the_root_the_packages_are_the_packages(root):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import sys
 
@@ -57,26 +56,19 @@ def test_official_data_that_is_in_place_is_said(said, tmp_path, monkeypatch):
     assert said("list", "GSM8KTool").count("official, in place") == 1  # without the split that is the default
 
 
-def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch, root):
+def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    assert "missing   pip install 'agent-envs[dense]'  for search by dense vectors" in said("list", "hotpot")
+    assert "missing   pip install 'agent-envs[search]'  for search by dense vectors" in said("list", "hotpot")
     monkeypatch.setattr(list_command, "_installed", lambda module: True)
     assert "missing" not in said("list")
-    config = configparser.ConfigParser()
-    config.read(root / "setup.cfg")
-    assert set(list_command.EXTRAS) <= set(config["options.extras_require"])
-    assert set(list_command._USED) <= {*agent_envs.ENV_IDS, *FOREIGN_IDS}
+    assert set(list_command.NEEDS) <= {*agent_envs.ENV_IDS, *FOREIGN_IDS}
     assert all(env_id in said("list") for env_id in FOREIGN_IDS)
-
-
-def test_an_id_may_be_spelled_as_in_other_commands(said):
-    assert said("list", "--env", "AgentR1/GSM8K-v0") == said("list", "AgentR1/GSM8K-v0")
-    assert "Did you mean 'AgentR1/GSM8K-v0'" in said("list", "--env", "AgentR1/GSM9K-v0", expected=2)
 
 
 def test_other_ids_and_words_that_are_in_none(said):
     text = said("list", "FrozenLake-v1", "webshop")
     assert text.startswith("FrozenLake-v1\n") and "AgentR1/WebShop-v0" in text and text.count("  data") == 1
+    assert "Did you mean 'AgentR1/GSM8K-v0'" in said("list", "AgentR1/GSM9K-v0", expected=2)
     assert "no id contains 'nope'. There are:" in said("list", "nope", expected=2)
     assert "unknown environment 'no_such:Env-v0'" in said("list", "no_such:Env-v0", expected=2)
 

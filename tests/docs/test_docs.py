@@ -126,7 +126,7 @@ def test_every_extra_is_named_where_one_installs(root):
     config.read(root / "setup.cfg")
     for page in ("getting_started.md", "getting_started.zh.md"):
         named = set(re.findall(r"`(\w+)`", (root / "docs" / page).read_text(encoding="utf-8")))
-        assert set(config["options.extras_require"]) - {"dev", "openenv"} <= named, page
+        assert set(config["options.extras_require"]) <= named, page
 
 
 def test_the_citation_names_this_version(root):

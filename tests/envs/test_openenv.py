@@ -22,7 +22,7 @@ from agent_envs.wrapping.recorded import recorded_env
 
 ENV_ID = "AgentR1/OpenEnv-v0"
 pytest.importorskip("aiohttp")
-pytest.importorskip("openenv.core.sync_client", reason="needs the extra openenv: pip install 'agent-envs[openenv]'")
+pytest.importorskip("openenv.core.sync_client", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 from openenv.core.generic_client import GenericEnvClient  # noqa: E402
 
 SEED = 20_000_000  # of the first test task

@@ -16,7 +16,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/ReasoningGym-v0"
-pytest.importorskip("reasoning_gym", reason="needs the extra reasoning: pip install 'agent-envs[reasoning]'")
+pytest.importorskip("reasoning_gym", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 
 @pytest.mark.parametrize("dataset", ["chain_sum", "leg_counting", "word_sorting", "propositional_logic"])

@@ -18,7 +18,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/RLVE-v0"
-pytest.importorskip("Gym.environment", reason="needs the extra rlve: pip install 'agent-envs[rlve]'")
+pytest.importorskip("Gym.environment", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 
 NAMES = ("AdditionTable", "Axis_KCenter", "BezoutIdentity", "Binario", "Sorting")

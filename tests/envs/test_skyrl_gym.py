@@ -17,7 +17,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/SkyRLGym-v0"
-skyrl_gym = pytest.importorskip("skyrl_gym", reason="needs the extra skyrl: pip install 'agent-envs[skyrl]'")
+skyrl_gym = pytest.importorskip("skyrl_gym", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 NAMES = ("aime", "gsm8k", "gsm8k_multi_turn")
 

@@ -18,7 +18,7 @@ from agent_envs.errors import BackendError, ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/TextArena-v0"
-textarena = pytest.importorskip("textarena", reason="needs the extra textarena: pip install 'agent-envs[textarena]'")
+textarena = pytest.importorskip("textarena", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 from agent_envs.envs.textarena import random_move  # noqa: E402
 
 MOVES = {

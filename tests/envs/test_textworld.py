@@ -24,7 +24,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/TextWorld-v0"
-pytest.importorskip("textworld", reason="needs the extra textworld: pip install 'agent-envs[textworld]'")
+pytest.importorskip("textworld", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 ODD = ("dance", "", "wait", "take everything", "go nowhere", "examine door", "GO NORTH", "look")
 

@@ -22,7 +22,7 @@ from agent_envs.testing import check_text_env
 from agent_envs.wrapping.recorded import recorded_env
 
 ENV_ID = "AgentR1/Verifiers-v0"
-vf = pytest.importorskip("verifiers", reason="needs the extra verifiers: pip install 'agent-envs[verifiers]'")
+vf = pytest.importorskip("verifiers", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 pytest.importorskip("datasets", minversion="2.0")
 from datasets import Dataset  # noqa: E402
 

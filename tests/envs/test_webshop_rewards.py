@@ -85,7 +85,7 @@ def test_odd_values_score_as_in_thefuzz(judge, first, second):
 
 
 def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows):
-    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
     tokenizer = spacy.blank("en").tokenizer
     differ = {"title": 0, "text": 0}
     for row in rows:
@@ -112,7 +112,7 @@ def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows):
     ],
 )
 def test_odd_texts_have_spacys_tokens(text):
-    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
     assert tokenize(text) == [token.text for token in spacy.blank("en").tokenizer(text) if not token.is_space]
 
 
@@ -167,7 +167,7 @@ def test_taggers_by_name():
 
 
 def test_spacys_tagger_says_what_is_missing():
-    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra webshop")
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
     if spacy.util.is_package("en_core_web_sm"):
         assert "lamp" in open_tagger("spacy")("Oak floor lamp with a shade")
     else:

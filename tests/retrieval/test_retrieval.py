@@ -539,7 +539,7 @@ def test_dense(tmp_path):
     with pytest.raises(DataError, match="not an index of the format"):
         BM25Retriever.open(tmp_path / "index")
     if importlib.util.find_spec("faiss") is None:
-        with pytest.raises(MissingExtraError, match="dense"):
+        with pytest.raises(MissingExtraError, match="search"):
             DenseRetriever.open(tmp_path / "index", letters, engine="faiss")
 
 

@@ -178,7 +178,7 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
     from agent_envs.sandbox.clients.monty import MontySandbox
 
-    with pytest.raises(errors.MissingExtraError, match=r"agent-envs\[monty\]"):
+    with pytest.raises(errors.MissingExtraError, match=r"agent-envs\[math\]"):
         MontySandbox()
 
 

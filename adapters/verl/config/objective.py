@@ -193,7 +193,7 @@ def _check_type(name: str, value: Any) -> None:
         integer(full, value, minimum=1)
         if name == "env_workers":
             check_release("aiohttp", "serve")
-            check_release("websockets", "remote")
+            check_release("websockets", "serve")
     elif name == "process_rewards" and value is not None:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")

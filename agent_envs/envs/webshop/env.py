@@ -97,7 +97,7 @@ class WebShopEnv(TextEnv):
     - `prices`, `goals`: paths of files with prices `{asin: price}` and with goals in order, which replace those drawn
       here.
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
-      original's model en_core_web_sm, the extra `webshop`), or "module:function".
+      original's model en_core_web_sm, the extra `suites`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
     - `expert`: "explore" knows only the pages it has read; "oracle" knows the product from which the goal was made.
     - `page`: the HTML file to which `render_mode="human"` writes the page and which reloads itself; a temporary file by

@@ -92,7 +92,7 @@ def _checked(name: str, function: Callable[[str], Any]) -> Tagger:
 
 
 def _spacy_nouns() -> Tagger:
-    with needs_extra("webshop"):
+    with needs_extra("suites"):
         import spacy
     try:
         model = spacy.load(_MODEL, disable=["parser", "ner", "lemmatizer"])

@@ -46,7 +46,7 @@ class MontySandbox(Sandbox):
     name = "monty"
 
     def __init__(self, *, max_output: int = MAX_OUTPUT) -> None:
-        with needs_extra("monty", "pydantic-monty"):
+        with needs_extra("math", "pydantic-monty"):
             import pydantic_monty
         self._monty = pydantic_monty
         self.max_output = max_output
