@@ -17,6 +17,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
+# Tests run side by side, and their models are tiny: a second thread costs more than it brings. torch reads it once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whichever test imports verl first: it reads these once, at import
 # (agent_envs.adapters.verl.run.process.process_environment).
 os.environ.setdefault("VERL_PLATFORM", "cpu")

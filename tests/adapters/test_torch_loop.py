@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import socket
 import warnings
 from fractions import Fraction
 from functools import partial
@@ -49,14 +48,6 @@ from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def play(seed, contexts, groups=3, per_group=3, longest=4):
@@ -117,7 +108,7 @@ def gradients(model):
 
 
 @pytest.fixture(scope="module")
-def verl(model_path):
+def verl(model_path, process_group):
     """verl's worker and critic in this process, and models of ours with their weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -183,18 +174,9 @@ def verl(model_path):
             (only,) = updates
             return only, metrics
 
-    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    with socket.socket() as s, pytest.MonkeyPatch.context() as patch:
-        s.bind(("127.0.0.1", 0))
-        port = str(s.getsockname()[1])
-        s.close()
-        for name, value in {**names, "MASTER_PORT": port}.items():
-            patch.setenv(name, value)
-        made = Verl()
-        made.policy_weights = POLICY_WEIGHTS
-        yield made
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    made = Verl()
+    made.policy_weights = POLICY_WEIGHTS
+    return made
 
 
 def relative(got, expected):

@@ -44,14 +44,6 @@ from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build(kind, **more):
     config = transformers.Qwen2Config(
         vocab_size=12, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,

@@ -340,13 +340,10 @@ def test_names_that_trl_reads_otherwise_are_refused(monkeypatch, name):
 def warm(tmp_path_factory):
     """A tiny model that knows the format of calls, and its tokenizer, which TRL is told how to read."""
     folder = tmp_path_factory.mktemp("trl") / "model"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     make_warm_model(folder, GSM, steps=0, noise=0.0, seed=0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.response_schema = qwen3_schema
-    yield str(folder), tokenizer
-    torch.set_num_threads(threads)
+    return str(folder), tokenizer
 
 
 def trainer_on(warm, tmp_path, **how):

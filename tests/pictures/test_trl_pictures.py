@@ -74,8 +74,6 @@ def differs(completions, **kwargs):
 def test_two_steps_on_pages(tmp_path):
     made = load_vision_base()
     made.tokenizer.response_schema = qwen3_schema
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     args = trl.GRPOConfig(
         output_dir=str(tmp_path), per_device_train_batch_size=4, num_generations=4, max_completion_length=500,
         max_steps=2, learning_rate=1e-4, report_to=[], use_cpu=True, logging_steps=1, save_strategy="no",
@@ -89,7 +87,6 @@ def test_two_steps_on_pages(tmp_path):
     asked = prompts_of(trainer)
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     trainer.train()
-    torch.set_num_threads(threads)
     logs = [line for line in trainer.state.log_history if "reward" in line]
     assert len(logs) == 2 and max(line["tools/call_frequency"] for line in logs) > 0
     assert max(line["tools/failure_frequency"] for line in logs) == 0

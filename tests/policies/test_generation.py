@@ -30,15 +30,6 @@ from agent_envs.policies.local.server import GenerateServer  # noqa: E402
 STOP = 2
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads cost more than they bring at this size, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build_model(seed=0, layers=2, heads=4, tie=False):
     torch.manual_seed(seed)
     config = transformers.Qwen2Config(

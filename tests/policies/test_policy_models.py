@@ -69,14 +69,6 @@ class Talk(gym.Env):
         return {"task_id": f"talk/{self.index}"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     tokenizer = build_tokenizer(["Talk. Word letters. And " * 20, "user assistant system Tools: look(at)"])

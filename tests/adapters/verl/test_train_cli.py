@@ -22,8 +22,10 @@ from agent_envs.cli.main import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+from composing import ENV, composed
+
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-from agent_envs.adapters.verl.config.compose import Composed, compose_run
+from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import last_error, run_verl
@@ -31,20 +33,9 @@ from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.errors import ConfigError
 
-ENV = "AgentR1/GSM8KTool-v0"
 
-
-def _compose(**changes: object) -> Composed:
-    options: dict[str, object] = {
-        "env": ENV, "algo": "grpo", "preset": "cpu-tiny", "steps": None, "data": "generated", "split": "train",
-        "env_kwargs": None, "wrappers": [], "out": "runs/x", "model": None, "seed": 0, "warm_start": None,
-        "demo_noise": None, "val_fraction": 0.1, "overrides": [],
-    }  # fmt: skip
-    return compose_run(**{**options, **changes})  # type: ignore[arg-type]
-
-
-def _tasks(composed: Composed) -> Tasks:
-    return choose_tasks(composed.run, tasks_per_step=16, validation_tasks=composed.validation_tasks)
+def _tasks(made: Composed) -> Tasks:
+    return choose_tasks(made.run, tasks_per_step=16, validation_tasks=made.validation_tasks)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +53,9 @@ def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, caps
     given = [part for spec in specs for part in ("--wrapper", spec)]
     assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
     capsys.readouterr()
-    composed = _compose(wrappers=specs)
-    assert composed.run.wrappers == (*specs, "FormatReward(weight=0.1)")
-    assert _tasks(composed).train
+    under = composed(wrappers=specs)
+    assert under.run.wrappers == (*specs, "FormatReward(weight=0.1)")
+    assert _tasks(under).train
 
 
 def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,12 +253,12 @@ def test_swapping_the_preset_changes_nothing_else(
 
 def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    first = _compose(out=out, steps=5).run
+    first = composed(out=out, steps=5).run
     path = RunFolder(first.out).settings
     keep_settings(path, first.settings())
-    keep_settings(path, _compose(out=out, steps=50).run.settings())  # longer: the same run
+    keep_settings(path, composed(out=out, steps=50).run.settings())  # longer: the same run
     with pytest.raises(ConfigError, match=r"holds a run with other settings \(seed was 0, now 1\)"):
-        keep_settings(path, _compose(out=out, seed=1).run.settings())
+        keep_settings(path, composed(out=out, seed=1).run.settings())
 
 
 def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> None:
@@ -277,14 +268,14 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
         for i in range(50)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks = _tasks(_compose(data=str(path), steps=10))
+    tasks = _tasks(composed(data=str(path), steps=10))
     assert (tasks.train_split, tasks.validation_split) == ("all", "all")
     assert len(tasks.validation) == 5 and len(tasks.train) == 10 * 16
     assert set(tasks.train) == set(range(50)) - set(tasks.validation)
-    longer = _tasks(_compose(data=str(path), steps=20))
+    longer = _tasks(composed(data=str(path), steps=20))
     assert longer.train[: len(tasks.train)] == tasks.train
     with pytest.raises(ConfigError, match="of 50 tasks leaves none to train on or none to hold out"):
-        _tasks(_compose(data=str(path), val_fraction=0.0))
+        _tasks(composed(data=str(path), val_fraction=0.0))
 
 
 @pytest.mark.parametrize(
@@ -298,10 +289,10 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
     ],
 )
 def test_wrappers_of_the_preset_give_way_to_those_given(given: list[str], stack: list[str]) -> None:
-    wrappers = _compose(env="AgentR1/WebShop-v0", wrappers=given).run.wrappers
+    wrappers = composed(env="AgentR1/WebShop-v0", wrappers=given).run.wrappers
     assert [spec.partition("(")[0] for spec in wrappers] == stack
     assert set(given) <= set(wrappers)
-    make_env(_compose(env="AgentR1/WebShop-v0", wrappers=given).run).close()
+    make_env(composed(env="AgentR1/WebShop-v0", wrappers=given).run).close()
 
 
 @pytest.mark.parametrize(
@@ -325,16 +316,16 @@ def test_a_dry_run_says_which_wrappers_there_are(
 
 
 def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
-    tasks = _tasks(_compose(steps=3))
+    tasks = _tasks(composed(steps=3))
     assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
     assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 512
-    other = _tasks(_compose(steps=3, seed=1))
+    other = _tasks(composed(steps=3, seed=1))
     assert other.train != tasks.train and other.validation == tasks.validation
 
 
 @pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
 def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> None:
-    tasks = _tasks(_compose(env="AgentR1/ALFWorld-v0", steps=3, split=split))
+    tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", steps=3, split=split))
     if split == "train":
         assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
         assert len(tasks.validation) == len(tasks.unseen[1]) == 128
@@ -395,7 +386,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("agent_envs.adapters.verl.run.process.subprocess.Popen", Ended)
     log = tmp_path / "starts" / "000-from-0.jsonl"
-    run_verl(_compose(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+    run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
     config = OmegaConf.load(started["command"][-1])
     assert config.trainer.total_training_steps == 20
     variables = config.ray_kwargs.ray_init.runtime_env.env_vars
@@ -404,7 +395,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
         assert variables[name] == started["env"][name] == str(place)
     for temporary, chosen in (("/var/tmp", "/var/tmp"), (str(tmp_path), "/tmp")):  # too long for a socket's path
         monkeypatch.setattr("tempfile.tempdir", temporary)
-        run_verl(_compose(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+        run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
         assert str(Path(started["env"]["RAY_TMPDIR"]).parent) == chosen
 
 
@@ -416,7 +407,7 @@ def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeyp
     monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "tensorboard"))
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "log.jsonl"))
     loggers = ["console", "file", "tensorboard"]
-    _compose(overrides=[f"trainer.logger=[{','.join(loggers)}]"])
+    composed(f"trainer.logger=[{','.join(loggers)}]")
     tracking = Tracking("project", "name", loggers)
     tracking.log({"env/success": 0.5}, step=1)
     tracking.finish()
@@ -427,7 +418,7 @@ def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeyp
 def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir):
     """ALFWorld notices a missing split only when its games are opened, not when the environment is made."""
     games = str(data_dir / "alfworld" / "json_2.1.1")
-    tasks = _tasks(_compose(env="AgentR1/ALFWorld-v0", data=games, split="valid_train", val_fraction=0.2, steps=2))
+    tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", data=games, split="valid_train", val_fraction=0.2, steps=2))
     assert tasks.train_split == tasks.validation_split == "valid_train" and tasks.unseen is None
     assert tasks.validation and not set(tasks.train) & set(tasks.validation)
 
@@ -435,7 +426,7 @@ def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir)
 def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path: Path) -> None:
     def chosen(*overrides: str, family: str = "qwen2", cpu: bool = True) -> str:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
-        config = _compose(overrides=list(overrides)).verl()
+        config = composed(*overrides).verl()
         config.actor_rollout_ref.model.path = str(tmp_path)
         return choose_layout(config, cpu=cpu)
 

@@ -19,12 +19,12 @@ from agent_envs.cli.main import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+import composing
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny import base
 from agent_envs.adapters.verl.config import engines
 from agent_envs.adapters.verl.config.checks import check_config
-from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, attention_notice, missing_engine
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.errors import ConfigError
@@ -33,11 +33,7 @@ MODEL = str(Path(base.__file__).parent / "base")
 
 
 def composed(preset: str, *overrides: str) -> Any:
-    options = dict.fromkeys(("algo", "steps", "data", "env_kwargs", "out", "warm_start", "demo_noise"))
-    return compose_run(
-        preset=preset, model=MODEL, env="AgentR1/GSM8KTool-v0" if preset == "cpu-tiny" else None, split="train",
-        wrappers=[], seed=0, val_fraction=0.1, overrides=overrides, **options,  # type: ignore[arg-type]
-    ).verl()  # fmt: skip
+    return composing.composed(*overrides, preset=preset, model=MODEL).verl()
 
 
 @pytest.mark.filterwarnings("ignore")

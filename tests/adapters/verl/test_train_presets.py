@@ -25,23 +25,16 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 import yaml
+from composing import composed
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.verl.config import compose
-from agent_envs.adapters.verl.config.compose import Composed, algorithms, compose_run, group_names
+from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
 
 RECIPES = sorted((Path(__file__).parents[3] / "adapters" / "verl" / "recipes").glob("*.sh"))
-
-
-def _compose(preset: str, **changes: object) -> Composed:
-    options: dict[str, object] = dict.fromkeys(
-        ("env", "algo", "steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise")
-    )
-    options |= {"split": "train", "wrappers": [], "seed": 0, "val_fraction": 0.1, "overrides": []}
-    return compose_run(preset=preset, **{**options, **changes})  # type: ignore[arg-type]
 
 
 def _combinations() -> list[str]:
@@ -54,11 +47,11 @@ def _combinations() -> list[str]:
 
 @pytest.mark.parametrize("name", _combinations())
 def test_every_combination_is_whole_and_every_difference_has_a_reason(name: str) -> None:
-    composed = _compose(name, model="m" if name.startswith("any/") else None)
-    verl = composed.verl()
+    run = composed(preset=name, model="m" if name.startswith("any/") else None)
+    verl = run.verl()
     algo = name.split("/")[2]
     updates, rest = divmod(verl.data.train_batch_size, verl.actor_rollout_ref.actor.ppo_mini_batch_size)
-    assert not rest and composed.run.algo == algo and all(d.why for d in composed.differences)
+    assert not rest and run.run.algo == algo and all(d.why for d in run.differences)
     if algo in ("steppo", "pspo", "gspo"):
         assert updates >= 2  # otherwise every ratio is 1
     assert (verl.actor_rollout_ref.rollout.n == 1) == read_objective(verl).estimator.needs_critic == verl.critic.enable
@@ -93,32 +86,32 @@ def test_every_setting_in_the_files_is_one_of_verls() -> None:
 def test_an_algorithms_group_has_one_episode_where_there_is_a_critic() -> None:
     assert set(group_names("algorithm")) | {"gae", "grpo"} <= set(algorithms())
     for algo, episodes in (("token_gae", 1), ("gigpo", 8)):
-        assert _compose(f"qwen3-4b/hotpotqa/{algo}").verl().actor_rollout_ref.rollout.n == episodes
+        assert composed(preset=f"qwen3-4b/hotpotqa/{algo}").verl().actor_rollout_ref.rollout.n == episodes
 
 
 def test_hardware_and_adapters_are_parts() -> None:
-    composed = _compose("qwen3-1.7b+lora/alfworld/gigpo/h100-8x2")
-    verl = composed.verl()
-    assert (verl.trainer.n_gpus_per_node, verl.trainer.nnodes, composed.run.model) == (8, 2, "Qwen/Qwen3-1.7B")
+    run = composed(preset="qwen3-1.7b+lora/alfworld/gigpo/h100-8x2")
+    verl = run.verl()
+    assert (verl.trainer.n_gpus_per_node, verl.trainer.nnodes, run.run.model) == (8, 2, "Qwen/Qwen3-1.7B")
     assert verl.actor_rollout_ref.model.lora_rank == 32
     keys = {"trainer.n_gpus_per_node", "trainer.nnodes", "model", "actor_rollout_ref.actor.optim.lr"}
-    assert keys <= {d.key for d in composed.differences}
+    assert keys <= {d.key for d in run.differences}
 
 
 @pytest.mark.parametrize("name", ["qwen3-4b+lora/gsm8k-tool/grpo/h100-8x2", "qwen2.5-1.5b/hotpotqa-legacy/grpo/h200-1"])
 def test_a_dry_run_prints_what_differs_and_what_verl_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--preset", name, "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    composed = _compose(name)
-    assert OmegaConf.create(printed) == composed.verl()
-    assert composed.verl().actor_rollout_ref.rollout.name == "vllm"
-    for difference in composed.differences:
+    run = composed(preset=name)
+    assert OmegaConf.create(printed) == run.verl()
+    assert run.verl().actor_rollout_ref.rollout.name == "vllm"
+    for difference in run.differences:
         assert f"# {difference.key}: {difference.ours} " in printed and difference.why in printed
 
 
 def test_settings_of_the_command_line_win_over_the_presets() -> None:
     overrides = ["+agentr1.weighting=row", "agentr1.bootstrap_truncated=False", "data.train_batch_size=64"]
-    verl = _compose("qwen3-4b/alfworld/grpo", overrides=overrides).verl()
+    verl = composed(*overrides, preset="qwen3-4b/alfworld/grpo").verl()
     assert (verl.agentr1.weighting, verl.agentr1.bootstrap_truncated, verl.data.train_batch_size) == ("row", False, 64)
 
 
@@ -160,7 +153,7 @@ def test_recipes_name_presets_that_exist(script: Path, tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert given[:2] == ["train", "--preset"] and given[-2:] == ["--seed", "1"]
     assert given[2].split("/")[2] == re.search(r"ALGO:-(\w+)", script.read_text())[1]  # type: ignore[index]
-    _compose(given[2])
+    composed(preset=given[2])
 
 
 def test_a_setting_of_the_command_line_is_shown_beside_the_published_one(capsys):

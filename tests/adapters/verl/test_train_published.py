@@ -17,12 +17,13 @@ from agent_envs.cli.main import main
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
+from composing import composed
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.rows import mini_batches
-from agent_envs.adapters.verl.config.compose import Composed, compose_run
+from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.released import EXACT
 
 # Sources.
@@ -142,22 +143,14 @@ def expected(cell: Cell) -> dict[str, Any]:
     }
 
 
-def compose(preset: str, *overrides: str) -> Composed:
-    options: dict[str, object] = dict.fromkeys(
-        ("env", "algo", "steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise")
-    )
-    options |= {"split": "train", "wrappers": [], "seed": 0, "val_fraction": 0.1, "overrides": list(overrides)}
-    return compose_run(preset=preset, **options)  # type: ignore[arg-type]
-
-
-def settings(composed: Composed) -> Callable[[str], Any]:
+def settings(run: Composed) -> Callable[[str], Any]:
     """Reads a composed run's settings by name."""
-    verl = composed.verl()
+    verl = run.verl()
 
     def read(key: str) -> Any:
         if key.startswith("env."):
-            return composed.run.env_kwargs.get(key.removeprefix("env."))
-        return composed.run.model if key == "model" else OmegaConf.select(verl, key)
+            return run.run.env_kwargs.get(key.removeprefix("env."))
+        return run.run.model if key == "model" else OmegaConf.select(verl, key)
 
     return read
 
@@ -168,17 +161,17 @@ def name_of(cell: Cell) -> str:
 
 @pytest.mark.parametrize("cell", RELEASED, ids=lambda cell: f"{cell.task}-{cell.algorithm}")
 def test_the_published_column_is_the_tables(cell: Cell) -> None:
-    composed = compose(name_of(cell))
-    own = settings(composed)
-    said = {d.key.removeprefix("+"): d.published for d in composed.differences}
-    assert all(d.why for d in composed.differences) and cell.source
+    run = composed(preset=name_of(cell))
+    own = settings(run)
+    said = {d.key.removeprefix("+"): d.published for d in run.differences}
+    assert all(d.why for d in run.differences) and cell.source
     if "updates_per_step" in said and cell.rows is None:  # of which verl's setting is made
         size = said.get("data.train_batch_size", own("data.train_batch_size"))
         said |= {f"{part}.ppo_mini_batch_size": size // said["updates_per_step"] for part in (ACTOR[:-1], "critic")}
     for key, value in expected(cell).items():
         assert said.get(key, own(key)) == value, key
     episodes = TASKS[cell.task].episodes
-    assert composed.run.steps == episodes // own("data.train_batch_size")
+    assert run.run.steps == episodes // own("data.train_batch_size")
     # ratios of tokens have a clip that rounding stays within
     step_ratio = cell.algorithm in ("gspo", "steppo", "pspo")
     assert own(ACTOR + "clip_ratio_low") == (TASKS[cell.task].clip[0] if step_ratio else 0.2)
@@ -193,12 +186,12 @@ SOME = [c for c in RELEASED if (c.task, c.algorithm) in {
 @pytest.mark.parametrize("cell", SOME, ids=lambda cell: f"{cell.task}-{cell.algorithm}")
 def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
     hardware = {2: "h100-8", 4: "h100-4"}[TASKS[cell.task].gpus]
-    composed = compose(f"{name_of(cell)}/{hardware}{EXACT}")
-    own = settings(composed)
+    run = composed(preset=f"{name_of(cell)}/{hardware}{EXACT}")
+    own = settings(run)
     for key, value in expected(cell).items():
         if key != "trainer.n_gpus_per_node":  # which the name of the hardware says
             assert own(key) == value, key
-    left = {d.key for d in composed.differences} - {"trainer.n_gpus_per_node"}
+    left = {d.key for d in run.differences} - {"trainer.n_gpus_per_node"}
     speed = {"actor_rollout_ref.rollout.gpu_memory_utilization", "trainer.save_freq"}
     assert left <= {*speed, "data.max_prompt_length"} if cell.task == "hotpotqa-legacy" else left == speed
 
@@ -207,9 +200,9 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
     for preset in (f"qwen3-4b/alfworld/remax{EXACT}", f"qwen3-4b/gsm8k-tool/grpo/h100-8{EXACT}"):
         assert main(["train", "--preset", preset, "--dry-run"]) == 2
         assert "no such run was released; those of this task are" in capsys.readouterr().err
-    composed = compose(f"qwen3-4b/alfworld/steppo{EXACT}", "agentr1.weighting=token")
-    assert composed.verl().agentr1.weighting == "token"
-    assert compose(f"qwen3-4b/gsm8k-tool/ppo{EXACT}").run.env_kwargs["tool"] == "check_answer"
+    run = composed("agentr1.weighting=token", preset=f"qwen3-4b/alfworld/steppo{EXACT}")
+    assert run.verl().agentr1.weighting == "token"
+    assert composed(preset=f"qwen3-4b/gsm8k-tool/ppo{EXACT}").run.env_kwargs["tool"] == "check_answer"
     for overrides, message in (
         (["agentr1.layout=merged"], "mini_batches_of_rows counts steps, each of which must be a row: agentr1.layout"),
         (["agentr1.mode=colocate"], "agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got colocate"),
@@ -219,7 +212,7 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
 
 
 def test_mini_batches_count_steps() -> None:
-    config = compose(f"qwen3-4b/papersearch/pspo{EXACT}").verl()
+    config = composed(preset=f"qwen3-4b/papersearch/pspo{EXACT}").verl()
     actor = config.actor_rollout_ref.actor
     counts = [mini_batches("actor", part, config, 700) for part in (actor, config.critic)]
     assert counts == [3, 6]  # of 320 and of 128 rows

@@ -52,7 +52,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from agent_envs.adapters.tiny.warm_start import make_warm_model
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    torch.set_num_threads(1)
     make_warm_model(folder, ENV, steps=0, noise=0.0, seed=0)
     return folder
 

@@ -23,11 +23,11 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, FirstInFirstOut
     from agent_envs.adapters.verl.rollout.resuming import ResumingClient, token_versions
 
+from composing import composed  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.estimators import ESTIMATORS  # noqa: E402
 from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
-from agent_envs.adapters.verl.config.compose import Composed, compose_run  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer  # noqa: E402
 from agent_envs.adapters.verl.run.training import check_verl  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
@@ -181,14 +181,6 @@ def test_a_server_that_leaves_rejects_what_comes(server: CPURolloutServer, runne
 
     output = runner.run(play())
     assert output.stop_reason == "aborted" and not output.token_ids
-
-
-def composed(*overrides: str, algo: str = "grpo") -> Composed:
-    nothing = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
-    return compose_run(
-        **nothing, env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0,
-        val_fraction=0.1, overrides=overrides,
-    )  # fmt: skip
 
 
 def test_older_weights_are_corrected_unless_told_otherwise() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 import warnings
 
 import gymnasium as gym
@@ -18,6 +17,7 @@ torch = pytest.importorskip("torch")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    from composing import composed
     from local_training import build_worker, local_batch
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
     from verl.utils.config import omega_conf_to_dataclass
@@ -31,7 +31,7 @@ from agent_envs.adapters.merging import TokenRow  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
 from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
-from agent_envs.adapters.verl.config.compose import algorithms, compose_run, group_names  # noqa: E402
+from agent_envs.adapters.verl.config.compose import algorithms, group_names  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
@@ -82,27 +82,16 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, process_group):
     """Model, workers, and a server; one set for all algorithms."""
     folder = tmp_path_factory.mktemp("model")
     tokenizer = build_tokenizer(["task 0 task 1 letters Answer. one two three"])
     save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, folder)
     gym.register("Length-v0", entry_point=LengthEnv, max_episode_steps=3)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     server = CPUServer(load_engine(str(folder), max_length=264, max_rows=16))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in names.items():
-            patch.setenv(name, value)
-        workers = {kind: build_worker(str(folder), kind, total_steps=1000, learning_rate=1e-3)
-                   for kind in ("language_model", "value_model")}  # fmt: skip
-        yield folder, tokenizer, server, workers
-        torch.distributed.destroy_process_group()
-    torch.set_num_threads(before)
+    workers = {kind: build_worker(str(folder), kind, total_steps=1000, learning_rate=1e-3)
+               for kind in ("language_model", "value_model")}  # fmt: skip
+    yield folder, tokenizer, server, workers
     server.close()
     agent_loop._pool.close()
     del gym.registry["Length-v0"]
@@ -137,12 +126,8 @@ def as_row(output):
 @pytest.mark.parametrize("algo", algorithms())
 def test_two_steps(made, tmp_path, algo):
     folder, tokenizer, server, workers = made
-    composed = compose_run(
-        env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", steps=2, data="generated", split="train",
-        env_kwargs=None, wrappers=[], out=str(tmp_path), model=str(folder), seed=0, warm_start=None, demo_noise=None,
-        val_fraction=0.1, overrides=[each for each in SMALL if algo != "gdpo" or "process_rewards" not in each],
-    )  # fmt: skip
-    config = composed.verl()
+    overrides = [each for each in SMALL if algo != "gdpo" or "process_rewards" not in each]
+    config = composed(*overrides, algo=algo, steps=2, out=str(tmp_path), model=str(folder)).verl()
     objective = read_objective(config)
     actor_config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert policy_loss(actor_config.policy_loss.loss_mode)
@@ -185,12 +170,6 @@ def test_two_steps(made, tmp_path, algo):
 
 @pytest.mark.slow
 def test_every_loss_is_some_algorithms():
-    options = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
-    losses = {
-        compose_run(
-            env="AgentR1/GSM8KTool-v0", algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0,
-            val_fraction=0.1, overrides=[], **options,
-        ).verl().actor_rollout_ref.actor.policy_loss.loss_mode
-        for algo in ("grpo", *group_names("algorithm"))
-    }  # fmt: skip
+    algos = ("grpo", *group_names("algorithm"))
+    losses = {composed(algo=algo).verl().actor_rollout_ref.actor.policy_loss.loss_mode for algo in algos}
     assert losses == set(POLICY_LOSSES)

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import warnings
 
 import numpy as np
@@ -33,8 +32,6 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
 from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.batch.columns import step_columns  # noqa: E402
 from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import LogThen, by_submission  # noqa: E402
@@ -48,31 +45,6 @@ from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
-
-
-@pytest.fixture(scope="module")
-def model_path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer(["some words to learn"])
-    save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, path)
-    return str(path)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def process_group():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in names.items():
-            patch.setenv(name, value)
-        yield
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import socket
 import sys
 import warnings
 from types import SimpleNamespace
@@ -30,6 +29,7 @@ pytest.importorskip("PIL")
 with warnings.catch_warnings():  # verl warns of every engine that is not installed
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
+    import composing
     from local_training import build_worker
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
@@ -45,7 +45,6 @@ from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
 from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
-from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
 from agent_envs.adapters.verl.config.models import check_vision, sees_pictures  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
@@ -125,30 +124,20 @@ def composed(made):
 
 
 @pytest.fixture
-def processes(monkeypatch):
-    """What torch's process group of one process needs; verl's changes to the classes of models are undone."""
+def processes(monkeypatch, process_group):
+    """verl's changes to the classes of models are undone."""
     for kind in ("Qwen2VL", "Qwen2_5_VL"):
         module = sys.modules[getattr(transformers, f"{kind}Model").__module__]
         for name in ("Model", "ForConditionalGeneration", "Attention"):
             each = getattr(module, kind + name)
             monkeypatch.setattr(each, "forward", each.forward)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    names = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    for name, value in names.items():
-        monkeypatch.setenv(name, value)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 def config_of(made, out, **settings):
-    return compose_run(
-        env="Shown-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train", env_kwargs=None,
-        wrappers=[], out=str(out), model=str(made.folder), seed=0, warm_start=None, demo_noise=None, val_fraction=0.1,
-        overrides=[f"data.max_prompt_length={LENGTH - 8}", "data.max_response_length=8",
-                   *(f"+{name}={value}" for name, value in settings.items())],
-    ).verl()  # fmt: skip
+    overrides = [f"data.max_prompt_length={LENGTH - 8}", "data.max_response_length=8"]
+    overrides += [f"+{name}={value}" for name, value in settings.items()]
+    run = composing.composed(*overrides, env="Shown-v0", algo="grpo", steps=2, out=str(out), model=str(made.folder))
+    return run.verl()
 
 
 def play(made, config, wrappers, client=None, phase="train"):

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,16 +21,15 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     warnings.simplefilter("ignore")
     pytest.importorskip("verl")
 
+from composing import ENV, composed
+
 import agent_envs
-from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.rollout import env_pool
 from agent_envs.adapters.verl.rollout.agent_loop import _places
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.errors import BackendDownError, ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.serving import RemoteEnv
-
-ENV = "AgentR1/GSM8KTool-v0"
 
 
 def test_no_more_episodes_play_at_once_than_are_allowed() -> None:
@@ -56,13 +54,9 @@ def test_no_more_episodes_play_at_once_than_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("setting", ["env_workers", "max_episodes"])
-def test_a_limit_of_nothing_is_refused(setting: str, tmp_path: Path) -> None:
+def test_a_limit_of_nothing_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"agentr1.{setting} must be"):
-        compose_run(
-            env=ENV, algo=None, preset="cpu-tiny", steps=None, data=None, split="train", env_kwargs=None, wrappers=[],
-            out=str(tmp_path), model=None, seed=0, warm_start=None, demo_noise=None, val_fraction=0.1,
-            overrides=[f"+agentr1.{setting}=0"],
-        )  # fmt: skip
+        composed(f"+agentr1.{setting}=0")
 
 
 def played(env: Any, index: int) -> dict[str, Any]:

@@ -30,10 +30,10 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from agent_envs.adapters.verl.batch.table import step_table
     from agent_envs.adapters.verl.batch.trainer import EnvTrainer
 
+from composing import composed  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.failures import FailureBudget  # noqa: E402
-from agent_envs.adapters.verl.config.compose import compose_run  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record  # noqa: E402
 from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
@@ -54,6 +54,11 @@ def record(name: str) -> dict:
     timing = {"generate_sequences": [0.1], "tool_calls": [0.2], "total": 0.3, "queued": 0.0}
     return {"kind": "step", "trajectory": name, "steps": [step], "value_at": -1, "timing": timing,
             "reward_extra_info": episode_record(episode)}  # fmt: skip
+
+
+def trainer_of(out: Path, *overrides: str) -> EnvTrainer:
+    run = composed(*overrides, env="AgentR1/GSM8K-v0", algo="grpo", steps=2, out=str(out), model="m")
+    return EnvTrainer(run.verl())
 
 
 @pytest.mark.parametrize("name", ["_compute_old_log_prob", "_compute_ref_log_prob", "_compute_values"])
@@ -118,16 +123,10 @@ def test_mini_batches_are_of_steps_or_of_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_rows: bool, mini_batches: int
 ) -> None:
     """Two prompts of two episodes of three steps each; a mini-batch is one prompt, or two rows per episode of it."""
-    trainer = EnvTrainer(
-        compose_run(
-            env="AgentR1/GSM8K-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train",
-            env_kwargs=None, wrappers=[], out=str(tmp_path), model="m", seed=0, warm_start=None, demo_noise=None,
-            val_fraction=0.1, overrides=[
-                "data.train_batch_size=2", "actor_rollout_ref.rollout.n=2",
-                f"agentr1.mini_batches_of_rows={counts_rows}",
-                f"actor_rollout_ref.actor.ppo_mini_batch_size={2 if counts_rows else 1}", "+agentr1.layout=steps",
-            ],
-        ).verl()
+    trainer = trainer_of(
+        tmp_path, "data.train_batch_size=2", "actor_rollout_ref.rollout.n=2", "+agentr1.layout=steps",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={2 if counts_rows else 1}",
+        f"agentr1.mini_batches_of_rows={counts_rows}",
     )  # fmt: skip
     trainer.global_steps, trainer.prompts = 1, {"a": 0, "b": 1}
     monkeypatch.setattr(trainer, "_dispatch_info", lambda: [0])
@@ -149,13 +148,8 @@ def test_mini_batches_are_of_steps_or_of_prompts(
 
 
 def test_a_trainer_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = compose_run(
-        env="AgentR1/GSM8K-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train",
-        env_kwargs=None, wrappers=[], out=str(tmp_path), model="m", seed=0, warm_start=None, demo_noise=None,
-        val_fraction=0.1, overrides=[],
-    ).verl()  # fmt: skip
     watch = PhaseWatch(tmp_path / "phase.json", None)
-    trainer = EnvTrainer(config)
+    trainer = trainer_of(tmp_path)
     trainer.global_steps = 3
     trainer.timing_raw = {}
     trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None, update_weights=lambda steps: None)
@@ -250,15 +244,10 @@ def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens(
 
 def test_groups_that_never_differ_are_not_played_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl refills a batch of filtered groups without end, and its max_num_gen_batches is read by nobody."""
-    config = compose_run(
-        env="AgentR1/GSM8K-v0", algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train",
-        env_kwargs=None, wrappers=[], out=str(tmp_path), model="m", seed=0, warm_start=None, demo_noise=None,
-        val_fraction=0.1, overrides=[
-            "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward",
-            "algorithm.filter_groups.max_num_gen_batches=3",
-        ],
-    ).verl()  # fmt: skip
-    trainer = EnvTrainer(config)
+    trainer = trainer_of(
+        tmp_path, "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward",
+        "algorithm.filter_groups.max_num_gen_batches=3",
+    )  # fmt: skip
     monkeypatch.setattr(PPOTrainerSync, "_submit_batch_to_rollout", lambda self, batch: len(batch))
     trainer.global_steps = 1
     batch = TensorDict({"uid": torch.arange(16)}, batch_size=16)
