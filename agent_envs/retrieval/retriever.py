@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval.corpus import row_id
 
-__all__ = ["Hit", "Retriever", "Shared", "StaticRetriever", "check_request"]
+__all__ = ["Hit", "Recent", "Retriever", "Shared", "StaticRetriever", "check_request"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Hit = tuple[str, float]
 """A document's id and its score."""
@@ -48,6 +53,35 @@ class Shared:
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+class Recent(Generic[K, V]):
+    """The most recently used values by key, at most `size`. Threads may share it; a pickle takes none along."""
+
+    def __init__(self, size: int) -> None:
+        self.size = integer("size", size, minimum=1)
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, keys: Iterable[K]) -> dict[K, V]:
+        """Return those of the values that are there."""
+        with self._lock:
+            found = {key: self._values[key] for key in keys if key in self._values}
+            for key in found:
+                self._values.move_to_end(key)
+        return found
+
+    def keep(self, values: Mapping[K, V]) -> None:
+        """Add values, or replace them."""
+        with self._lock:
+            for key, value in values.items():
+                self._values[key] = value
+                self._values.move_to_end(key)
+            while len(self._values) > self.size:
+                self._values.popitem(last=False)
+
+    def __reduce__(self) -> tuple[type[Recent[K, V]], tuple[int]]:
+        return type(self), (self.size,)
 
 
 class StaticRetriever:

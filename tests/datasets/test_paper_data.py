@@ -19,7 +19,7 @@ from agent_envs.datasets.papersearch.paper_files import bibliography_title, pape
 from agent_envs.datasets.papersearch.rows import query_row, query_rows
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key, within_date
-from agent_envs.retrieval.papers.paper import plain_arxiv_id
+from agent_envs.retrieval.papers.paper import arxiv_id
 
 ENV = "AgentR1/PaperSearch-v0"
 ROW = {"question": "Which?", "answer": ["A", "B"], "answer_arxiv_id": ["2001.00001v2", "2001.00002"], "qid": "q"}
@@ -40,7 +40,7 @@ def test_real_autoscholar_rows(data_dir):
     assert len(rows) == 300 and rows.split == "all" and rows.name == str(path)
     assert rows[0].ids == ("2009.02040",) and rows[0].date == "2023-10-24"
     assert rows[0].query_id == "AutoScholarQuery_test_0" and rows[299].task_id == "papersearch/all/299"
-    assert all(len(task.titles) == len(task.ids) and all(map(plain_arxiv_id, task.ids)) for task in rows)
+    assert all(len(task.titles) == len(task.ids) and all(map(arxiv_id, task.ids)) for task in rows)
     assert pickle.loads(pickle.dumps(rows))[7] == rows[7]
     with pytest.raises(TaskIndexError, match="0 to 299"):
         rows[300]
@@ -56,7 +56,7 @@ def test_real_spar_rows(data_dir):
     assert sum(bool(row.paper.abstract) for row in papers) == 157
     golds = {title_key(title) for task in rows for title in task.titles}
     assert golds == {title_key(row.paper.title) for row in papers}
-    assert sum(bool(plain_arxiv_id(row.paper.id)) for row in papers) > 120
+    assert sum(bool(arxiv_id(row.paper.id)) for row in papers) > 120
     assert all(within_date(row.paper.date, "2025-03-20") for row in papers)
 
 
@@ -156,7 +156,7 @@ def test_real_unarxive_papers(data_dir):
         full[0].paper.title == "Zeros of a growing number of derivatives of random polynomials with independent roots"
     )
     assert [len(row.references) for row in full] == [len(row["bib_entries"]) for row in raw]
-    assert sum(bool(plain_arxiv_id(row.paper.id)) for row in works) >= 40
+    assert sum(bool(arxiv_id(row.paper.id)) for row in works) >= 40
     assert sum(row.paper.id.startswith("doi:") for row in works) > 50
     # what the text cites first comes first
     first = next(span["ref_id"] for part in raw[0]["body_text"] for span in part["cite_spans"])

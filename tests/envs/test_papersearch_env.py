@@ -49,9 +49,6 @@ class Backend:
     def expand(self, paper_id):
         return [self.papers[i] for i in self.edges.get(paper_id, ())]
 
-    def get(self, paper_id):
-        return self.papers[paper_id]
-
 
 class Judge:
     def __init__(self, **scores):

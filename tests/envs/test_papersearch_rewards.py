@@ -71,15 +71,12 @@ class Backend:
     blocking = False
 
     def search(self, query, k=10, before=None):
-        return [self.get(i) for i in SEARCHES[query]][:k]
+        return [Paper(i, f"Paper {i}") for i in SEARCHES[query]][:k]
 
     def expand(self, paper_id):
         if paper_id not in EDGES:
             raise UnknownPaperError(paper_id)
-        return [self.get(i) for i in EDGES[paper_id]]
-
-    def get(self, paper_id):
-        return Paper(paper_id, f"Paper {paper_id}")
+        return [Paper(i, f"Paper {i}") for i in EDGES[paper_id]]
 
 
 class Judge:

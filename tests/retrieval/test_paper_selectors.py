@@ -23,11 +23,11 @@ from agent_envs.errors import (
     NotRecordedError,
 )
 from agent_envs.retrieval.papers import CachedSelector, Paper, Selector, open_selector
-from agent_envs.retrieval.papers.classifier import classifier_selector
-from agent_envs.retrieval.papers.judge import judge_selector, read_score
+from agent_envs.retrieval.papers.classifier import ClassifierSelector
+from agent_envs.retrieval.papers.judge import JudgeSelector, read_score
 
 PAPERS = [Paper("1", "Graphs", "On {query} graphs."), Paper("2", "Seas"), Paper("3", "Moons \ud800", "x " * 500)]
-FAST = "retries=1&backoff=0.01"
+FAST = {"retries": 1, "backoff": 0.01}
 
 
 def classify(asked, number):
@@ -60,14 +60,14 @@ def test_classifier(fake_service):
 def test_classifier_with_its_own_prompt(fake_service, tmp_path):
     service = fake_service(classify)
     (tmp_path / "prompt.txt").write_text("Q={query} T={title}")
-    selector = classifier_selector(f"{service.url}/classify#prompt={tmp_path}/prompt.txt")
+    selector = ClassifierSelector(f"{service.url}/classify", prompt=f"{tmp_path}/prompt.txt")
     selector.scores("a\nb", PAPERS[:1])
     assert json.loads(service.asked[0].body)["input"] == ["Q=a b T=Graphs"]
     (tmp_path / "prompt.txt").write_text("Q={query}")
     with pytest.raises(ConfigError, match=r"lacks \{title\}"):
-        classifier_selector(f"{service.url}#prompt={tmp_path}/prompt.txt")
+        ClassifierSelector(service.url, prompt=f"{tmp_path}/prompt.txt")
     with pytest.raises(DataError, match="cannot be read"):
-        classifier_selector(f"{service.url}#prompt={tmp_path}/none.txt")
+        ClassifierSelector(service.url, prompt=f"{tmp_path}/none.txt")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_classifier_with_its_own_prompt(fake_service, tmp_path):
 )  # fmt: skip
 def test_classifier_in_another_shape(fake_service, tmp_path, payload):
     service = fake_service(lambda asked, n: (200, payload) if n < 2 else classify(asked, n))
-    selector = CachedSelector(classifier_selector(f"{service.url}#cache={tmp_path}/kept"))
+    selector = CachedSelector(ClassifierSelector(service.url, cache=f"{tmp_path}/kept"))
     with pytest.raises(BackendReplyError):
         selector.scores("q", PAPERS[:1])
     assert not (tmp_path / "kept").exists()
@@ -103,11 +103,11 @@ def test_selectors_down_slow_and_busy(fake_service):
         return 200, {"choices": [{"message": {"content": "Score: 80"}}]}
 
     service = fake_service(answer)
-    for make, end, well in (
-        (classifier_selector, f"#{FAST}&timeout=0.7", [0.9, 0.25]),
-        (judge_selector, f"/v1#model=m&{FAST}&timeout=0.7", [0.8, 0.8]),
+    for served, well in (
+        (ClassifierSelector(service.url, timeout=0.7, **FAST), [0.9, 0.25]),
+        (JudgeSelector(f"{service.url}/v1", model="m", timeout=0.7, **FAST), [0.8, 0.8]),
     ):
-        selector = CachedSelector(make(service.url + end))
+        selector = CachedSelector(served)
         for mode, kind in {
             "slow": BackendSlowError, "busy": BackendBusyError, "down": BackendDownError, "error": BackendReplyError
         }.items():  # fmt: skip
@@ -122,11 +122,11 @@ def test_selectors_down_slow_and_busy(fake_service):
 
 def test_scores_replay_from_a_folder(fake_service, tmp_path):
     service = fake_service(classify)
-    said = classifier_selector(f"{service.url}#cache={tmp_path}").scores("q", PAPERS)
+    said = ClassifierSelector(service.url, cache=str(tmp_path)).scores("q", PAPERS)
     service.stop()
-    offline = classifier_selector(f"{service.url}#cache={tmp_path}&offline=1")
+    offline = ClassifierSelector(service.url, cache=str(tmp_path), offline=True)
     assert offline.scores("q", PAPERS) == said
-    alone = classifier_selector(f"{service.url}#cache={tmp_path}&offline=1&batch=1")
+    alone = ClassifierSelector(service.url, cache=str(tmp_path), offline=True, batch=1)
     assert alone.scores("q", PAPERS[1:]) == said[1:]  # kept paper by paper, whatever they were asked with
     with pytest.raises(NotRecordedError):
         offline.scores("other", PAPERS)
@@ -159,7 +159,7 @@ def test_judge(fake_service, monkeypatch):
 def test_judge_without_a_score(fake_service, payload):
     service = fake_service(lambda asked, n: (200, payload))
     with pytest.raises(BackendReplyError):
-        judge_selector(f"{service.url}/v1#model=m").scores("q", PAPERS[:1])
+        JudgeSelector(f"{service.url}/v1", model="m").scores("q", PAPERS[:1])
 
 
 @pytest.mark.parametrize(

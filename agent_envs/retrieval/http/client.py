@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from agent_envs.checks import choice
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError
 from agent_envs.retrieval.http.pool import HTTPPool, short
-from agent_envs.retrieval.retriever import Hit, check_request
+from agent_envs.retrieval.retriever import Hit, Recent, check_request
 
 __all__ = ["HTTPRetriever"]
 
@@ -21,7 +19,7 @@ _APIS = ("retrieve", "search")
 _REMEMBERED_DOCUMENTS = 4096
 
 
-class HTTPRetriever:
+class HTTPRetriever(HTTPPool):
     """Searches through a server.
 
     Requests are repeated as `HTTPPool` describes; searching changes nothing, so that does no harm. A request that still
@@ -29,48 +27,25 @@ class HTTPRetriever:
 
     Args:
         url: The server, such as "http://127.0.0.1:8000"; its path is a prefix of /retrieve and the others.
-        timeout, retries, backoff, headers: As for `HTTPPool`.
         api: "retrieve" or "search": the request format.
+        headers: Sent with every request.
+        **pool: `timeout`, `retries`, `backoff` and the other arguments of `HTTPPool`.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float = 10.0,
-        retries: int = 3,
-        backoff: float = 0.25,
-        api: str = "retrieve",
-        headers: dict[str, str] | None = None,
+        self, url: str, *, api: str = "retrieve", headers: Mapping[str, str] | None = None, **pool: Any
     ) -> None:
         all_headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        self._pool = HTTPPool(url, timeout=timeout, retries=retries, backoff=backoff, headers=all_headers)
-        self.url, self.timeout, self.retries, self.backoff = self._pool.url, timeout, retries, backoff
+        super().__init__(url, headers=all_headers, **pool)
         self.api = choice("api", api, _APIS)
-        self._start()
-
-    def _start(self) -> None:
-        self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_documents", "_lock")
-        return {key: value for key, value in self.__dict__.items() if key not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        self._pool.close()
+        self._documents: Recent[str, dict[str, Any]] = Recent(_REMEMBERED_DOCUMENTS)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return the best k documents."""
         check_request(query, k)
         if self.api == "retrieve":
             return self._retrieve([query], k)[0]
-        reply = self._request("POST", "/search", {"query": query, "k": k})
+        reply = self._post("/search", {"query": query, "k": k})
         return self._hits(reply.get("results") if isinstance(reply, dict) else reply, k)
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
@@ -83,37 +58,42 @@ class HTTPRetriever:
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id, from recent results or with GET /document/ID."""
-        with self._lock:
-            if doc_id in self._documents:
-                return dict(self._documents[doc_id])
+        if recent := self._documents.find([doc_id]):
+            return dict(recent[doc_id])
         path = f"/document/{quote(doc_id.encode('utf-8', 'replace'), safe='')}"
-        reply = self._request("GET", path, None, missing=doc_id)
-        if not isinstance(reply, dict):
-            raise BackendReplyError(f"{self.url} sent {short(reply)} instead of a document")
-        return reply
+        reply = self.request("GET", path)
+        if reply.status == 404:
+            raise ConfigError(f"{self.url} has no document with the id {doc_id!r}")
+        document = reply.json(self.url + path)
+        if not isinstance(document, dict):
+            raise BackendReplyError(f"{self.url} sent {short(document)} instead of a document")
+        return document
 
     def health(self) -> bool:
         """Return whether the server answers GET /health."""
         try:
-            self._request("GET", "/health", None)
+            self.request("GET", "/health").json(self.url)
         except BackendError:
             return False
         return True
 
+    def _post(self, path: str, body: object) -> Any:
+        return self.request("POST", path, json.dumps(body).encode()).json(self.url + path)
+
     def _retrieve(self, queries: list[str], k: int) -> list[list[Hit]]:
-        reply = self._request("POST", "/retrieve", {"queries": queries, "topk": k, "return_scores": True})
+        reply = self._post("/retrieve", {"queries": queries, "topk": k, "return_scores": True})
         lists = reply.get("result") if isinstance(reply, dict) else None
         if not isinstance(lists, list) or len(lists) != len(queries):
             raise BackendReplyError(f"{self.url} sent {short(reply)} instead of one list of results for each query")
-        return [self._hits(found, k) for found in lists]
+        return [self._hits(results, k) for results in lists]
 
-    def _hits(self, found: object, k: int) -> list[Hit]:
+    def _hits(self, results: object, k: int) -> list[Hit]:
         """Return results as ids and scores, and remember their documents."""
-        hits, documents = [], []
+        hits, documents = [], {}
         try:
-            if not isinstance(found, list):
+            if not isinstance(results, list):
                 raise TypeError("not a list")
-            for rank, result in enumerate(found[:k]):
+            for rank, result in enumerate(results[:k]):
                 document = result.get("document", result)
                 doc_id = next((str(place["id"]) for place in (result, document) if place.get("id") is not None), None)
                 if doc_id is None:  # Search-R1's servers of web searches give none
@@ -121,28 +101,11 @@ class HTTPRetriever:
                         raise KeyError("id")
                     doc_id = hashlib.sha256(json.dumps(dict(document), sort_keys=True).encode()).hexdigest()[:32]
                 score = result.get("score")
-                hits.append((doc_id, float(len(found) - rank if score is None else score)))
+                hits.append((doc_id, float(len(results) - rank if score is None else score)))
                 if document is not result or not result.keys() <= {"id", "score"}:
-                    documents.append((doc_id, dict(document)))
+                    documents[doc_id] = dict(document)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as e:
             error = f"{type(e).__name__}: {e}"
-            raise BackendReplyError(f"{self.url} sent {short(found)} instead of results ({error})") from e
-        with self._lock:
-            for doc_id, document in documents:
-                self._documents[doc_id] = document
-                self._documents.move_to_end(doc_id)
-            while len(self._documents) > _REMEMBERED_DOCUMENTS:
-                self._documents.popitem(last=False)
+            raise BackendReplyError(f"{self.url} sent {short(results)} instead of results ({error})") from e
+        self._documents.keep(documents)
         return hits
-
-    def _request(self, method: str, path: str, body: object, missing: str | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        status, content = self._pool.request(method, path, data)
-        if status == 404 and missing is not None:
-            raise ConfigError(f"{self.url} has no document with the id {missing!r}")
-        if status != 200:
-            raise BackendReplyError(f"{self.url}{path} answered with status {status}: {short(content)}")
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as e:
-            raise BackendReplyError(f"{self.url}{path} sent a reply that is not JSON: {short(content)}") from e

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import email.utils
 import http.client
+import json
 import math
-import os
-import socket
-import ssl
 import threading
 import time
 import urllib.request
@@ -17,11 +14,20 @@ import weakref
 from collections.abc import Mapping
 from email.message import Message
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from agent_envs._version import __version__
 from agent_envs.checks import integer, number
-from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
+from agent_envs.errors import (
+    BackendBusyError,
+    BackendDownError,
+    BackendError,
+    BackendReplyError,
+    BackendSlowError,
+    ConfigError,
+)
+from agent_envs.per_process import PerProcess
+from agent_envs.retrieval.retriever import Shared
 
 __all__ = ["HTTPPool", "HTTPReply", "retry_after", "short"]
 
@@ -38,6 +44,15 @@ class HTTPReply(NamedTuple):
     status: int
     content: bytes
 
+    def json(self, service: str) -> Any:
+        """Return the JSON of a reply with status 200; for others raise BackendReplyError, which names the service."""
+        if self.status != 200:
+            raise BackendReplyError(f"{service} answered with status {self.status}: {short(self.content)}")
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError) as e:
+            raise BackendReplyError(f"{service} sent a reply that is not JSON: {short(self.content)}") from e
+
 
 class _RetryError(Exception):
     """An attempt failed, and another one may succeed."""
@@ -48,7 +63,22 @@ class _RetryError(Exception):
         self.wait = wait
 
 
-class HTTPPool:
+class _Connections:
+    """What the threads of a process share: idle connections, and the earliest start of the next request."""
+
+    def __init__(self) -> None:
+        self.idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
+        self.lock = threading.Lock()
+        self.next = 0.0
+        weakref.finalize(self, _close, self.idle)
+
+
+def _close(connections: list[http.client.HTTPConnection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+class HTTPPool(Shared):
     """Sends requests to one server. Connections stay open and are reused, each by one thread at a time.
 
     If the server is down, busy (429, 502, 503, 504) or too slow, the request is sent again after a pause that doubles
@@ -94,26 +124,11 @@ class HTTPPool:
         self._https = parts.scheme == "https"
         self._host, self._port, self._prefix = parts.hostname, port, parts.path.rstrip("/")
         self._headers = {"User-Agent": f"agent-envs/{__version__}", **(headers or {})}
-        self._start()
-
-    def _start(self) -> None:
-        self._idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
-        weakref.finalize(self, _close, self._idle)
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._next = 0.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_idle", "_pid", "_lock", "_next")
-        return {key: value for key, value in self.__dict__.items() if key not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
+        self._connections: PerProcess[_Connections] = PerProcess()
 
     def close(self) -> None:
         """Close the idle connections."""
-        _close(self._idle)
+        self._connections.clear()
 
     def request(self, method: str, path: str, body: bytes | None = None) -> HTTPReply:
         """Return the reply to a request. Statuses that call for a retry are retried; all others are returned.
@@ -125,41 +140,47 @@ class HTTPPool:
             BackendSlowError: The reply takes too long.
             BackendBusyError: The server is still busy at the last attempt, or asks to wait longer than `max_wait`.
         """
+        connections = self._connections.get("", _Connections)
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(self.backoff * 2 ** (attempt - 1))
-            self._keep_pace()
+            self._keep_pace(connections)
             try:
-                return self._exchange(method, self._prefix + path, body)
+                return self._exchange(connections.idle, method, self._prefix + path, body)
             except _RetryError as e:
                 failure = e
                 if e.wait > self.max_wait:
                     raise BackendBusyError(
                         f"{self.url} asks to wait {e.wait:.0f} seconds, longer than max_wait={self.max_wait:g} ({e})"
                     ) from e
-                with self._lock:
-                    self._next = max(self._next, time.monotonic() + e.wait)
+                with connections.lock:
+                    connections.next = max(connections.next, time.monotonic() + e.wait)
         raise failure.kind(
             f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; the last error: {failure}"
         ) from failure.__cause__
 
-    def _keep_pace(self) -> None:
+    def _keep_pace(self, connections: _Connections) -> None:
         """Wait until the interval, or the pause that the server asked for, is over."""
-        with self._lock:
-            begin = max(self._next, time.monotonic())
-            if self.interval or self._next:
-                self._next = begin + self.interval
+        with connections.lock:
+            begin = max(connections.next, time.monotonic())
+            if self.interval or connections.next:
+                connections.next = begin + self.interval
         while (wait := begin - time.monotonic()) > 0:
             time.sleep(wait)
 
-    def _exchange(self, method: str, path: str, data: bytes | None) -> HTTPReply:
+    def _exchange(
+        self, idle: list[http.client.HTTPConnection], method: str, path: str, data: bytes | None
+    ) -> HTTPReply:
         """Make one attempt. A reused connection that the server has closed meanwhile does not count."""
         while True:
-            connection, reused = self._connection()
+            try:
+                connection, reused = idle.pop(), True
+            except IndexError:
+                connection, reused = self._connect(), False
             try:
                 connection.request(method, path, data, self._headers)
                 response = connection.getresponse()
-                content = self._read(response)
+                content = self._receive(response)
             except (OSError, http.client.HTTPException) as e:
                 connection.close()
                 if reused and isinstance(e, (http.client.RemoteDisconnected, ConnectionError)):
@@ -170,13 +191,13 @@ class HTTPPool:
                 connection.close()
                 raise BackendError(f"{self.url}{path} sent more than {_MAX_RESPONSE >> 20} MB")
             if connection.sock is not None:
-                self._idle.append(connection)
+                idle.append(connection)
             if response.status in _BUSY:
                 message = f"status {response.status}: {short(content)}"
                 raise _RetryError(message, BackendBusyError, retry_after(response.headers))
             return HTTPReply(response.status, content)
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
+    def _receive(self, response: http.client.HTTPResponse) -> bytes:
         end = time.monotonic() + _TIMEOUTS_PER_REPLY * self.timeout
         chunks, size = [], 0
         while size <= _MAX_RESPONSE and (chunk := response.read1(_CHUNK)):
@@ -190,49 +211,19 @@ class HTTPPool:
         response.close()  # the connection is free for the next request
         return content
 
-    def _encrypted(self) -> http.client.HTTPSConnection:
-        """Return a TLS connection, through a proxy if the environment names one."""
-        context = ssl.create_default_context()
-        proxy = _proxy_of(self._host)
-        if proxy is None or proxy.hostname is None:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout, context=context)
-        connection = http.client.HTTPSConnection(
-            proxy.hostname, proxy.port or 80, timeout=self.timeout, context=context
-        )
-        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}" if proxy.username else ""
+    def _connect(self) -> http.client.HTTPConnection:
+        """Return a new connection; an HTTPS one goes through the proxy that `https_proxy` and `no_proxy` name."""
+        if not self._https:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self.timeout)
+        proxy = "" if urllib.request.proxy_bypass(self._host) else urllib.request.getproxies().get("https", "")
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if not parts.hostname:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self.timeout)
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port or 80, timeout=self.timeout)
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
         headers = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
         connection.set_tunnel(self._host, self._port or 443, headers=headers)
         return connection
-
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """Return a connection, and whether it was used before. A forked process does not use its parent's."""
-        if self._pid != os.getpid():
-            _close(self._idle)
-            self._start()
-        with contextlib.suppress(IndexError):
-            return self._idle.pop(), True
-        if self._https:
-            return self._encrypted(), False
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=self.timeout)
-        with contextlib.suppress(OSError):  # the request will fail with the same error and report it
-            connection.connect()
-            # A small request must not wait until the previous one is acknowledged.
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection, False
-
-
-def _proxy_of(host: str) -> SplitResult | None:
-    """Return the proxy that `https_proxy` and `no_proxy` name for HTTPS requests to a host, if any."""
-    proxy = urllib.request.getproxies().get("https")
-    if not proxy or urllib.request.proxy_bypass(host):
-        return None
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    return parts if parts.hostname else None
-
-
-def _close(connections: list[http.client.HTTPConnection]) -> None:
-    while connections:
-        connections.pop().close()
 
 
 def retry_after(headers: Mapping[str, str] | Message) -> float:
@@ -251,17 +242,12 @@ def retry_after(headers: Mapping[str, str] | Message) -> float:
         if (milliseconds := headers.get("retry-after-ms")) is not None:
             seconds = float(milliseconds) / 1000
         else:
-            seconds = _seconds(headers.get("retry-after") or "0")
+            text = headers.get("retry-after") or "0"
+            date = email.utils.parsedate_tz(text) if "," in text else None
+            seconds = float(text) if date is None else email.utils.mktime_tz(date) - time.time()
     except (TypeError, ValueError, OverflowError):
         return 0.0
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return email.utils.parsedate_to_datetime(text).timestamp() - time.time()
 
 
 def short(content: object) -> str:

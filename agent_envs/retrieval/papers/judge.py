@@ -12,23 +12,16 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.retrieval.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.classifier import fill_prompt, read_prompt
 from agent_envs.retrieval.papers.paper import Paper
-from agent_envs.retrieval.papers.service import (
-    SERVICE_OPTIONS,
-    Service,
-    parse_options,
-    read_json,
-    take_key,
-    take_options,
-)
-from agent_envs.retrieval.retriever import Shared
+from agent_envs.retrieval.papers.service import Service, read_key
 
-__all__ = ["JudgeSelector", "judge_selector", "read_score"]
+__all__ = ["JudgeSelector", "read_score"]
 
 PROMPT = """\
 A researcher asks for literature. Say how well one paper answers the request, judged by its title and abstract alone.
@@ -44,24 +37,41 @@ End your answer with one line: Score: NUMBER"""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _SCORE = re.compile(r"score\W{0,6}?(-?\d{1,4}(?:\.\d{1,6})?)\s*(?:/\s*(\d{1,4}))?", re.IGNORECASE)
 _NUMBER = re.compile(r"\W*(-?\d{1,4}(?:\.\d{1,6})?)\s*(?:/\s*(\d{1,4}))?\W*")
-_OPTIONS = {**SERVICE_OPTIONS, "model": str, "prompt": str, "max_tokens": int, "parallel": int, "key_env": str}
+_PATH = "/chat/completions"
 
 
-class JudgeSelector(Shared):
+class JudgeSelector(Service):
     """Scores papers with a language model.
 
     Args:
-        service: The server.
+        url: The server's address, with its /v1.
         model: The model's name.
-        prompt: A text with {query}, {title} and {abstract} that asks for a score from 0 to 100.
+        prompt: A file with another prompt, with {query}, {title} and {abstract}, that asks for a score from 0 to 100.
         max_tokens: Most tokens of an answer.
         parallel: Number of parallel requests.
+        key_env: The environment variable with the key; by default OPENAI_API_KEY, if set.
+        **service: Arguments of `Service` and `HTTPPool`.
     """
 
     def __init__(
-        self, service: Service, *, model: str, prompt: str = PROMPT, max_tokens: int = 512, parallel: int = 8
+        self,
+        url: str,
+        *,
+        model: str = "",
+        prompt: str = "",
+        max_tokens: int = 512,
+        parallel: int = 8,
+        key_env: str = "",
+        **service: Any,
     ) -> None:
-        self._service, self._model, self._prompt = service, model, prompt
+        if not model:
+            raise ConfigError(f"a judge needs a model: judge:{url or 'http://localhost:8000/v1'}#model=NAME")
+        key = read_key(key_env) or os.environ.get("OPENAI_API_KEY")
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        url = url.removesuffix("/").removesuffix(_PATH)
+        super().__init__(url, **{"timeout": 60.0, "headers": headers, **service})
+        self._model = model
+        self._prompt = read_prompt(prompt) if prompt else PROMPT
         self._max_tokens = integer("max_tokens", max_tokens, minimum=1)
         self._parallel = integer("parallel", parallel, minimum=1)
 
@@ -80,14 +90,14 @@ class JudgeSelector(Shared):
             "temperature": 0,
             "max_tokens": self._max_tokens,
         }
-        return self._service.post("/chat/completions", body, self._read)
+        return self.post(_PATH, body, self._read)
 
     def _read(self, reply: HTTPReply) -> float:
-        payload = read_json(reply, self._service.url)
+        payload = reply.json(self.url)
         try:
             content = payload["choices"][0]["message"]["content"]
         except (IndexError, KeyError, TypeError) as e:
-            raise BackendReplyError(f"{self._service.url} sent {short(payload)} instead of a completion") from e
+            raise BackendReplyError(f"{self.url} sent {short(payload)} instead of a completion") from e
         score = read_score(content) if isinstance(content, str) else None
         if score is None:
             raise BackendReplyError(f"the judge {self._model!r} returned no score from 0 to 100: {short(content)}")
@@ -109,24 +119,3 @@ def read_score(text: str) -> float | None:
         return None
     value, top = float(match[1]), float(match[2] or 100)
     return value / top if top and 0 <= value <= top else None
-
-
-def judge_selector(address: str) -> JudgeSelector:
-    """Return the judge at an address, with options behind a #: "http://localhost:8000/v1#model=Qwen/Qwen3-8B".
-
-    The address includes the server's /v1. The options are `SERVICE_OPTIONS`, model, max_tokens, parallel, prompt (a
-    file), and key_env: the environment variable with the key (default: OPENAI_API_KEY, if set). Raises ConfigError if
-    the model is missing or something is invalid, DataError if the prompt cannot be read.
-    """
-    url, _, text = address.partition("#")
-    options = parse_options(text, _OPTIONS, what=f"judge:{url}")
-    if not options.get("model"):
-        raise ConfigError(f"a judge needs a model: judge:{url or 'http://localhost:8000/v1'}#model=NAME")
-    key = take_key(options, f"judge:{url}") or os.environ.get("OPENAI_API_KEY")
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    own = take_options(options, "model", "max_tokens", "parallel")
-    if "prompt" in options:
-        own["prompt"] = read_prompt(options.pop("prompt"))
-    url = url.removesuffix("/").removesuffix("/chat/completions")
-    service = Service.from_options(url, options, timeout=60.0, headers=headers)
-    return JudgeSelector(service, **own)

@@ -43,8 +43,8 @@ class LocalPapers(Shared):
     >>> papers = LocalPapers.build(rows)
     >>> [paper.id for paper in papers.search("deep")], [paper.id for paper in papers.search("deep", before="2020-06")]
     (['a', 'b'], ['a'])
-    >>> [paper.id for paper in papers.expand("a")], papers.get("b").title
-    (['b'], 'Deeper parsing')
+    >>> [(paper.id, paper.title) for paper in papers.expand("a")]
+    [('b', 'Deeper parsing')]
 
     With `verify` the checksums of all files are compared. DataError: there is no corpus that `build` made in this
     version, or it was changed.
@@ -60,7 +60,7 @@ class LocalPapers(Shared):
         self._offsets = map_array(folder / "graph.offsets", "<i8")
         self._neighbours = map_array(folder / "graph.papers", "<i4")
         self._dates = map_array(folder / "dates", "<i4")
-        self._papers: dict[int, Paper] = {}
+        self._paper = lru_cache(_REMEMBERED_PAPERS)(self._read)
         self._found = lru_cache(_REMEMBERED_QUERIES)(self._search)
 
     @classmethod
@@ -119,29 +119,16 @@ class LocalPapers(Shared):
 
     def expand(self, paper_id: str) -> list[Paper]:
         """Return the papers that a paper cites, then those that cite it, each in the order of the corpus."""
-        number = self._number(paper_id)
+        try:
+            number = self.retriever.documents.number(paper_id)
+        except ConfigError as e:
+            raise UnknownPaperError(f"there is no paper with the id {paper_id[:100]!r}") from e
         begin, end = self._offsets[number], self._offsets[number + 1]
         return [self._paper(n) for n in self._neighbours[begin:end].tolist()]
 
-    def get(self, paper_id: str) -> Paper:
-        """Return the paper with this id."""
-        return self._paper(self._number(paper_id))
-
-    def _number(self, paper_id: str) -> int:
-        try:
-            return self.retriever.documents.number(paper_id)
-        except ConfigError as e:
-            raise UnknownPaperError(f"there is no paper with the id {paper_id[:100]!r}") from e
-
-    def _paper(self, number: int) -> Paper:
-        paper = self._papers.get(number)
-        if paper is None:
-            row = self.retriever.documents.row(number)
-            paper = Paper(row["id"], row["title"], row["text"], row["date"])
-            if len(self._papers) >= _REMEMBERED_PAPERS:
-                self._papers.clear()
-            self._papers[number] = paper
-        return paper
+    def _read(self, number: int) -> Paper:
+        row = self.retriever.documents.row(number)
+        return Paper(row["id"], row["title"], row["text"], row["date"])
 
 
 class _Graph:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import shown
@@ -21,127 +20,112 @@ from agent_envs.errors import ConfigError, DataError, did_you_mean
 from agent_envs.files import read_text, write_text
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.paper import PaperBackend, Selector
-from agent_envs.retrieval.papers.service import NOTE, ReplyStore
+from agent_envs.retrieval.papers.service import NOTE, ReplyStore, parse_options
 
-__all__ = ["BACKENDS", "SELECTORS", "open_backend", "open_selector", "record_backend", "replay_backend"]
+__all__ = ["BACKENDS", "SELECTORS", "open_backend", "open_selector"]
 
 BACKENDS: dict[str, str] = {
-    "arxiv": "agent_envs.retrieval.papers.arxiv_api:arxiv_backend",
-    "http": "agent_envs.retrieval.papers.http_api:http_backend",
-    "https": "agent_envs.retrieval.papers.http_api:http_backend",
-    "record": "agent_envs.retrieval.papers.opening:record_backend",
-    "replay": "agent_envs.retrieval.papers.opening:replay_backend",
-    "semanticscholar": "agent_envs.retrieval.papers.semantic_scholar:semantic_scholar_backend",
+    "arxiv": "arxiv_api:ArxivAPI",
+    "http": "http_api:HTTPPapers",
+    "https": "http_api:HTTPPapers",
+    "semanticscholar": "semantic_scholar:SemanticScholar",
 }
-"""Name -> "module:function". The function gets what follows the name and its colon ("" if nothing does); for "http" and
-"https" it gets the whole address. "local" is missing because the environment opens its corpus."""
+"""Name -> "module:class" of the services. Their options are the keyword arguments of the class."""
 
 SELECTORS: dict[str, str] = {
-    "classify": "agent_envs.retrieval.papers.classifier:classifier_selector",
-    "http": "agent_envs.retrieval.papers.classifier:classifier_selector",
-    "https": "agent_envs.retrieval.papers.classifier:classifier_selector",
-    "judge": "agent_envs.retrieval.papers.judge:judge_selector",
-    "lexical": "agent_envs.retrieval.papers.selectors:lexical_selector",
+    "classify": "classifier:ClassifierSelector",
+    "http": "classifier:ClassifierSelector",
+    "https": "classifier:ClassifierSelector",
+    "judge": "judge:JudgeSelector",
+    "lexical": "selectors:LexicalSelector",
 }
 """The same for selectors. "gold" is missing because it belongs to a task."""
 
+_WITHOUT_ADDRESS = ("arxiv", "lexical", "semanticscholar")
+_RECORD = re.compile(rf"(?P<folder>.+?):(?P<spec>(?:{'|'.join(BACKENDS)})(?::.*|$))", re.DOTALL)
 _opened: PerProcess[Any] = PerProcess()
-_SERVICES = tuple(name for name in BACKENDS if name not in ("record", "replay"))
-_RECORD = re.compile(rf"(?P<folder>.+?):(?P<spec>(?:{'|'.join(_SERVICES)})(?::.*|$))", re.DOTALL)
 
 
 def open_backend(spec: str) -> PaperBackend:
     """Return the backend with this name or address, such as "http://localhost:4000"; the same one each time.
 
-    Raises ConfigError if there is none.
+    The services are in `BACKENDS`; "record:FOLDER:BACKEND" and "replay:FOLDER" are described in this module. "local" is
+    none of them because the environment opens its corpus. Raises ConfigError if there is no such backend.
     """
-    backend: PaperBackend = _open_once("backend", spec, BACKENDS, "local")
+    opener = {"record": _record, "replay": _replay}.get(spec.partition(":")[0], _open_service)
+    backend: PaperBackend = _opened.get(("backend", spec), lambda: opener(spec))
     return backend
 
 
 def open_selector(spec: str) -> Selector:
     """Return the selector with this name or address; the same one each time. Raises ConfigError if there is none."""
-    selector: Selector = _open_once("selector", spec, SELECTORS, "gold")
+    selector: Selector = _opened.get(("selector", spec), lambda: _open("selector", spec, SELECTORS, "gold"))
     return selector
 
 
-def _open_once(kind: str, spec: str, table: dict[str, str], elsewhere: str) -> Any:
-    name = spec.partition(":")[0]
+def _open_service(spec: str, **settled: Any) -> Any:
+    return _open("backend", spec, BACKENDS, "local", "record", "replay", **settled)
+
+
+def _open(what: str, spec: str, table: dict[str, str], *others: str, **settled: Any) -> Any:
+    """Make what a table names, from the options in `spec` and then the settled ones."""
+    name, _, text = spec.partition(":")
     if name not in table:
-        raise ConfigError(f"there is no {kind} {shown(spec)}.{did_you_mean(name, [elsewhere, *table])}")
-    return _opened.get((kind, spec), lambda: _open(spec, table))
+        raise ConfigError(f"there is no {what} {shown(spec)}.{did_you_mean(name, [*others, *table])}")
+    module, _, attribute = table[name].partition(":")
+    kind = getattr(importlib.import_module(f"agent_envs.retrieval.papers.{module}"), attribute)
+    if name in _WITHOUT_ADDRESS:
+        return kind(**parse_options(text, kind, what=name) | settled)
+    address, _, options = (spec if name in ("http", "https") else text).partition("#")
+    return kind(address, **parse_options(options, kind, what=address or name) | settled)
 
 
-def _open(spec: str, table: dict[str, str], *, offline: bool = False, **options: Any) -> Any:
-    name, _, argument = spec.partition(":")
-    address = name in ("http", "https")
-    if address:
-        argument = spec
-    if offline:
-        argument = _offline(argument, "#" if address else "")
-    module, _, function = table[name].partition(":")
-    return getattr(importlib.import_module(module), function)(argument, **options)
-
-
-def record_backend(text: str) -> PaperBackend:
-    """Open the backend of "FOLDER:BACKEND" and record its replies.
-
-    Raises ConfigError if the text has another form, or the folder contains another backend's recording.
-    """
-    match = _RECORD.fullmatch(text)
+def _record(spec: str) -> Any:
+    """Open the backend of "record:FOLDER:BACKEND"; the folder must not contain another backend's recording."""
+    match = _RECORD.fullmatch(spec.partition(":")[2])
     if match is None:
         raise ConfigError(
             f"expected record:FOLDER:BACKEND with a BACKEND such as 'arxiv', 'semanticscholar' or "
-            f"'http://localhost:4000', got {shown('record:' + text)}"
+            f"'http://localhost:4000', got {shown(spec)}"
         )
-    store, spec = ReplyStore(match["folder"]), match["spec"]
-    note = store.folder / NOTE
-    if note.exists():
-        recorded = _noted(note)
-        if recorded != spec:
-            raise ConfigError(f"{store.folder} contains a recording of {recorded!r}, not {spec!r}; name another folder")
-    backend: PaperBackend = _open(spec, BACKENDS, store=store, recording=True)
-    if not note.exists():
-        try:
-            write_text(note, json.dumps({"backend": spec}) + "\n")
-        except OSError as e:
-            raise ConfigError(f"the recording cannot be written to {store.folder}: {e.strerror}") from e
+    store = ReplyStore(match["folder"], recording=True)
+    recorded = _recorded(store)
+    if recorded not in ("", match["spec"]):
+        raise ConfigError(
+            f"{store.folder} contains a recording of {recorded!r}, not {match['spec']!r}; name another folder"
+        )
+    backend = _open_service(match["spec"], store=store)
+    try:
+        if not recorded:
+            write_text(store.folder / NOTE, json.dumps({"backend": match["spec"]}) + "\n")
+    except OSError as e:
+        raise ConfigError(f"the recording cannot be written to {store.folder}: {e.strerror}") from e
     return backend
 
 
-def replay_backend(folder: str) -> PaperBackend:
-    """Open the backend that replays a recording. Raises ConfigError if the folder contains none."""
+def _replay(spec: str) -> Any:
+    """Open the backend that replays a recording, which needs no key."""
+    folder = spec.partition(":")[2]
     store = ReplyStore(folder)
-    note = store.folder / NOTE
-    if not folder or not note.is_file():
+    recorded = _recorded(store) if folder else ""
+    if not recorded:
         raise ConfigError(
             f"there is no recording in {folder!r}: {NOTE} is missing; make one with backend="
             f"'record:{folder or 'FOLDER'}:BACKEND'"
         )
-    spec = _noted(note)
-    if spec.partition(":")[0] not in _SERVICES:
-        raise ConfigError(f"{note} names {spec!r}, which is not one of {', '.join(_SERVICES)}")
-    backend: PaperBackend = _open(spec, BACKENDS, offline=True, store=store)
-    return backend
+    settled = {"key_env": ""} if recorded.startswith("http") else {}
+    return _open_service(recorded, store=store, offline=True, **settled)
 
 
-def _offline(options: str, mark: str) -> str:
-    """Add offline=1 to a backend's options, and remove the key and the cache.
-
-    >>> _offline("http://x:1#api=graph&key_env=KEY", "#"), _offline("http://x:1", "#"), _offline("offline=1", "")
-    ('http://x:1#api=graph&offline=1', 'http://x:1#offline=1', 'offline=1')
-    """
-    head, _, text = options.partition(mark) if mark else ("", "", options)
-    kept = [part for part in text.split("&") if part and not part.startswith(("offline=", "key_env=", "cache="))]
-    return f"{head}{mark}{'&'.join([*kept, 'offline=1'])}"
-
-
-def _noted(note: Path) -> str:
+def _recorded(store: ReplyStore) -> str:
+    """Return the backend that a folder is a recording of; "" if it is none."""
+    note = store.folder / NOTE
     try:
-        row: Any = json.loads(read_text(note))
-        spec = row["backend"]
+        recorded = json.loads(read_text(note))["backend"]
+    except FileNotFoundError:
+        return ""
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise DataError(f'{note}: expected {{"backend": NAME}} ({type(e).__name__}: {e})') from e
-    if not isinstance(spec, str):
-        raise DataError(f"{note}: expected a name under 'backend', got {spec!r:.80}")
-    return spec
+    if not isinstance(recorded, str) or not recorded.startswith(tuple(BACKENDS)):
+        raise DataError(f"{note} names {recorded!r:.80}, which is not one of {', '.join(BACKENDS)}")
+    return recorded

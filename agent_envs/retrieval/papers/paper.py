@@ -30,7 +30,6 @@ __all__ = [
     "date_number",
     "normal_date",
     "paper_row",
-    "plain_arxiv_id",
     "read_papers",
     "safe_id",
     "title_key",
@@ -41,7 +40,6 @@ __all__ = [
 _DATE = re.compile(r"\s*(\d{4})(?:[-/.]?(\d{2})(?:[-/.]?(\d{2}))?)?(?:[T ].*)?\s*", re.DOTALL)
 _NEW = r"\d{4}\.\d{4,5}"
 _OLD = r"[a-z-]+(?:\.[A-Z]{2})?/\d{7}"
-_PLAIN = re.compile(rf"({_NEW}|{_OLD})(?:v\d+)?")
 _WRITTEN = re.compile(
     rf"\s*(?:https?://(?:\w+\.)*arxiv\.org/(?:abs|pdf|html)/|arxiv:\s*)?({_NEW}|{_OLD})(?:v\d+)?(?:\.pdf)?/?\s*",
     re.IGNORECASE,
@@ -53,7 +51,7 @@ _SAFE = re.compile(r"[\w:;()<>@+~,=-][\w:;()<>@+~,=./-]{0,300}", re.ASCII)
 class Paper:
     """A paper."""
 
-    id: str  # at the backend, for `expand` and `get`; never empty
+    id: str  # at the backend, for `expand`; never empty
     title: str  # in one line
     abstract: str = ""
     date: str = ""
@@ -85,10 +83,6 @@ class PaperBackend(Protocol):
 
         Raises UnknownPaperError if there is no such paper.
         """
-        ...
-
-    def get(self, paper_id: str) -> Paper:
-        """Return the paper with this id. Raises UnknownPaperError if there is none."""
         ...
 
 
@@ -160,16 +154,6 @@ def within_date(date: str, before: str | None) -> bool:
     return not before or date_number(date) <= date_number(before, latest=True)
 
 
-def plain_arxiv_id(text: str) -> str:
-    """Return an arXiv id without its version, or "" if the text is not an arXiv id.
-
-    >>> plain_arxiv_id("2104.12255v1"), plain_arxiv_id("astro-ph/0601001"), plain_arxiv_id("abc")
-    ('2104.12255', 'astro-ph/0601001', '')
-    """
-    match = _PLAIN.fullmatch(text)
-    return match[1] if match else ""
-
-
 def arxiv_id(text: str) -> str:
     """Return the arXiv id that a text denotes in any of the usual forms, without its version, or "".
 
@@ -186,7 +170,7 @@ def arxiv_date(name: str) -> str:
     >>> arxiv_date("2009.02040"), arxiv_date("astro-ph/9901001"), arxiv_date("CorpusID:1"), arxiv_date("2099.00001")
     ('2020-09', '1999-01', '', '')
     """
-    if not plain_arxiv_id(name):
+    if not arxiv_id(name):
         return ""
     year, month = (name.rpartition("/")[2][begin : begin + 2] for begin in (0, 2))
     if not 1 <= int(month) <= 12:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from agent_envs.checks import integer, shown
+from agent_envs.checks import shown
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
-from agent_envs.retrieval.retriever import Shared
+from agent_envs.retrieval.retriever import Recent, Shared
 
-__all__ = ["CachedSelector", "GoldSelector", "LexicalSelector", "lexical_selector"]
+__all__ = ["CachedSelector", "GoldSelector", "LexicalSelector"]
 
 _K1, _B = 0.9, 0.4
 _AVERAGE_LENGTH = 100.0  # terms of a title and an abstract
@@ -55,13 +54,6 @@ class LexicalSelector:
         return [_share(wanted, _terms(f"{paper.title}\n{paper.abstract}")) for paper in papers]
 
 
-def lexical_selector(spec: str = "") -> Selector:
-    """Return the selector "lexical". Raises ConfigError for arguments, which it does not take."""
-    if spec:
-        raise ConfigError(f"the selector 'lexical' takes no arguments, got {spec!r}")
-    return LexicalSelector()
-
-
 @lru_cache(maxsize=4096)
 def _terms(text: str) -> Counter[str]:
     return Counter(analyze(text))
@@ -87,9 +79,7 @@ class CachedSelector(Shared):
         if not isinstance(selector, Selector):
             raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {shown(selector)}")
         self.selector = selector
-        self.size = integer("size", size, minimum=1)
-        self._known: OrderedDict[tuple[str, str, str], float] = OrderedDict()
-        self._lock = threading.Lock()
+        self._scores: Recent[tuple[str, str, str], float] = Recent(size)
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper; those that are not cached are requested in one call, each once.
@@ -97,10 +87,7 @@ class CachedSelector(Shared):
         Raises BackendError if the selector fails, or does not return one finite number per paper.
         """
         keys = [(query, paper.id, paper.title) for paper in papers]
-        with self._lock:
-            known = {key: self._known[key] for key in keys if key in self._known}
-            for key in known:
-                self._known.move_to_end(key)
+        known = self._scores.find(keys)
         missing = {key: paper for key, paper in zip(keys, papers, strict=True) if key not in known}
         if missing:
             result = self.selector.scores(query, list(missing.values()))
@@ -110,9 +97,6 @@ class CachedSelector(Shared):
                 raise BackendError(f"the selector returned {result!r:.80} for {len(missing)} papers") from e
             if not all(map(math.isfinite, fresh.values())):
                 raise BackendError(f"the selector returned {result!r:.80}, which are not all finite numbers")
+            self._scores.keep(fresh)
             known |= fresh
-            with self._lock:
-                self._known |= fresh
-                while len(self._known) > self.size:
-                    self._known.popitem(last=False)
         return [known[key] for key in keys]

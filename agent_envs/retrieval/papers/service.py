@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from agent_envs.errors import (
@@ -20,33 +20,11 @@ from agent_envs.errors import (
     did_you_mean,
 )
 from agent_envs.files import read_text, write_text
-from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply, short
+from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply
 
-__all__ = [
-    "SERVICE_OPTIONS",
-    "ReplyStore",
-    "Service",
-    "cache_folder",
-    "canonical_url",
-    "parse_options",
-    "read_json",
-    "take_key",
-    "take_options",
-]
+__all__ = ["NOTE", "ReplyStore", "Service", "cache_folder", "canonical_url", "json_body", "parse_options", "read_key"]
 
 T = TypeVar("T")
-
-SERVICE_OPTIONS: Mapping[str, type] = {
-    "timeout": float,
-    "retries": int,
-    "backoff": float,
-    "interval": float,
-    "max_wait": float,
-    "cache": str,
-    "offline": bool,
-}
-"""The options of every service: those of `HTTPPool`, the cache folder ("off" for none), and whether only cached replies
-may be used."""
 
 NOTE = "backend.json"
 """The file of a recording that names the recorded backend."""
@@ -54,48 +32,57 @@ NOTE = "backend.json"
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def cache_folder() -> Path:
+def _truth(text: str) -> bool:
+    return _TRUTH[text.lower()]
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {bool: _truth, float: float, int: int, int | None: int, str: str}
+
+
+def cache_folder() -> str:
     """Return the default cache folder: `requests` beside the prepared data."""
-    return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "requests"
+    return str(Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "requests")
 
 
-def parse_options(text: str, known: Mapping[str, type], *, what: str) -> dict[str, Any]:
+def parse_options(text: str, kind: type, *, what: str) -> dict[str, Any]:
     """Parse options written `name=value&name=value`, with percent-escapes. Errors say that `what` has them.
 
-    >>> parse_options("timeout=5&cache=a%26b&offline=1", SERVICE_OPTIONS, what="arxiv")
+    The options are the keyword-only arguments of a class and its bases whose types a text can be read as.
+
+    >>> parse_options("timeout=5&cache=a%26b&offline=1", Service, what="arxiv")
     {'timeout': 5.0, 'cache': 'a&b', 'offline': True}
 
     Raises:
         ConfigError: An option is unknown, given twice, or has a value of another type.
     """
+    types: dict[str, Any] = {}
+    for base in kind.__mro__:
+        init: Any = vars(base).get("__init__", object.__init__)
+        hints, keywords = get_type_hints(init), inspect.getfullargspec(init).kwonlyargs
+        types |= {name: hints[name] for name in keywords if hints[name] in _READERS}
     options: dict[str, Any] = {}
     try:
         pairs = parse_qsl(text, strict_parsing=True) if text else []
     except ValueError as e:
         raise ConfigError(f"{what}: expected options written name=value&name=value, got {text!r}") from e
     for name, value in pairs:
-        if name not in known:
-            raise ConfigError(f"{what} has no option {name!r}.{did_you_mean(name, known)}")
+        if name not in types:
+            raise ConfigError(f"{what} has no option {name!r}.{did_you_mean(name, types)}")
         if name in options:
             raise ConfigError(f"{what}: the option {name!r} is given twice")
         try:
-            options[name] = _TRUTH[value.lower()] if known[name] is bool else known[name](value)
+            options[name] = _READERS[types[name]](value)
         except (KeyError, ValueError) as e:
-            raise ConfigError(f"{what}: {name} must be of type {known[name].__name__}, got {value!r}") from e
+            expected = getattr(types[name], "__name__", "int")
+            raise ConfigError(f"{what}: {name} must be of type {expected}, got {value!r}") from e
     return options
 
 
-def take_options(options: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Remove and return those of the named options that are given."""
-    return {name: options.pop(name) for name in names if name in options}
-
-
-def take_key(options: dict[str, Any], what: str) -> str | None:
-    """Remove the option key_env; return the key in the variable it names. Raises ConfigError if that is not set."""
-    variable = options.pop("key_env", None)
+def read_key(variable: str) -> str:
+    """Return the key in an environment variable, or "" if none is named. Raises ConfigError if it is not set."""
     if variable and not os.environ.get(variable):
-        raise ConfigError(f"{what}: key_env names the environment variable {variable!r}, which is not set")
-    return os.environ[variable] if variable else None
+        raise ConfigError(f"key_env names the environment variable {variable!r}, which is not set")
+    return os.environ[variable] if variable else ""
 
 
 def canonical_url(url: str) -> str:
@@ -114,34 +101,33 @@ class ReplyStore:
 
     Files appear completely or not at all, so several processes may share a folder. Files with other names are found by
     the address inside. Headers, and thus keys, are never written. The folder is created on the first write.
+
+    Args:
+        folder: The folder.
+        recording: Whether it also keeps replies that say "there is no such paper", so that a replay gives the same.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, recording: bool = False) -> None:
         try:
             self.folder = Path(folder).expanduser()
         except RuntimeError as e:
             raise ConfigError(f"{str(folder)!r} is not a usable folder: {e}") from e
+        self.recording = recording
         self._others: dict[str, Path] | None = None
 
     def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
         """Return the stored reply to a request, or None. Raises DataError, which names the file, if it is broken."""
         key = _key(method, url, body)
-        path = self._path(key)
-        if path.is_file():
-            return _read(path)[1]
-        other = self._other_files().get(key)
-        return None if other is None else _read(other)[1]
+        own = self._path(key)
+        path = own if own.is_file() else self._other_files().get(key)
+        return None if path is None else _read(path)[1]
 
     def put(self, method: str, url: str, body: bytes | None, reply: HTTPReply) -> None:
         """Store a reply, replacing an earlier one. Raises ConfigError if the folder cannot be written to."""
         row: dict[str, object] = {"method": method, "url": url}
         if body is not None:
             row["request"] = body.decode("utf-8", "replace")
-        row["status_code"] = reply.status
-        try:
-            row["body"] = reply.content.decode("utf-8")
-        except UnicodeDecodeError:
-            row["body_base64"] = base64.b64encode(reply.content).decode("ascii")
+        row |= {"status_code": reply.status, "body": reply.content.decode("utf-8", "surrogateescape")}
         try:
             write_text(self._path(_key(method, url, body)), json.dumps(row, indent=1) + "\n")
         except OSError as e:
@@ -169,8 +155,7 @@ def _read(path: Path) -> tuple[str, HTTPReply]:
         row = json.loads(read_text(path))
         request = row.get("request")
         key = _key(row.get("method", "GET"), row["url"], None if request is None else request.encode())
-        content = base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()
-        return key, HTTPReply(int(row["status_code"]), content)
+        return key, HTTPReply(int(row["status_code"]), row["body"].encode("utf-8", "surrogateescape"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise DataError(
             f"{path}: expected an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "
@@ -178,42 +163,33 @@ def _read(path: Path) -> tuple[str, HTTPReply]:
         ) from e
 
 
-class Service:
+class Service(HTTPPool):
     """A web service. Replies are cached only after they were understood, so failures are not.
 
     Args:
         url: Its address.
-        store: The cache of replies, or None.
-        recording: Whether to cache replies that say "there is no such paper" too, so that a replay gives the same.
+        cache: The folder of cached replies; "off" for none.
         offline: Whether to use cached replies only.
+        store: A recording, which replaces the cache.
         **pool: Arguments of `HTTPPool`.
     """
 
     def __init__(
-        self, url: str, *, store: ReplyStore | None = None, recording: bool = False, offline: bool = False, **pool: Any
+        self, url: str, *, cache: str = "off", offline: bool = False, store: ReplyStore | None = None, **pool: Any
     ) -> None:
-        if offline and store is None:
+        super().__init__(url, **{"timeout": 30.0, **pool})
+        self._store = ReplyStore(cache) if store is None and cache != "off" else store
+        self.offline = offline
+        if offline and self._store is None:
             raise ConfigError(f"{url}: offline=1 needs a folder of cached replies: cache=FOLDER")
-        self._pool = HTTPPool(url, **pool)
-        self.url = self._pool.url
-        self._store, self._recording, self.offline = store, recording, offline
 
-    @classmethod
-    def from_options(
-        cls, url: str, options: dict[str, Any], *, store: ReplyStore | None = None, recording: bool = False, **pool: Any
-    ) -> Service:
-        """Make a service from the `SERVICE_OPTIONS` among parsed options, and remove these.
-
-        A `store` replaces the one in the option `cache`; `pool` has the defaults of options that are not given.
-        """
-        own = {**pool, **take_options(options, *SERVICE_OPTIONS)}
-        cache = own.pop("cache", None)
-        if store is None and cache not in (None, "off"):
-            store = ReplyStore(cache)
-        return cls(url, store=store, recording=recording, **own)
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for a network."""
+        return not self.offline
 
     def get(self, path: str, params: Mapping[str, object], read: Callable[[HTTPReply], T]) -> T:
-        """Send a GET request and return what `read` makes of the reply.
+        """Send a GET request and return what `read` makes of the reply, or of a cached one.
 
         `read` raises BackendReplyError if the reply is not as expected, UnknownPaperError if it says that there is no
         such paper.
@@ -223,75 +199,55 @@ class Service:
             NotRecordedError: Offline, and no reply is cached.
             UnknownPaperError: From `read`.
         """
-        query = urlencode({key: _clean(str(value)) for key, value in params.items()}, quote_via=quote)
-        return self._ask("GET", f"{path}?{query}" if query else path, None, read)
+        # Lone surrogates cannot be sent.
+        values = {key: str(value).encode("utf-8", "replace") for key, value in params.items()}
+        return self._ask("GET", f"{path}?{urlencode(values, quote_via=quote)}", None, read)
 
-    def post(self, path: str, body: object, read: Callable[[HTTPReply], T], *, keep: bool = True) -> T:
-        """Send a POST request with a JSON body, as `get` does; `keep` says whether to use the cache."""
-        return self._ask("POST", path, _json(body), read, keep)
+    def post(self, path: str, body: object, read: Callable[[HTTPReply], T]) -> T:
+        """Send a POST request with a JSON body, as `get` does."""
+        return self._ask("POST", path, json_body(body), read)
 
-    def kept(self, path: str, body: object, read: Callable[[HTTPReply], T]) -> T | None:
-        """Return what `read` makes of the cached reply to a POST request, or None if none is cached."""
-        return self._from_store("POST", self.url + path, _json(body), read)
-
-    def keep(self, path: str, body: object, content: object) -> None:
-        """Cache a reply to a POST request that came as part of another reply."""
-        if self._store is not None:
-            self._store.put("POST", self.url + path, _json(body), HTTPReply(200, _json(content)))
-
-    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T], keep: bool = True) -> T:
-        url = self.url + path
-        if keep:
-            value = self._from_store(method, url, body, read)
-            if value is not None:
-                return value
-        reply = self._pool.request(method, path, body)
+    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T:
+        value = self.recall(method, path, body, read)
+        if value is not None:
+            return value
+        reply = self.request(method, path, body)
         try:
             value = read(reply)
         except UnknownPaperError:
-            if self._recording and self._store is not None:
-                self._store.put(method, url, body, reply)
+            if self._store is not None and self._store.recording:
+                self.keep(method, path, body, reply)
             raise
-        if keep and self._store is not None:
-            self._store.put(method, url, body, reply)
+        self.keep(method, path, body, reply)
         return value
 
-    def _from_store(self, method: str, url: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T | None:
+    def keep(self, method: str, path: str, body: bytes | None, reply: HTTPReply) -> None:
+        """Cache a reply."""
+        if self._store is not None:
+            self._store.put(method, self.url + path, body, reply)
+
+    def recall(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T | None:
+        """Return what `read` makes of a cached reply; None if there is none of a form that it understands."""
         if self._store is None:
             return None
+        url = self.url + path
         try:
             reply = self._store.get(method, url, body)
         except DataError as e:
             raise BackendReplyError(str(e)) from e
-        if reply is None:
-            if self.offline:
-                raise NotRecordedError(
-                    f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be "
-                    "reached"
-                )
-            return None
         try:
-            return read(reply)
-        except BackendReplyError:
+            if reply is not None:
+                return read(reply)
+        except BackendReplyError:  # from another version of the service: request it again
             if self.offline:
                 raise
-            return None  # from another version of the service: request it again
+        if self.offline:
+            raise NotRecordedError(
+                f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be reached"
+            )
+        return None
 
 
-def read_json(reply: HTTPReply, service: str) -> Any:
-    """Return the JSON of a reply with status 200. Raises BackendReplyError for other replies."""
-    if reply.status != 200:
-        raise BackendReplyError(f"{service} answered with status {reply.status}: {short(reply.content)}")
-    try:
-        return json.loads(reply.content)
-    except (ValueError, RecursionError) as e:
-        raise BackendReplyError(f"{service} sent a reply that is not JSON: {short(reply.content)}") from e
-
-
-def _json(value: object) -> bytes:
+def json_body(value: object) -> bytes:
+    """Return a request's body, or a reply's content, as JSON."""
     return json.dumps(value, sort_keys=True).encode()
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates, which cannot be sent, with question marks."""
-    return text.encode("utf-8", "replace").decode()
