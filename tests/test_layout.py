@@ -76,7 +76,7 @@ BUDGETS = {
     ("agent_envs/retrieval",): 4693,
     ("agent_envs/sandbox",): 2623,
     ("agent_envs/envs",): 10671,
-    ("agent_envs/policies",): 3808,
+    ("agent_envs/policies",): 3784,
     ("agent_envs/rollout",): 2268,
     ("agent_envs/episodes",): 1896,
     ("agent_envs/vector", "agent_envs/viewer"): 1819,
@@ -85,14 +85,14 @@ BUDGETS = {
     ("agent_envs/audit",): 2206,
     ("agent_envs/cli",): 4560,
     ("datasets",): 9927,
-    ("agent_envs/wrapping", "wrappers"): 3137,
+    ("agent_envs/wrapping", "wrappers"): 3096,
     ("adapters/verl",): 6325,
     ("adapters/estimators", "adapters/losses"): 2744,
     ("adapters/torch", "adapters/trees"): 1628,
     ("adapters/tiny",): 929,
     ("adapters",): 1767,
 }
-TOTAL = 75_595
+TOTAL = 75_530
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

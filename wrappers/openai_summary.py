@@ -5,23 +5,15 @@ API: https://platform.openai.com/docs/api-reference/chat/create.
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from agent_envs import checks
-from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
-    BackendError,
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-    needs_extra,
-)
+from agent_envs.errors import BackendError, BackendReplyError, ContextLengthExceeded
 from agent_envs.messages import Message, joined_content
 from agent_envs.policies.openai.calls import server_content
-from agent_envs.policies.openai.keys import bare_address, quiet_cause, without_keys
+from agent_envs.policies.openai.policy import OpenAIPolicy
+from agent_envs.threads import background_loop
 
 __all__ = ["OpenAISummary"]
 
@@ -46,7 +38,7 @@ class OpenAISummary:
         words: Maximum length of the summary in words, as the prompt asks for it.
         max_tokens: Maximum length of the reply in tokens.
         temperature: Sampling temperature.
-        timeout: Time limit of one request in seconds.
+        timeout: Time limit of one attempt, and of waiting for rate limits, in seconds.
         max_retries: Number of retries after a connection error, a time-out or a status that allows them.
         prompt: The request, with ``{words}`` for the number; None for this module's own.
 
@@ -68,59 +60,26 @@ class OpenAISummary:
         max_retries: int = 2,
         prompt: str | None = None,
     ) -> None:
-        with needs_extra("openai"):
-            import openai
-        checks.number("timeout", timeout, above=0)
-        self.model = model
-        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-        key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
-        if key is None:
-            raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
-        if self.base_url is not None and self.base_url != bare_address(self.base_url):
-            raise ConfigError("base_url contains a user, a password or a query, which would be recorded; pass api_key=")
-        self._key = key
+        self._policy = OpenAIPolicy(
+            model, base_url=base_url, api_key=api_key, temperature=temperature, max_tokens=max_tokens, timeout=timeout,
+            max_retries=max_retries, max_wait=timeout,
+        )  # fmt: skip
         self.prompt = (_ASK if prompt is None else prompt).replace("{words}", str(words))
-        self.max_tokens = max_tokens
-        self.temperature = temperature
-        self._client = openai.OpenAI(base_url=self.base_url, api_key=key, timeout=timeout, max_retries=max_retries)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OpenAISummary:
         return self  # copies of an environment share the client
 
     def __call__(self, messages: Sequence[Message]) -> str:
         """Return the summary of messages; raises a BackendError whose subclass says how the server failed."""
-        try:
-            return self._ask(messages)
-        except BackendError as e:
-            raise type(e)(without_keys(str(e), {self._key})) from quiet_cause(e, {self._key})
-
-    def _ask(self, messages: Sequence[Message]) -> str:
-        import openai
-
         said = (joined_content([f"--- {message['role']} ---", message["content"]], "\n") for message in messages)
-        conversation: Any = server_content(joined_content([self.prompt, joined_content(said, "\n")], "\n\n"))
-        where = f"the summary by model {self.model!r} at {self.base_url or 'OpenAI'}"
+        asked = server_content(joined_content([self.prompt, joined_content(said, "\n")], "\n\n"))
+        answer = self._policy.complete([{"role": "user", "content": asked}])
+        where = f"the summary by model {self._policy.model!r} at {self._policy.base_url or 'OpenAI'}"
         try:
-            completion = self._client.chat.completions.create(
-                model=self.model,
-                messages=[{"role": "user", "content": conversation}],
-                max_tokens=self.max_tokens,
-                temperature=self.temperature,
-            )
-        except openai.APITimeoutError as e:
-            raise BackendSlowError(f"{where} did not come in time: {e}") from e
-        except openai.APIConnectionError as e:
-            raise BackendDownError(f"{where} failed: nothing answers: {e.__cause__ or e}") from e
-        except openai.RateLimitError as e:
-            raise BackendBusyError(f"{where} was refused for now: {e}") from e
-        except openai.OpenAIError as e:
-            raise BackendError(f"{where} failed: {type(e).__name__}: {str(e)[:500]}") from e
-        except ValueError as e:
-            raise BackendReplyError(f"{where} failed: the reply is not JSON: {e}") from e
-        if not isinstance(completion, openai.types.chat.ChatCompletion) or not completion.choices:
-            raise BackendReplyError(f"{where} failed: the reply is no completion: {str(completion)[:200]!r}")
-        content = (completion.choices[0].message.content or "").rpartition("</think>")[2].strip()
-        if not content:
-            reason = completion.choices[0].finish_reason
-            raise BackendReplyError(f"{where} is empty (finish_reason {reason!r})")
-        return content
+            reply = asyncio.run_coroutine_threadsafe(answer, background_loop()).result()
+        except ContextLengthExceeded as e:
+            raise BackendError(f"{where} failed: {e}") from e
+        text = reply.text.rpartition("</think>")[2].strip()
+        if not text:
+            raise BackendReplyError(f"{where} is empty (finish_reason {reply.finish_reason!r})")
+        return text

@@ -444,18 +444,18 @@ def test_a_server_summarises(fake_service):
     [
         (lambda asked, number: None, BackendDownError, "nothing answers"),
         (lambda asked, number: (429, {"error": {"message": "slow down"}}), BackendBusyError, "slow down"),
-        (lambda asked, number: (500, {"error": {"message": "oops"}}), BackendError, "InternalServerError"),
-        (lambda asked, number: (200, b"<html>"), BackendError, "failed"),
-        (lambda asked, number: (200, {"choices": []}), BackendReplyError, "no completion"),
+        (lambda asked, number: (500, {"error": {"message": "oops"}}), BackendDownError, "status 500: oops"),
+        (lambda asked, number: (200, b"<html>"), BackendReplyError, "expected a chat completion as JSON"),
+        (lambda asked, number: (200, {"choices": []}), BackendReplyError, "expected a completion with choices"),
         (lambda asked, number: _completion("", "length"), BackendReplyError, "is empty .finish_reason 'length'"),
-        (lambda asked, number: time.sleep(1.0), BackendSlowError, "did not come in time"),
+        (lambda asked, number: time.sleep(1.0), BackendSlowError, "no answer in time"),
     ],
 )
 def test_a_servers_failures_have_names(fake_service, answer, error, message):
     pytest.importorskip("openai")
     service = fake_service(answer)
     with pytest.raises(error, match=message) as caught:
-        _summarised(service.url, timeout=0.3 if error is BackendSlowError else 60.0)
+        _summarised(service.url, timeout=0.3 if error in (BackendBusyError, BackendSlowError) else 60.0)
     assert service.url in str(caught.value)
 
 

@@ -1,7 +1,7 @@
 """Requests to an OpenAI-compatible server, with retries, rate limits and a maximum at a time.
 
-The client is the official one with its aiohttp transport, which many concurrent episodes need. Every event loop has a
-client of its own, closed with the loop.
+The client is the official one with its aiohttp transport, which many concurrent episodes need. It lives on an event
+loop of its own, which all that ask share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import random
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,11 +26,13 @@ from agent_envs.errors import (
     BackendSlowError,
     needs_extra,
 )
+from agent_envs.per_process import PerProcess
 from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.retrieval.http.pool import retry_after
+from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
     import openai
@@ -42,14 +44,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the first retry, doub
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
-class _LoopClient(NamedTuple):
+class _Connection(NamedTuple):
+    thread: LoopThread
     client: openai.AsyncOpenAI
-    lifetime: AsyncGenerator[openai.AsyncOpenAI, None]
     free: asyncio.Semaphore
     """Requests that may still be sent."""
-
-
-_Clients = dict[asyncio.AbstractEventLoop, _LoopClient]
 
 
 @dataclass(eq=False, repr=False)
@@ -77,9 +76,9 @@ class OpenAIServer:
         """Attempts that failed and were repeated."""
         self._refused: set[str] = set()  # fields that the server does without
         self._closed_until = 0.0  # a rate limit holds back all requests, not only the one that hit it
-        self._clients: _Clients = {}
-        self.close = weakref.finalize(self, _close_clients, self._clients)
-        """Close every client; also done at exit."""
+        self._connection: PerProcess[_Connection] = PerProcess()
+        self.close = weakref.finalize(self, _close, self._connection)
+        """Close the client; also done at exit."""
 
     async def ask(self, asked: Mapping[str, Any]) -> Reply:
         """Send a chat-completions request and return the reply.
@@ -90,7 +89,10 @@ class OpenAIServer:
             BackendRefusedError: The server would refuse the request again.
             BackendError: It failed after the retries, or the rate limit did not end in time.
         """
-        own = await self._client()
+        own = self._connection.get("", self._connect)
+        return await asyncio.wrap_future(own.thread.submit(self._ask(own, asked)))
+
+    async def _ask(self, own: _Connection, asked: Mapping[str, Any]) -> Reply:
         options = {"stream": True, "stream_options": {"include_usage": True}} if self.stream else {}
         request = {name: value for name, value in {**options, **asked}.items() if value is not None}
         added = {*options} - {*asked, "stream"}
@@ -136,7 +138,7 @@ class OpenAIServer:
 
         try:
             async with asyncio.timeout(self.timeout):
-                return read_reply(await (self._streamed if self.stream else _whole)(client, request))
+                return read_reply(await self._completion(client, request))
         except openai.APIStatusError as e:
             raise _refused(e) from e
         except BackendReplyError:
@@ -157,19 +159,20 @@ class OpenAIServer:
         except OSError as e:
             raise BackendDownError(f"the connection failed: {e!r}") from e
 
-    async def _streamed(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
+    async def _completion(self, client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
+        """Return a completion as JSON, whole or put together from what is streamed."""
         reply, events = StreamedCompletion(), Events()
+        stall = self.stall_timeout if self.stream else None
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(self.stall_timeout):
+            async with asyncio.timeout(stall):
                 opening = client.chat.completions.with_streaming_response.create(**request)
-                response = await stack.enter_async_context(opening)
-            parts = _parts(response)
+                parts = _parts(await stack.enter_async_context(opening))
             begun = ended = False
             while not ended:
-                async with asyncio.timeout(self.stall_timeout):
+                async with asyncio.timeout(stall):
                     part = await anext(parts, None)
-                if not begun and part is not None and part.lstrip().startswith(b"{"):  # a server that does not stream
-                    return json.loads(part + b"".join([rest async for rest in parts]))
+                if not begun and (not self.stream or (part or b"").lstrip().startswith(b"{")):  # not a stream
+                    return json.loads((part or b"") + b"".join([rest async for rest in parts]))
                 begun, ended = True, part is None
                 for event in [events.rest()] if part is None else events.add(part):
                     for chunk in event_chunks(event):
@@ -183,21 +186,15 @@ class OpenAIServer:
             raise BackendReplyError("the stream broke off: no finish_reason")
         return reply.completion()
 
-    async def _client(self) -> _LoopClient:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            for other in list(self._clients):
-                if other.is_closed():
-                    del self._clients[other]
-            lifetime = _client_lifetime(base_url=self.base_url, api_key=self.api_key, timeout=self.timeout)
-            limit = 1 << 30 if self.max_in_flight is None else self.max_in_flight
-            self._clients[loop] = _LoopClient(await anext(lifetime), lifetime, asyncio.Semaphore(limit))
-        return self._clients[loop]
+    def _connect(self) -> _Connection:
+        from openai import AsyncOpenAI, DefaultAioHttpClient
 
-
-async def _whole(client: openai.AsyncOpenAI, request: Mapping[str, Any]) -> Any:
-    async with client.chat.completions.with_streaming_response.create(**request) as response:
-        return json.loads(b"".join([part async for part in _parts(response)]))
+        client = AsyncOpenAI(
+            base_url=self.base_url, api_key=self.api_key, timeout=self.timeout, max_retries=0,
+            http_client=DefaultAioHttpClient(timeout=self.timeout),
+        )  # fmt: skip
+        limit = 1 << 30 if self.max_in_flight is None else self.max_in_flight
+        return _Connection(LoopThread("agent_envs-openai"), client, asyncio.Semaphore(limit))
 
 
 async def _parts(response: Any) -> AsyncIterator[bytes]:
@@ -248,28 +245,9 @@ def _pause(attempt: int) -> float:
     return min(_FIRST_PAUSE * 2.0 ** (attempt - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
 
 
-async def _client_lifetime(**arguments: Any) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-    """Yield one client. An event loop closes its open generators when it shuts down, and the client with them."""
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-
-    client = AsyncOpenAI(**arguments, max_retries=0, http_client=DefaultAioHttpClient(timeout=arguments["timeout"]))
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def _close_clients(clients: _Clients) -> None:
-    """Close the clients on their loops; those of a loop that no longer runs are closed already."""
-    waiting = []
-    for loop, own in list(clients.items()):
-        if loop.is_running():
-            waiting.append((loop, asyncio.run_coroutine_threadsafe(_close(own.lifetime), loop)))
-    clients.clear()
-    for loop, future in waiting:
-        if asyncio._get_running_loop() is not loop:
-            concurrent.futures.wait([future], timeout=_CLOSE_SECONDS)
-
-
-async def _close(lifetime: AsyncGenerator[Any, None]) -> None:
-    await lifetime.aclose()
+def _close(connection: PerProcess[_Connection]) -> None:
+    if own := connection.pop(""):
+        closing = own.thread.submit(own.client.close())
+        if asyncio._get_running_loop() is not own.thread.loop:
+            concurrent.futures.wait([closing], timeout=_CLOSE_SECONDS)
+        own.thread.stop(wait=False)

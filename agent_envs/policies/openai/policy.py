@@ -48,8 +48,6 @@ class OpenAIPolicy:
     back under the ids of their calls. With ``"text"`` no tools are sent: the system message describes them and how to
     call them, and the model's raw text is the action.
 
-    Every event loop has a client of its own, closed when ``asyncio.run`` ends, at ``close``, or at exit.
-
     Args:
         model: The model's name on the server.
         base_url: The server's address, for example ``"http://localhost:8000/v1"``; by default the environment variable
