@@ -1,14 +1,12 @@
 """Fixtures shared by the tests."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,19 +27,31 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
+def root():
     """The repository's root."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
+def data_dir():
     """Real data in released formats: AGENT_ENVS_TEST_DATA, or ../shared/data beside the checkout."""
     named = os.environ.get("AGENT_ENVS_TEST_DATA")
     path = Path(named) if named else ROOT.parent / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"no real test data: {path} is not a folder; set AGENT_ENVS_TEST_DATA")
     return path
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as a `FakeService` got it."""
+
+    method: str
+    path: str
+    params: dict[str, str]
+    body: bytes
+    headers: dict[str, str]
+    time: float
 
 
 class FakeService:
@@ -100,20 +110,8 @@ class FakeService:
         self._server.server_close()
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request as a `FakeService` got it."""
-
-    method: str
-    path: str
-    params: dict[str, str]
-    body: bytes
-    headers: dict[str, str]
-    time: float
-
-
 @pytest.fixture
-def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeService]]:
+def fake_service():
     """Starts `FakeService`s, which end with the test."""
     running: list[FakeService] = []
 
@@ -127,7 +125,7 @@ def fake_service() -> Iterator[Callable[[Callable[[Asked, int], Any]], FakeServi
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(tmp_path_factory):
     """A headless Chromium (tests/browser.py), which all tests of a process share."""
     module = _loaded("tests/browser.py")
     if module.browsers() is None:
@@ -137,7 +135,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def axe() -> str:
+def axe():
     """The source of axe-core, which checks a page's accessibility."""
     source = _loaded("tests/browser.py").axe_script()
     if source is None:
@@ -146,13 +144,13 @@ def axe() -> str:
 
 
 @pytest.fixture(scope="session")
-def fake_chat() -> Any:
+def fake_chat():
     """The module tests/fake_chat_server.py."""
     return _loaded("tests/fake_chat_server.py")
 
 
 @pytest.fixture(scope="session")
-def load_file() -> Callable[[str], Any]:
+def load_file():
     """A function that loads a file that is in no package, named from the repository's root."""
     return _loaded
 

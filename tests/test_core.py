@@ -1,7 +1,5 @@
 """Spaces, records, parsers, tools and the base classes of environments."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

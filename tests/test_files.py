@@ -4,8 +4,6 @@
 2. Where there is no fcntl (Windows), files are locked and written through msvcrt, with the same results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The package imports and works everywhere: wheel, sdist, checkout without links, Windows, base install."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import importlib

@@ -11,8 +11,6 @@ of the plugin in a training configuration. Digests whose names begin with `text/
 changes on purpose, write them again.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json
@@ -47,7 +45,7 @@ def _parameter(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [_parameter(name) for name in sorted(pins.PINS)])
-def test_bytes_are_what_they_were(name: str, request: pytest.FixtureRequest) -> None:
+def test_bytes_are_what_they_were(name, request):
     for module in pins.PINS[name].needs:
         pytest.importorskip(module)
     data = request.getfixturevalue("data_dir") if pins.PINS[name].data else None
@@ -56,7 +54,7 @@ def test_bytes_are_what_they_were(name: str, request: pytest.FixtureRequest) -> 
     assert pins.digest(name, data) == pinned[name], f"compare: python tests/{Path(__file__).name} --show {name}"
 
 
-def test_every_digest_has_its_pin() -> None:
+def test_every_digest_has_its_pin():
     assert list(json.loads(PINNED.read_text())) == sorted(pins.PINS)
 
 

@@ -1,9 +1,5 @@
 """ProblemEnv: a one-step task of a question and a check."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import pytest
 
@@ -49,7 +45,7 @@ class OutcomeEnv(SumsEnv):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> Any:
+def registered():
     gym.register("Test/Sums-v0", SumsEnv, max_episode_steps=2)
     yield
     del gym.registry["Test/Sums-v0"]
@@ -67,7 +63,7 @@ def registered() -> Any:
         ("", "No answer was given.", 0.0, True),
     ],
 )
-def test_an_answer_ends_the_episode(action: str, observation: str, reward: float, invalid: bool) -> None:
+def test_an_answer_ends_the_episode(action, observation, reward, invalid):
     env = gym.make("Test/Sums-v0")
     assert env.reset(options={"index": 8})[0] == "1 + 2?"
     seen, paid, terminated, truncated, info = env.step(action)
@@ -76,19 +72,19 @@ def test_an_answer_ends_the_episode(action: str, observation: str, reward: float
     assert info["reward_components"] == {"answer": reward} and info["score"] == reward
 
 
-def test_a_check_may_give_a_part_of_the_score() -> None:
+def test_a_check_may_give_a_part_of_the_score():
     env = NearEnv()
     assert env.reset(options={"index": 8})[0] == "What is 1 + 2?"
     seen, reward, terminated, _, info = env.step("7")
     assert (seen, reward, terminated, info["success"]) == ("The answer scores 0.5.", 0.5, True, False)
 
 
-def test_a_check_may_return_the_outcome() -> None:
+def test_a_check_may_return_the_outcome():
     env = OutcomeEnv()
     env.reset(options={"index": 8})
     seen, reward, terminated, _, info = env.step("3")
     assert (seen, reward, terminated, info["length"]) == ("You said 3.", 2.0, True, 1)
 
 
-def test_it_keeps_the_contract() -> None:
+def test_it_keeps_the_contract():
     check_text_env("Test/Sums-v0", tasks=2, vectors=False)

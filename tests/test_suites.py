@@ -6,8 +6,6 @@
 4. the probes of this package find what this package promises
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -27,7 +25,7 @@ def _load(path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def suites(root: Path):
+def suites(root):
     folder = root / "benchmarks" / "suites"
     modules = {name: _load(folder / f"{name}.py") for name in ("probe", "tables", "compare")}
     modules["ours"] = modules["probe"].load("agent_envs")
@@ -38,13 +36,13 @@ def suites(root: Path):
     sys.path.remove(str(folder))
 
 
-def test_the_page_has_the_tables_of_the_committed_figures(suites: dict[str, Any], root: Path) -> None:
+def test_the_page_has_the_tables_of_the_committed_figures(suites, root):
     text = (root / "docs" / "comparison.md").read_text(encoding="utf-8")
     assert suites["compare"].page(text) == text, "run: python benchmarks/suites/compare.py page"
     assert sum(bool(suites["compare"].read(name)["cells"]) for name in suites["compare"].PEERS) >= 8
 
 
-def test_tables_name_reasons_errors_and_ratios(suites: dict[str, Any]) -> None:
+def test_tables_name_reasons_errors_and_ratios(suites):
     said = {"load": 1.0, "at": "2026-01-02 03:04"}
     results = {
         name: {"machine": {"cores": 2, "python": "3.11"}, "cells": cells}
@@ -59,7 +57,7 @@ def test_tables_name_reasons_errors_and_ratios(suites: dict[str, Any]) -> None:
     assert "- gem-llm, expert: has no solver." in text and "- TRL, tool loop: failed with `KeyError: 'x'`" in text
 
 
-def test_what_a_suite_lets_through_is_a_fault(suites: dict[str, Any]) -> None:
+def test_what_a_suite_lets_through_is_a_fault(suites):
     class Fragile:
         def reset(self, seed: int) -> str:
             return ""
@@ -74,7 +72,7 @@ def test_what_a_suite_lets_through_is_a_fault(suites: dict[str, Any]) -> None:
     assert found["survived"] == 1 and sorted(found["faults"]) == ["nothing", "paid", "raise"]
 
 
-def test_the_probes_of_this_package(suites: dict[str, Any]) -> None:
+def test_the_probes_of_this_package(suites):
     cells, ours = suites["probe"].CELLS, suites["ours"]
     assert cells["loop"](ours, 0.02)["calls_per_second"] > 1000
     assert cells["reset"](ours, 0.02)["microseconds"] > 0

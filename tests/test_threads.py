@@ -1,7 +1,5 @@
 """Worker threads are reused, never waited for, end when idle and are not inherited; loops in threads can be stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import multiprocessing
@@ -18,16 +16,16 @@ from agent_envs.threads import LoopThread, background_loop, is_responsive, run_i
 
 
 @pytest.fixture(autouse=True)
-def _fresh_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_workers(monkeypatch):
     monkeypatch.setattr(threads, "_idle", [])
 
 
-def test_a_free_worker_is_used_again() -> None:
+def test_a_free_worker_is_used_again():
     idents = {run_in_thread(threading.get_ident).result(timeout=5) for _ in range(20)}
     assert len(idents) == 1
 
 
-def test_work_never_waits_for_other_work() -> None:
+def test_work_never_waits_for_other_work():
     release = threading.Event()
     hung = [run_in_thread(release.wait) for _ in range(20)]
     assert run_in_thread(lambda: "done").result(timeout=5) == "done"
@@ -35,7 +33,7 @@ def test_work_never_waits_for_other_work() -> None:
     assert all(future.result(timeout=5) for future in hung)
 
 
-def test_arguments_results_and_exceptions_are_passed_on() -> None:
+def test_arguments_results_and_exceptions_are_passed_on():
     def fail() -> None:
         raise SystemExit(3)
 
@@ -44,7 +42,7 @@ def test_arguments_results_and_exceptions_are_passed_on() -> None:
     assert run_in_thread(dict, a=1).result(timeout=5) == {"a": 1}  # the worker has outlived the exception
 
 
-def test_an_idle_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_worker_ends(monkeypatch):
     monkeypatch.setattr(threads, "_IDLE_SECONDS", 0.05)
     worker: Any = run_in_thread(threading.current_thread).result(timeout=5)
     worker.join(timeout=5)
@@ -52,7 +50,7 @@ def test_an_idle_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_in_thread(lambda: 1).result(timeout=5) == 1
 
 
-def test_many_callers_at_once() -> None:
+def test_many_callers_at_once():
     counts: list[int] = []
 
     def caller() -> None:
@@ -66,7 +64,7 @@ def test_many_callers_at_once() -> None:
     assert counts == [4950] * 20
 
 
-def test_a_forked_child_starts_workers_of_its_own() -> None:
+def test_a_forked_child_starts_workers_of_its_own():
     run_in_thread(time.sleep, 0).result(timeout=5)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
@@ -78,7 +76,7 @@ def test_a_forked_child_starts_workers_of_its_own() -> None:
     assert child.exitcode == 0 and queue.get() == "child"
 
 
-def test_calls_side_by_side_keep_their_order_and_wait_together() -> None:
+def test_calls_side_by_side_keep_their_order_and_wait_together():
     """From several threads at once, quick and slow ones mixed; random, with its seed in the failure."""
     seed = time.time_ns() % 2**32
 
@@ -99,7 +97,7 @@ def test_calls_side_by_side_keep_their_order_and_wait_together() -> None:
     run_side_by_side({i: functools.partial(together.wait, 30) for i in range(20)})
 
 
-def test_an_error_of_a_call_is_raised_once_all_are_done() -> None:
+def test_an_error_of_a_call_is_raised_once_all_are_done():
     done = []
 
     def late():
@@ -114,7 +112,7 @@ def test_an_error_of_a_call_is_raised_once_all_are_done() -> None:
     assert done == [1, 1]
 
 
-def test_a_stopped_loop_cancels_what_runs_on_it() -> None:
+def test_a_stopped_loop_cancels_what_runs_on_it():
     thread = LoopThread("test")
     ended = []
 
@@ -130,7 +128,7 @@ def test_a_stopped_loop_cancels_what_runs_on_it() -> None:
     assert ended == [thread.loop] and running.cancelled() and thread.loop.is_closed()
 
 
-def test_a_blocked_background_loop_is_replaced() -> None:
+def test_a_blocked_background_loop_is_replaced():
     blocked, release = background_loop(), threading.Event()
     blocked.call_soon_threadsafe(release.wait)
     assert not is_responsive(blocked, 0.05)

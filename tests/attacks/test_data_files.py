@@ -5,8 +5,6 @@
 3. Two processes that prepare, index or open the same folder at once both get the whole of it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -97,7 +95,7 @@ assert len(FORMS) == 22
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> dict[str, tuple[Path, list[str]]]:
+def whole(tmp_path_factory):
     """For each id a path of whole data, and the files in it to break."""
     top = tmp_path_factory.mktemp("whole")
     files = {
@@ -170,7 +168,7 @@ def test_the_whole_files_are_played(whole, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory) -> Path:
+def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("index") / "whole"
     rows = [{"id": f"d{i}", "title": f"Hill {i % 7}", "text": f"word{i % 13} and hill {i}"} for i in range(40)]
     BM25Retriever.build(rows, folder)

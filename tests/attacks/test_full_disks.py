@@ -3,8 +3,6 @@
 Files are limited to 20,000 bytes (RLIMIT_FSIZE), which fails in the same calls as a full disk does.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -7,8 +7,6 @@
 5. A row or an entry of a data file has a longest length.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. Results say which versions made them, and another version resumes a run with a warning.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path
@@ -27,7 +25,7 @@ EVAL = ["eval", "--env", ENV, "--policy", "expert", "--n", "2", "--quiet"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outputs") / "run"
     assert main([*EVAL, "--out", str(folder)]) == 0
     return folder
@@ -42,9 +40,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_that_exists_stays(
-    command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_exists_stays(command, run, tmp_path, monkeypatch, capsys):
     if command == "plot":
         pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
@@ -71,7 +67,7 @@ def test_a_file_that_exists_stays(
     assert out.read_text() != "mine" and Path("notes").read_text() == "mine"
 
 
-def test_names_by_default_are_refused_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_by_default_are_refused_too(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command, name in (("view", "episodes.html"), ("plot", "curves.png")):
         Path(name).write_text("mine")
@@ -80,9 +76,7 @@ def test_names_by_default_are_refused_too(run: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "summary.json"])
-def test_an_evaluation_does_not_replace_what_is_not_its_own(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_does_not_replace_what_is_not_its_own(name, tmp_path, capsys):
     (tmp_path / name).write_text('{"mine": 1}\n')
     assert main([*EVAL, "--out", str(tmp_path)]) == 2
     assert f"holds files of an unknown run: {name} without run.json" in capsys.readouterr().err
@@ -90,7 +84,7 @@ def test_an_evaluation_does_not_replace_what_is_not_its_own(
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "curve.png", "model", "checkpoints", "data"])
-def test_training_does_not_replace_what_is_not_its_own(name: str, tmp_path: Path) -> None:
+def test_training_does_not_replace_what_is_not_its_own(name, tmp_path):
     folder = pytest.importorskip("agent_envs.adapters.verl.run.folder").RunFolder(tmp_path)
     (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match=f"unknown run: {name} without run.json"):
@@ -99,7 +93,7 @@ def test_training_does_not_replace_what_is_not_its_own(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("manifest", ["{}", '{"name": "a page"}', "[]", "[" * 100_000, None])
-def test_a_folder_that_is_no_index_is_never_replaced(manifest: str | None, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_index_is_never_replaced(manifest, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "words"}\n')
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -111,7 +105,7 @@ def test_a_folder_that_is_no_index_is_never_replaced(manifest: str | None, tmp_p
     assert (mine / "notes").read_text() == "mine"
 
 
-def test_rows_are_not_added_to_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_not_added_to_a_text(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("first\nand a last line without its end")
     with pytest.raises(DataError, match="rows cannot be added"):
         JSONLines(tmp_path / "notes.txt").append({"a": 1})
@@ -121,7 +115,7 @@ def test_rows_are_not_added_to_a_text(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "rows.jsonl").read_text() == '{"a": 1}\n{"a": 2}\n'
 
 
-def test_results_carry_versions(run: Path) -> None:
+def test_results_carry_versions(run):
     expected = {"agent_envs": agent_envs.__version__, "env": "v0"}
     assert json.loads((run / "run.json").read_text())["versions"] == expected
     assert json.loads((run / "summary.json").read_text())["settings"]["versions"] == expected
@@ -129,7 +123,7 @@ def test_results_carry_versions(run: Path) -> None:
     assert versions("numpy.random:Generator")["numpy"] and versions("no_such_package:Env").keys() == {"agent_envs"}
 
 
-def test_another_version_resumes_with_a_warning(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_version_resumes_with_a_warning(run, caplog):
     settings = json.loads((run / "run.json").read_text())
     settings["versions"]["agent_envs"] = "0.0.1"
     (run / "run.json").write_text(json.dumps(settings))

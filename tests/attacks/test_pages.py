@@ -8,8 +8,6 @@ Behaviours pinned here:
 5. The search for right answers imports nothing that an episode names.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -81,7 +79,7 @@ class _Tags(HTMLParser):
         self.found.append(("comment", data))
 
 
-def test_the_policy_names_what_the_page_runs(tmp_path: Path) -> None:
+def test_the_policy_names_what_the_page_runs(tmp_path):
     _write([_hostile(text) for text in TEXTS], tmp_path / "page.html", TEXTS[0])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
@@ -101,13 +99,13 @@ def test_the_policy_names_what_the_page_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_text_becomes_a_tag(text: str, tmp_path: Path) -> None:
+def test_no_text_becomes_a_tag(text, tmp_path):
     _write([_hostile("plain")], tmp_path / "plain.html", "plain")
     _write([_hostile(text)], tmp_path / "hostile.html", text)
     assert _Tags(tmp_path / "hostile.html").found == _Tags(tmp_path / "plain.html").found
 
 
-def test_files_beside_a_page_hold_nothing_but_data(tmp_path: Path) -> None:
+def test_files_beside_a_page_hold_nothing_but_data(tmp_path):
     _write([_hostile(text) for text in TEXTS], tmp_path / "page.html", "Mine", inside=0)
     [beside] = (tmp_path / "page_files").iterdir()
     tags = _Tags(beside).found
@@ -120,12 +118,12 @@ def test_files_beside_a_page_hold_nothing_but_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x1b[201~;id\n.jsonl", "a\u202e.jsonl", "$(id) 'x'.jsonl", "-rf.jsonl"])
-def test_names_of_files_do_nothing_in_a_command(name: str) -> None:
+def test_names_of_files_do_nothing_in_a_command(name):
     shown = file_names({0: Path("runs", name)})[0]
     assert shown == "" if not name.isprintable() else shlex.split(shown) == [f"runs/{name}"]
 
 
-def test_right_answers_import_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_right_answers_import_nothing(tmp_path, monkeypatch):
     (tmp_path / "evil_answers.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     record = {**_hostile("plain"), "env_id": "evil_answers:Env-v0", "index": 0}
@@ -135,7 +133,7 @@ def test_right_answers_import_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
             assert answers.find(record, path) == ("", "")
 
 
-def test_a_browser_runs_the_pages_own_script_alone(tmp_path: Path, browser: Any) -> None:
+def test_a_browser_runs_the_pages_own_script_alone(tmp_path, browser):
     path = tmp_path / "page.html"
     texts = [text.replace("\ud800", "") for text in TEXTS]  # Chromium cannot print it
     _write([_hostile(text) for text in texts], path, "Mine")

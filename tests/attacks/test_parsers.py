@@ -7,8 +7,6 @@
 3. Schemas that are odd, and calls by the hundred thousand.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable
@@ -94,7 +92,7 @@ def read(name: str, text: str, tools: Any = None) -> ParsedAction:
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_hostile_arguments(name: str, value: str) -> None:
+def test_hostile_arguments(name, value):
     whole = CALLS[name] % VALUES[value]
     texts = [whole, "\0\ud800" + whole + whole, f"<think>{whole}</think>{whole}", whole[:-1], whole[: len(whole) // 2]]
     for text in texts:
@@ -104,7 +102,7 @@ def test_hostile_arguments(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_random_mixtures(name: str) -> None:
+def test_random_mixtures(name):
     seed = 16
     print("seed", seed)  # noqa: T201
     rng = random.Random(seed)
@@ -120,7 +118,7 @@ def test_random_mixtures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_what_is_not_closed_is_never_silent(name: str) -> None:
+def test_what_is_not_closed_is_never_silent(name):
     """A call cut anywhere after its beginning is a failure, or still the same call; it is never another call."""
     text = CALLS[name] % ("one" if name in ONE_CALL or name in ("glm", "qwen_coder") else '{"a": "one"}')
     whole = read(name, text).calls
@@ -149,7 +147,7 @@ def check_time(function: Callable[[str], object], text: Callable[[int], str], wh
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_time_is_in_proportion_to_length(name: str) -> None:
+def test_time_is_in_proportion_to_length(name):
     parser = get_parser(name)
     for piece in OPEN:
         check_time(parser.parse, lambda size, piece=piece: piece * (size // len(piece)), piece)  # type: ignore[misc]
@@ -160,7 +158,7 @@ def test_time_is_in_proportion_to_length(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_beginnings_before_endings_take_time_in_proportion_to_length(name: str) -> None:
+def test_beginnings_before_endings_take_time_in_proportion_to_length(name):
     seed = 17
     print("seed", seed)  # noqa: T201
     rng, parser = random.Random(seed), get_parser(name)
@@ -186,7 +184,7 @@ def test_beginnings_before_endings_take_time_in_proportion_to_length(name: str) 
     [True, False, None, 5, "string", [], {"type": 5}, {"type": ["string", 5, None]}, {"type": "no such type"},
      {"enum": []}, {"anyOf": []}, {"anyOf": [5, None]}, {"$ref": "#"}, {"type": [], "nullable": True}],
 )  # fmt: skip
-def test_odd_schemas(name: str, schema: Any) -> None:
+def test_odd_schemas(name, schema):
     tool = {"function": {"name": "add", "parameters": {"properties": {"a": schema}}}}
     for value in ("1", "None", "", "[" * DEEP, "\0", "\ud800"):
         (call,) = read(name, CALLS[name] % value, [tool]).calls
@@ -194,7 +192,7 @@ def test_odd_schemas(name: str, schema: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(PARSERS) - ONE_CALL))
-def test_calls_beyond_the_limit_are_one_failure(name: str) -> None:
+def test_calls_beyond_the_limit_are_one_failure(name):
     one = CALLS[name] % ("1" if name in ("glm", "qwen_coder") else "{}")
     *calls, last = read(name, one * 20_000).calls
     assert len(calls) == MAX_CALLS and all(isinstance(call, ToolCall) for call in calls)

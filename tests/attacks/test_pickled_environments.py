@@ -6,8 +6,6 @@ But for the variables of programs, which are in one process alone (tests/sandbox
 2. Styles and sources that open something of their own: indexes on disk, files of rows, a temporary page.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess
@@ -62,7 +60,7 @@ def begun(name: str) -> gym.Env[Any, str]:
 
 
 @pytest.fixture(scope="module")
-def continued(tmp_path_factory) -> dict[str, tuple[bytes, list[Any], Any]]:
+def continued(tmp_path_factory):
     """Each variant's pickle, what another process saw as it played on, and the environment's own next step."""
     folder = tmp_path_factory.mktemp("pickles")
     envs = {name: begun(name) for name in VARIANTS}
@@ -90,7 +88,7 @@ def test_an_environment_whose_first_reset_is_still_to_come():
         assert env.reset(seed=3) == again.reset(seed=3)
 
 
-def test_files_are_opened_again(tmp_path: Path):
+def test_files_are_opened_again(tmp_path):
     rows = [
         {
             "_id": str(number),

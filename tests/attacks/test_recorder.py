@@ -5,8 +5,6 @@
 3. What an agent was told has failed has not happened: a refused verdict leaves the episode open for another one.
 """
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json

@@ -7,14 +7,11 @@ Behaviours pinned here:
 4. A broken file is one line on standard error and exit status 2, or does not matter to the command.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,7 +36,7 @@ EVAL = ["eval", "--env", ENV, "--split", "test", "--policy", "expert", "--n", "2
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played(tmp_path_factory):
     """The folder of a small evaluation."""
     folder = tmp_path_factory.mktemp("played") / "run"
     assert main([*EVAL, "--out", str(folder)]) == 0
@@ -47,13 +44,13 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(played: Path, tmp_path: Path) -> Path:
+def run(played, tmp_path):
     """A copy of that folder, to be spoilt."""
     return Path(shutil.copytree(played, tmp_path / "run"))
 
 
 @pytest.fixture
-def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def canary(tmp_path, monkeypatch):
     """A file that appears as soon as the module `canary` is imported."""
     mark, folder = tmp_path / "mark", tmp_path / "modules"
     folder.mkdir()
@@ -123,9 +120,7 @@ def _refused(capsys: pytest.CaptureFixture[str], *command: str, status: int = 2)
 
 
 @pytest.mark.parametrize("attack", HOSTILE)
-def test_what_a_run_names_does_not_run(
-    attack: str, run: Path, canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_run_names_does_not_run(attack, run, canary, tmp_path, capsys):
     changed = json.loads(json.dumps(HOSTILE[attack]).replace("MARK", str(canary)))
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, **changed}))
@@ -136,7 +131,7 @@ def test_what_a_run_names_does_not_run(
     assert not canary.exists() and not (tmp_path / "new.jsonl").exists()
 
 
-def test_what_an_episode_names_does_not_run(run: Path, canary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_episode_names_does_not_run(run, canary, capsys):
     (run / "run.json").unlink()
     text = (run / "episodes.jsonl").read_text()
     (run / "episodes.jsonl").write_text(text.replace(ENV, "canary:Env-v0"))
@@ -144,14 +139,14 @@ def test_what_an_episode_names_does_not_run(run: Path, canary: Path, capsys: pyt
     assert "names 'canary:Env-v0' as its environment" in said and not canary.exists()
 
 
-def test_trust_runs_it(run: Path, canary: Path, tmp_path: Path) -> None:
+def test_trust_runs_it(run, canary, tmp_path):
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, **HOSTILE["a function in a wrapper"]}))
     assert main(["score", str(run), "--quiet", "--trust", "--out", str(tmp_path / "new.jsonl")]) == 0
     assert canary.exists()
 
 
-def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: Path) -> None:
+def test_what_the_user_names_needs_no_trust(run, canary, tmp_path):
     rescore = ["score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl")]
     assert main([*rescore, "--wrapper", "Augment(fn='canary:call')"]) == 0
     assert canary.exists()
@@ -159,20 +154,20 @@ def test_what_the_user_names_needs_no_trust(run: Path, canary: Path, tmp_path: P
     assert main([*rescore[:-1], str(tmp_path / "again.jsonl"), "--env", ENV]) == 0  # instead of the recorded one
 
 
-def test_what_is_declared_needs_no_trust() -> None:
+def test_what_is_declared_needs_no_trust():
     kwargs = {"level": "1-8", "data": "official", "max_episode_steps": 3, "split": "test"}
     specs = ("RebuildPrompt(template='Task: $task')", "FormatReward(weight=0.2)")
     assert recorded_env({"env": ENV, "env_kwargs": kwargs, "wrappers": [*specs]}, "run.json") == (ENV, kwargs, specs)
 
 
-def test_what_the_user_gives_replaces_the_record(tmp_path: Path) -> None:
+def test_what_the_user_gives_replaces_the_record(tmp_path):
     record = {"env": ENV, "data": "/etc/passwd", "env_kwargs": {"tools": []}, "wrappers": ["Augment(fn='canary:call')"]}
     given = {"data": str(tmp_path), "tools": ()}
     assert recorded_env(record, "run.json", env_kwargs=given, wrappers=["X"]) == (ENV, given, ("X",))
     assert recorded_env(record, "run.json", trust=True).wrappers == tuple(record["wrappers"])
 
 
-def test_no_declared_argument_is_code_a_file_or_a_right(canary: Path) -> None:
+def test_no_declared_argument_is_code_a_file_or_a_right(canary):
     never = {"backend", "check", "command", "config", "corpus", "fn", "game", "goals", "memory_mb", "opponent", "page"}
     never |= {
         "path",
@@ -201,7 +196,7 @@ def test_no_declared_argument_is_code_a_file_or_a_right(canary: Path) -> None:
             assert not canary.exists(), (wrapper, name)
 
 
-def test_an_environment_of_ones_own_declares() -> None:
+def test_an_environment_of_ones_own_declares():
     class Mine(TextEnv):
         recorded_arguments = ("size",)
 
@@ -223,7 +218,7 @@ def test_an_environment_of_ones_own_declares() -> None:
         *("é(", "F(x=" + "-" * 100_000 + "1)", "F(x=" + "9" * 5000 + ")", "\0", "lambda: 0", "F(x=1, x=2)", "F(x=1j)"),
     ],
 )
-def test_wrapper_specs_are_never_evaluated(spec: str) -> None:
+def test_wrapper_specs_are_never_evaluated(spec):
     with pytest.raises((ConfigError, DataError)) as caught:
         recorded_env({"env": ENV, "wrappers": [spec]}, "run.json")
     assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
@@ -267,16 +262,14 @@ def _rows() -> list[Any]:
         (ENV, {}, ["Augment(fn='canary:call')"]),
     ],
 )
-def test_what_a_row_names_does_not_run(
-    reader: Callable[..., None], row: tuple[str, dict[str, Any], list[str]], canary: Path
-) -> None:
+def test_what_a_row_names_does_not_run(reader, row, canary):
     with pytest.raises(ConfigError, match="trust"):
         reader(*row)
     assert not canary.exists()
 
 
 @pytest.mark.parametrize("chosen", [{"tools": ["canary:call"]}, {"data": "/etc/passwd"}, {"render_mode": "human"}])
-def test_what_a_client_names_does_not_run(chosen: dict[str, Any], canary: Path) -> None:
+def test_what_a_client_names_does_not_run(chosen, canary):
     with pytest.raises(ConfigError, match="the client names"):
         ServedEnv(ENV, allow=[*chosen]).make(chosen)
     assert not canary.exists()
@@ -295,7 +288,7 @@ def test_what_a_client_names_does_not_run(chosen: dict[str, Any], canary: Path) 
         "documents.bin",
     ],
 )
-def test_an_index_names_files_of_its_own_alone(files: Any, tmp_path: Path) -> None:
+def test_an_index_names_files_of_its_own_alone(files, tmp_path):
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "words"}\n')
     index = tmp_path / "index"
@@ -317,7 +310,7 @@ class _Pickled:
 
 
 @pytest.mark.parametrize("name", ["model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt"])
-def test_a_checkpoint_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_checkpoint_runs_nothing(tmp_path, capsys, name):
     pytest.importorskip("verl")
     torch = pytest.importorskip("torch")
     mark, actor = tmp_path / "mark", tmp_path / "run" / "checkpoints" / "global_step_1" / "actor"
@@ -330,7 +323,7 @@ def test_a_checkpoint_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not mark.exists()
 
 
-def test_a_checkpoint_of_the_torch_loop_runs_nothing(tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_torch_loop_runs_nothing(tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from agent_envs.adapters.tiny.model import build_model, save_model
@@ -383,7 +376,7 @@ BROKEN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_run_json(broken: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_run_json(broken, run, tmp_path, capsys):
     (run / "run.json").write_bytes(BROKEN[broken])
     _refused(capsys, "score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
     _refused(capsys, *EVAL, "--out", str(run))
@@ -464,9 +457,7 @@ COMMANDS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_broken_episodes(
-    command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_episodes(command, run, tmp_path, monkeypatch, capsys):
     if command == "plot":
         pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
@@ -489,7 +480,7 @@ def test_broken_episodes(
             path.unlink()
 
 
-def test_a_message_without_content_is_read(run: Path, tmp_path: Path) -> None:
+def test_a_message_without_content_is_read(run, tmp_path):
     """OpenAI's form beside tool calls has null or nothing."""
     calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     messages = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "tool_calls": calls}]
@@ -500,7 +491,7 @@ def test_a_message_without_content_is_read(run: Path, tmp_path: Path) -> None:
     assert main(["score", str(run), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
 
 
-def test_a_long_run_is_thinned(tmp_path: Path) -> None:
+def test_a_long_run_is_thinned(tmp_path):
     log = (json.dumps({"step": step, "env/success": 0.5}) for step in range(30_001))
     (tmp_path / "metrics.jsonl").write_text("\n".join(log) + "\n")
     curve = training_curves([tmp_path])[0]["curves"]["training"]["success"]
@@ -516,13 +507,13 @@ def test_a_long_run_is_thinned(tmp_path: Path) -> None:
         b'{"step": 1, "val/success": 0.5, "val/episodes": 1' + b"0" * 400 + b"}\n",
     ],
 )
-def test_broken_metrics(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_metrics(content, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     (tmp_path / "metrics.jsonl").write_bytes(content)
     _refused(capsys, "plot", str(tmp_path), "--out", str(tmp_path / "a.png"))
 
 
-def test_a_broken_summary_is_written_again(run: Path) -> None:
+def test_a_broken_summary_is_written_again(run):
     before = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text("{" * 1000)
     assert main([*EVAL, "--out", str(run)]) == 0

@@ -5,8 +5,6 @@ and inside a user namespace. `python tests/attacks/test_sandbox.py` plays all of
 `python tests/attacks/test_sandbox.py monty` does so in another sandbox.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os
@@ -144,7 +142,7 @@ def test_there_are_enough_and_they_do_something_outside(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[ForkedSandbox]:
+def sandbox():
     found = ForkedSandbox()
     yield found
     found.close()

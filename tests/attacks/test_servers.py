@@ -6,8 +6,6 @@
 4. One request for many searches is bounded in work and time, and so are many requests at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

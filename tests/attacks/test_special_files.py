@@ -1,12 +1,9 @@
 """Pipes, devices, links to themselves and packed bombs in place of a folder's files: each command says so at once."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +18,14 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named p
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("played") / "run"
     assert main([*EVAL, str(folder)]) == 0
     return folder
 
 
 @pytest.fixture(autouse=True)
-def _limit() -> Iterator[None]:
+def _limit():
     signal.alarm(60)  # what hangs ends the tests
     yield
     signal.alarm(0)
@@ -44,9 +41,7 @@ def _put(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/random", "itself"])
 @pytest.mark.parametrize("name", ["episodes.jsonl", "run.json", "panel.json", "summary.json", "metrics.jsonl"])
-def test_a_file_that_is_none(
-    name: str, kind: str, played: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_none(name, kind, played, tmp_path, capsys):
     run = Path(shutil.copytree(played, tmp_path / "run"))
     _put(run / name, kind)
     for command in (
@@ -61,7 +56,7 @@ def test_a_file_that_is_none(
 
 
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "itself"])
-def test_readers_of_data(kind: str, tmp_path: Path) -> None:
+def test_readers_of_data(kind, tmp_path):
     path = tmp_path / "rows.jsonl"
     _put(path, kind)
     _put(tmp_path / "rows.parquet", kind)
@@ -78,7 +73,7 @@ def test_readers_of_data(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", [b'{"steps": [' + b"[]," * (60 << 20) + b"0]}\n", (b'{"a": "' + b"x" * 1000 + b'"}\n') * (40 << 10)]
 )
-def test_a_packed_file_that_grows_without_measure(line: bytes, tmp_path: Path) -> None:
+def test_a_packed_file_that_grows_without_measure(line, tmp_path):
     path = tmp_path / "episodes.jsonl.gz"
     path.write_bytes(gzip.compress(line, 6))
     with pytest.raises(DataError, match="unpacks to more than 100 times its size"):
@@ -87,7 +82,7 @@ def test_a_packed_file_that_grows_without_measure(line: bytes, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("rows, text", [(1 << 17, "x" * 1000), (1 << 22, "x")])
-def test_a_parquet_file_that_grows_without_measure(rows: int, text: str, tmp_path: Path) -> None:
+def test_a_parquet_file_that_grows_without_measure(rows, text, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "rows.parquet"
@@ -99,7 +94,7 @@ def test_a_parquet_file_that_grows_without_measure(rows: int, text: str, tmp_pat
             pass
 
 
-def test_a_text_that_is_too_long(tmp_path: Path) -> None:
+def test_a_text_that_is_too_long(tmp_path):
     (tmp_path / "run.json").write_bytes(b"\xef\xbb\xbf{}\r\n")
     assert read_text(tmp_path / "run.json") == "{}\n"
     with pytest.raises(OSError, match="larger than 0 MiB"):

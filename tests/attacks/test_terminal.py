@@ -3,8 +3,6 @@
 Every command runs with escapes wherever a folder can hold them: what is printed has none, whichever message it is in.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -24,7 +22,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert main([*EVAL, ESCAPES]) == main([*EVAL, "other"]) == 0
@@ -56,7 +54,7 @@ SPOILT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_folder_holds(spoilt, run, capsys):
     name, changed = SPOILT[spoilt]
     (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **changed}))
     commands: dict[str, list[str]] = {
@@ -72,7 +70,7 @@ def test_what_a_folder_holds(spoilt: str, run: Path, capsys: pytest.CaptureFixtu
         _clean(capsys)
 
 
-def test_names_of_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_files(run, capsys):
     (run / f"episodes-{ESCAPES}.jsonl").write_text("oops\n")
     shutil.move(run / "episodes.jsonl", run / "away")
     for command in (["score", "--out", "new"], ["view", "--out", "new"], ["score", "--by", "papers"]):
@@ -80,7 +78,7 @@ def test_names_of_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert r"\x1b]0;owned" in _clean(capsys)
 
 
-def test_texts_errors_warnings_and_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_errors_warnings_and_logs(capsys):
     def act() -> str:
         logging.getLogger("agent_envs").warning("%s", ESCAPES)
         sys.stderr.write("\r" + ESCAPES[:5])  # as a progress bar begins

@@ -6,8 +6,6 @@
 3. What a worker's process sends is never more than text to the server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The documentation is right: its blocks run, its commands exist, its links work, generated pages are current."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import dataclasses

@@ -7,8 +7,6 @@
 5. axe-core finds nothing on pages of each kind, in light, in dark and on a phone, where none is too wide
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import json

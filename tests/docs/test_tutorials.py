@@ -5,8 +5,6 @@ of Python or bash is run; a block of text behind it is what it prints, where "..
 blocks that train are left out.
 """
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 import json
@@ -14,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -108,14 +105,14 @@ def _follow(page: str, session: _Session, *, train: bool) -> int:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[_Session]:
+def session(tmp_path_factory, root):
     session = _Session(tmp_path_factory.mktemp("tutorial"), root)
     yield session
     session.end()
 
 
 @pytest.mark.parametrize(("name", "least"), [("tutorial_first_task", 7), ("tutorial_tools_and_rewards", 5)])
-def test_a_tutorial_does_what_it_says(root: Path, session: _Session, name: str, least: int) -> None:
+def test_a_tutorial_does_what_it_says(root, session, name, least):
     """The second goes on in the folder of the first."""
     session.begin()
     train = importlib.util.find_spec("verl") is not None
@@ -124,7 +121,7 @@ def test_a_tutorial_does_what_it_says(root: Path, session: _Session, name: str, 
         pytest.skip("agentr1 train needs verl; the other blocks were run")
 
 
-def test_the_tutorials_files_have_the_form_of_this_project(root: Path, session: _Session) -> None:
+def test_the_tutorials_files_have_the_form_of_this_project(root, session):
     pytest.importorskip("ruff")
     names = ["guess.py", "guess_tools.py", "test_guess.py", "my_rewards.py"]
     for name in names:

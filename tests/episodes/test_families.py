@@ -1,7 +1,5 @@
 """Success by family of tasks, of recorded episodes and among a trainer's metrics."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent_envs.episodes.statistics import score_episodes, score_families

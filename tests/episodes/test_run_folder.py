@@ -7,11 +7,8 @@ Behaviours pinned here:
 4. Its seconds are those of all calls, also of those that failed or were killed.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +20,7 @@ from agent_envs.errors import ConfigError, DataError
 pytest.importorskip("fcntl")
 
 
-def test_other_settings_are_refused_and_listed(tmp_path: Path) -> None:
+def test_other_settings_are_refused_and_listed(tmp_path):
     path = tmp_path / "run.json"
     keep_settings(path, {"seed": 0, "tasks": (1, 2), "steps": 5}, may_change=["steps"])
     keep_settings(path, {"seed": 0, "tasks": [1, 2], "steps": 50}, may_change=["steps"])
@@ -34,14 +31,14 @@ def test_other_settings_are_refused_and_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "[1]"])
-def test_a_file_without_settings_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_without_settings_is_named(tmp_path, text):
     path = tmp_path / "run.json"
     path.write_text(text)
     with pytest.raises(DataError, match="run.json does not hold a run's settings"):
         keep_settings(path, {"seed": 0})
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_one_process_at_a_time(tmp_path):
     with locked_folder(tmp_path / "run") as folder:
         assert folder.is_dir()
         with pytest.raises(ConfigError, match="another process is using"), locked_folder(folder):
@@ -53,7 +50,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_seconds_are_those_of_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_those_of_all_calls(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: now[0]))
     clock = tmp_path / "seconds"
@@ -67,7 +64,7 @@ def test_seconds_are_those_of_all_calls(tmp_path: Path, monkeypatch: pytest.Monk
     assert seconds() == 65 and float(clock.read_text()) == 65
 
 
-def test_the_seconds_of_a_killed_call_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seconds_of_a_killed_call_count(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "_COUNTED_EVERY", 0.01)
     clock = tmp_path / "seconds"
     with run_folder.counted_seconds(clock):

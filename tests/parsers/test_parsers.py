@@ -9,8 +9,6 @@ Behaviours pinned here:
 6. JSON has the same maximum depth in every release of Python.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time
@@ -111,9 +109,7 @@ BODY = '{"a": 1, "b": "x y"}'
         ("fenced_python", "````py\n```\n````", [("python", {"code": "```\n"})], "", ""),
     ],
 )  # fmt: skip
-def test_what_models_write_is_read(
-    name: str, text: str, calls: list[tuple[str, dict[str, Any]]], rest: str, reasoning: str
-) -> None:
+def test_what_models_write_is_read(name, text, calls, rest, reasoning):
     parser = get_parser(name)
     assert _read(parser, text) == calls
     parsed = parser.parse(text)
@@ -161,7 +157,7 @@ def test_what_models_write_is_read(
         ("hermes", '<tool_call>{"name": "add", "arguments": {"a": 1e999}}</tool_call>', "1e999 is no finite number"),
     ],
 )  # fmt: skip
-def test_malformed_calls_say_what_is_wrong(name: str, text: str, error: str) -> None:
+def test_malformed_calls_say_what_is_wrong(name, text, error):
     calls = get_parser(name).parse(text).calls
     (failure,) = [call for call in calls if isinstance(call, ParseFailure)]
     assert error in failure.error
@@ -181,7 +177,7 @@ FOREIGN = {  # how calls begin, and which formats find something of their own in
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
 @pytest.mark.parametrize("dialect", FOREIGN)
-def test_a_call_in_another_format_is_no_answer(name: str, dialect: str) -> None:
+def test_a_call_in_another_format_is_no_answer(name, dialect):
     parser, (written, readers) = get_parser(name), FOREIGN[dialect]
     for text in (written, f"I add 1.\n{written}", f"<think>hm</think>\nI add.{written}"):
         (call,) = parser.parse(text).calls
@@ -229,7 +225,7 @@ GOOD = {  # a call of `add` without arguments
         ("mistral", '[TOOL_CALLS]say[ARGS]{"a": "'),
     ],
 )
-def test_what_is_not_closed_takes_no_part_of_the_next_call(name: str, text: str) -> None:
+def test_what_is_not_closed_takes_no_part_of_the_next_call(name, text):
     failure, call = get_parser(name).parse(text + GOOD[name]).calls
     assert isinstance(failure, ParseFailure) and failure.raw in text
     assert isinstance(call, ToolCall) and (call.name, call.arguments) == ("add", {})
@@ -244,7 +240,7 @@ def test_what_is_not_closed_takes_no_part_of_the_next_call(name: str, text: str)
         ("harmony", "<|channel|>final<|message|>4<|channel|>commentary to=functions.add<|message|>{}"),
     ],
 )
-def test_what_is_not_closed_is_reported(name: str, text: str) -> None:
+def test_what_is_not_closed_is_reported(name, text):
     (failure,) = get_parser(name).parse(text).calls
     assert isinstance(failure, ParseFailure) and "not closed" in failure.error
 
@@ -304,7 +300,7 @@ TYPED = [  # schema, what is written, and what it is, for glm too unless that is
 @pytest.mark.parametrize(
     ("schema", "written", "value", "glm"), [row if len(row) == 4 else (*row, row[2]) for row in TYPED]
 )
-def test_the_schema_says_what_a_value_without_quotes_is(schema: Any, written: str, value: Any, glm: Any) -> None:
+def test_the_schema_says_what_a_value_without_quotes_is(schema, written, value, glm):
     definitions = {"Name": {"enum": ["1", "a"]}, "Loop": {"$ref": "#/$defs/Loop"}}
     parameters = {"type": "object", "properties": {"a": schema}, "$defs": definitions}
     tool: ToolSpec = {"type": "function", "function": {"name": "say", "description": "", "parameters": parameters}}
@@ -315,7 +311,7 @@ def test_the_schema_says_what_a_value_without_quotes_is(schema: Any, written: st
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_real_calls_survive(name: str, data_dir: Any) -> None:
+def test_real_calls_survive(name, data_dir):
     lines = (data_dir / "toolcalls" / "openai_tool_calls_300.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 300
     for line in lines:
@@ -326,7 +322,7 @@ def test_real_calls_survive(name: str, data_dir: Any) -> None:
         assert parser.format(parser.parse(parser.format(call)).calls[0]) == parser.format(call)  # type: ignore[arg-type]
 
 
-def test_the_examples_of_hermes_are_read(data_dir: Any) -> None:
+def test_the_examples_of_hermes_are_read(data_dir):
     text = (data_dir / "toolcalls" / "hermes_few_shot.json").read_text(encoding="utf-8")
     for row in json.loads(text):
         calls = get_parser("hermes").parse(row["example"].partition("ASSISTANT:")[2]).calls
@@ -334,7 +330,7 @@ def test_the_examples_of_hermes_are_read(data_dir: Any) -> None:
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_generated_calls_survive(name: str) -> None:
+def test_generated_calls_survive(name):
     seed = 20
     print("seed", seed)  # noqa: T201
     rng = random.Random(seed)
@@ -384,7 +380,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-def test_any_text_is_read_without_an_error_and_in_linear_time(name: str) -> None:
+def test_any_text_is_read_without_an_error_and_in_linear_time(name):
     seed = 4
     print("seed", seed)  # noqa: T201
     rng = random.Random(seed)
@@ -416,7 +412,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN))
-def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name: str) -> None:
+def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name):
     parser, written = get_parser(name), WRITTEN[name]
 
     def values(text: str) -> list[str]:
@@ -448,14 +444,14 @@ def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name: str) -> None:
         assert "no" not in values(f"<think>a</think>{one}<think>{no}</think>\n" + ("" if name == "llama" else yes))
 
 
-def test_strings_that_look_like_numbers_stay_strings() -> None:
+def test_strings_that_look_like_numbers_stay_strings():
     call = ToolCall("call", {"phone": "0123", "count": 3, "flag": "true"})
     for name in ("glm", "qwen_coder"):
         parser = _parser(name, call)
         assert _read(parser, parser.format(call)) == [("call", call.arguments)]
 
 
-def test_json_is_nested_a_hundred_deep_at_most_in_every_release_of_python() -> None:
+def test_json_is_nested_a_hundred_deep_at_most_in_every_release_of_python():
     for pair in ("[]", "{}"):
         inner = '"a":' if pair == "{}" else ""
         deepest = f"{pair[0]}{inner}" * (MAX_DEPTH - 1) + pair + pair[1] * (MAX_DEPTH - 1)

@@ -9,8 +9,6 @@ turn with calls; where a family's own template takes one call a turn, they add w
 3. `format` writes the template's text.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path
@@ -71,13 +69,13 @@ def read(name: str, text: str, tool: ToolSpec) -> tuple[str, str]:
     return parsed.text, json.dumps([[call.name, call.arguments] for call in parsed.calls])  # type: ignore[union-attr]
 
 
-def test_every_format_has_a_template() -> None:
+def test_every_format_has_a_template():
     assert {name.partition(".")[0] for name in TEMPLATES} == set(PARSERS)
 
 
 @pytest.mark.parametrize("content", ["", "I will look.\nThen I act."])
 @pytest.mark.parametrize("name", GENERAL)
-def test_every_value_is_read_as_it_was_written(name: str, content: str) -> None:
+def test_every_value_is_read_as_it_was_written(name, content):
     for value in VALUES:
         tool, call = spec([value, 1]), ToolCall("do_it", {"a_0": value, "a_1": 1})
         for calls in ([call], [call, ToolCall("do_it", {}), call]):
@@ -88,7 +86,7 @@ def test_every_value_is_read_as_it_was_written(name: str, content: str) -> None:
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_a_value_that_may_be_null_is_read_as_it_was_written(name: str) -> None:
+def test_a_value_that_may_be_null_is_read_as_it_was_written(name):
     coder = name.startswith("qwen_coder")
     words = ("None", "null") if coder else ("null",) if name.startswith("glm") else ()  # which may be null or a string
     values = [value for value in VALUES if value not in words]
@@ -101,7 +99,7 @@ def test_a_value_that_may_be_null_is_read_as_it_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_call_is_written_as_the_template_writes_it(name: str) -> None:
+def test_a_call_is_written_as_the_template_writes_it(name):
     call = ToolCall("do_it", {f"a_{i}": value for i, value in enumerate(VALUES) if "<" not in json.dumps(value)})
     ends = ("<|eot_id|>", "<｜end▁of▁sentence｜>")
     rendered = render(name, "", call)
@@ -111,7 +109,7 @@ def test_a_call_is_written_as_the_template_writes_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name not in GENERAL])
-def test_formats_of_one_string(name: str) -> None:
+def test_formats_of_one_string(name):
     tool, argument = ONE_STRING[name.partition(".")[0]]
     parser = get_parser(name.partition(".")[0])
     for value in STRINGS:

@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. The table's names of formats are those packages' names.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """A small environment with pictures, for tests: how bright is it?"""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

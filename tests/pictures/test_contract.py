@@ -1,7 +1,5 @@
 """The contract with pictures: the space, what tools return, messages with parts, and text that imitates a picture."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Episodes with pictures in files: each picture once, every pixel kept, and nothing else believed."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

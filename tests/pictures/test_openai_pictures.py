@@ -1,7 +1,5 @@
 """OpenAIPolicy with pictures: parts with data URLs, results under their ids, and nothing else changed."""
 
-from __future__ import annotations
-
 import base64
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Where pictures go: a person's files, a page, a server's clients, rows of demonstrations; who cannot take them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

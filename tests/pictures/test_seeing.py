@@ -7,8 +7,6 @@
 5. a warm start from noisy demonstrations knows the right action of every board that it was shown (slow)
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

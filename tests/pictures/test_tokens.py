@@ -9,8 +9,6 @@
 7. episodes keep the pictures of their prompts; files of text do not change
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -44,7 +42,7 @@ from tests.pictures.shades import call, shade  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def made() -> VisionModel:
+def made():
     return build_vision_model(patch=8, width=48)
 
 

@@ -5,8 +5,6 @@
 3. a rollout function, from which TRL takes no pictures, refuses them
 """
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 vLLM's Qwen2-VL needs torchvision, which must be made for the torch beside it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

@@ -1,7 +1,5 @@
 """Wrappers around environments with pictures: they keep picture and placeholder together, or refuse by name."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Files that are written, and what commands print."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import io

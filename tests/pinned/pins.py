@@ -1,7 +1,5 @@
 """The registry of pins: names, and functions that produce the bytes whose digests are compared."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

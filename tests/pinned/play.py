@@ -1,7 +1,5 @@
 """What generators draw, and what policies and environments make of it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

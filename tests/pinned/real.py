@@ -1,7 +1,5 @@
 """Real data in released formats: as it is played, and as `agentr1 prepare` places it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import partial

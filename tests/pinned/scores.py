@@ -1,7 +1,5 @@
 """Write agent_envs/cli/scores.json anew, after a change of tasks or play that is meant: run this file."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

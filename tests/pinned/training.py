@@ -1,7 +1,5 @@
 """The configurations of training, as `agentr1 train --dry-run` prints them."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What policies see and earn in stacks of wrappers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from functools import partial

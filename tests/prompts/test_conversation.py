@@ -7,8 +7,6 @@ What these tests pin:
 3. tokens of earlier prompts and responses stay as they were.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from agent_envs.prompts.builder import PromptBuilder

@@ -1,7 +1,5 @@
 """Prompts grow by tokens: what was sampled is never tokenized again, what is added is the chat template's."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent_envs.errors import PromptError

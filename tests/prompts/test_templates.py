@@ -11,8 +11,6 @@ What these tests pin, over the templates that the installed TRL ships, some of t
 A random episode that fails prints its seed; AGENT_ENVS_TEMPLATE_SEED repeats one.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import random

@@ -1,7 +1,5 @@
 """Small tokenizers with real chat templates: a byte-level BPE made here, with a template's own control tokens."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

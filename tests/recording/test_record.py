@@ -5,8 +5,6 @@
 3. What was answered survives a kill; what was not is in nobody's way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

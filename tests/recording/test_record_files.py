@@ -4,8 +4,6 @@
 2. What was said to be written is there, once, wherever a process is killed and whenever the disk is full.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -5,8 +5,6 @@
 3. Pictures survive a restart of the proxy, and tell the states of an episode apart.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

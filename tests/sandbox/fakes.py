@@ -1,7 +1,5 @@
 """Stand-ins with state: a SandboxFusion server and a container engine that really run what they are given."""
 
-from __future__ import annotations
-
 import base64
 import json
 import stat

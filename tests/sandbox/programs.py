@@ -1,8 +1,6 @@
 """Ordinary programs, as a policy writes them: every complete sandbox must print what CPython prints."""
 
 # ruff: noqa: E501  a program is easier to read with its lines whole
-from __future__ import annotations
-
 __all__ = ["NEEDS_PACKAGES", "PROGRAMS"]
 
 _TEXT = r"""

@@ -1,7 +1,5 @@
 """The forked sandbox: statuses, what one program sees of others and of the host, threads, recovery, and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

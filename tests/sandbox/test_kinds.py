@@ -6,8 +6,6 @@
 4. What is complete prints what CPython prints; what monty prints otherwise is known program by program.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json
@@ -15,7 +13,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -41,7 +39,7 @@ KINDS = ["forked", "monty", "container", "fusion"]
 
 
 @pytest.fixture(params=KINDS)
-def sandbox(request, tmp_path, monkeypatch) -> Iterator[Sandbox]:
+def sandbox(request, tmp_path, monkeypatch):
     kind = request.param
     if kind in ("forked", "module") and sys.platform != "linux":
         pytest.skip("the sandbox 'forked' needs Linux")

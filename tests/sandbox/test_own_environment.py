@@ -1,7 +1,5 @@
 """The data-analysis environment of docs/sandbox.md, as a package of somebody else's."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

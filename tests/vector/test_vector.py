@@ -7,8 +7,6 @@
 5. send and recv wait for nobody else; an environment that hangs can be given up; close leaves no thread at work.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
