@@ -82,8 +82,8 @@ BUDGETS = {
     ("agent_envs/vector", "agent_envs/viewer"): 1819,
     ("agent_envs/serving",): 3711,
     ("agent_envs/recording",): 1446,
-    ("agent_envs/audit",): 2206,
-    ("agent_envs/cli",): 4560,
+    ("agent_envs/audit",): 2162,
+    ("agent_envs/cli",): 4466,
     ("datasets",): 9927,
     ("agent_envs/wrapping", "wrappers"): 3096,
     ("adapters/verl",): 6325,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1767,
 }
-TOTAL = 75_530
+TOTAL = 75_392
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

@@ -30,7 +30,7 @@ from agent_envs import checks
 from agent_envs.cli.environments import EnvChoice, RunOptions
 from agent_envs.cli.options import AddressOptions, option
 from agent_envs.cli.play_game import PlayGame
-from agent_envs.cli.play_session import PlaySession
+from agent_envs.cli.play_terminal import PlayTerminal
 from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
@@ -63,20 +63,21 @@ def run(options: Options) -> str:
     episode, choice = _replayed(options)
     env = choice.make()
     try:
-        index = options.index if episode is None else episode.index
-        game = PlayGame(env, index=index, seed=seed, save=save)
-        game.begin(None if episode is None else (episode.seed, episode.index))
-        if episode is not None:
+        if episode is None:
+            game = PlayGame(env, index=options.index, seed=seed, save=save)
+        else:
+            game = PlayGame(env, index=episode.index, seed=episode.seed, save=save)
             _replay(game, episode, len(episode.steps) if options.step is None else options.step)
         if options.web:
-            from agent_envs.cli.play_web import play_in_browser
+            from agent_envs.cli.pages import serve_page
+            from agent_envs.cli.play_web import play_server
 
-            play_in_browser(game, host=options.host, port=options.port, token=options.token())
+            try:
+                serve_page(play_server(game, host=options.host, port=options.port, token=options.token()))
+            finally:
+                game.end()
         else:
-            session = PlaySession(game)
-            if sys.stdin.isatty():
-                _complete(session)
-            session.run()
+            PlayTerminal(game).run()
     finally:
         env.close()
     if not game.played:
@@ -133,19 +134,3 @@ def _replay(game: PlayGame, episode: Episode, count: int) -> None:
     notes += [f"the episode ended after {taken} of them"] if taken < count else []
     different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
     sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
-
-
-def _complete(session: PlaySession) -> None:
-    """Let the tab key complete commands and actions."""
-    try:
-        import readline
-    except ImportError:  # not every Python has it
-        return
-
-    def complete(text: str, state: int) -> str | None:
-        matching = [word for word in session.words() if word.startswith(text)]
-        return matching[state] if state < len(matching) else None
-
-    readline.set_completer(complete)
-    readline.set_completer_delims("")
-    readline.parse_and_bind("tab: complete")

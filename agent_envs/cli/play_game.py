@@ -1,11 +1,13 @@
-"""An episode that a person plays: what can be done, and how each step is taken, taken back and kept.
+"""A game that a person plays: what can be chosen, and how each step is taken, taken back and kept.
 
-`agentr1 play` shows it in the terminal (`play_session`) or in a browser (`play_web`).
+`agentr1 play` shows it in the terminal (`play_terminal`) or in a browser (`play_web`). Both make the moves that are
+here, and show the AgentEnvsError of a move that cannot be made; the episode is then as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +15,85 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs import branching
-from agent_envs.cli.play_choices import Choice, choices
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import recorded, to_json_types
 from agent_envs.episodes.record import Episode, Step, StopReason, append_episode
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
+from agent_envs.registration import available_actions, offered_tools
 
-__all__ = ["OVER", "PlayGame", "Start", "StepFailedError", "Turn"]
+__all__ = ["Argument", "Choice", "PlayGame", "StepFailedError", "Turn", "choices"]
 
-OVER = "The episode is over: /undo, /restart, /new, /task N or /quit."
-"""What an action is answered with after the end."""
 
-Start = tuple[int | None, int | None]
-"""Seed and index of a task."""
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A part of an action that the person is asked for."""
+
+    name: str
+    kind: str = "string"
+    """Its JSON type; values of every type but "string" are written as JSON."""
+    required: bool = True
+    about: str = ""
+
+    def read(self, text: str) -> Any:
+        """Return the value that a person wrote.
+
+        Raises:
+            ValueError: It has the wrong type.
+
+        >>> Argument("n", "integer").read("3"), Argument("q").read("3")
+        (3, '3')
+        """
+        if self.kind == "string":
+            return text
+        value = json.loads(text)
+        types = {"integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+        expected: Any = types.get(self.kind, object)
+        if not isinstance(value, expected) or (isinstance(value, bool) and self.kind != "boolean"):
+            raise ValueError(f"expected a value of type {self.kind}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the actions that can be chosen."""
+
+    label: str
+    write: Callable[[dict[str, Any]], str]
+    """Makes the action's text from the values of the arguments."""
+    arguments: tuple[Argument, ...] = ()
+    """What the person is asked for first."""
+
+
+def choices(env: gym.Env[Any, str]) -> list[Choice]:
+    """Return what an environment offers: its available actions, or calls of its tools if they cannot be listed."""
+    actions = available_actions(env)
+    if actions is None:
+        return [_call(env, tool["function"]) for tool in offered_tools(env) if env.has_wrapper_attr("format_call")]
+    write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
+    return [_command(action, write) for action in actions]
+
+
+def _command(action: str, write: Callable[[str], str]) -> Choice:
+    before, dots, after = action.partition("...")  # free text: TextEnv.available_actions
+    if not dots:
+        return Choice(action, lambda values: write(action))
+    return Choice(action, lambda values: write(f"{before}{values['text']}{after}"), (Argument("text"),))
+
+
+def _call(env: gym.Env[Any, str], function: Mapping[str, Any]) -> Choice:
+    name, schema = function["name"], function.get("parameters", {})
+    required = schema.get("required", [])
+    arguments = tuple(
+        Argument(key, _kind(entry), key in required, " ".join(str(entry.get("description", "")).split()))
+        for key, entry in sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
+    )
+    label = f"{name}({', '.join(argument.name for argument in arguments)})"
+    return Choice(label, lambda values: env.get_wrapper_attr("format_call")(name, values), arguments)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type", "string" if "enum" in schema else "value")
+    return kind if isinstance(kind, str) else "value"
 
 
 class StepFailedError(AgentEnvsError):
@@ -43,79 +111,63 @@ class Turn:
 
 
 class PlayGame:
-    """Episodes that a person plays.
+    """Episodes that a person plays, the first of which has begun.
 
     Args:
         env: The environment in its wrappers.
         index: The first task, or None to draw one.
-        seed: Seed of the first drawn task; the following tasks are drawn with the following seeds.
+        seed: Seed of the first task; the following tasks are drawn with the following seeds.
         save: The file to which every episode with an action is appended, or None.
     """
 
-    def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int, save: Path | None = None) -> None:
+    def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int | None, save: Path | None) -> None:
         self.env = env
-        self.start: Start = (seed, index)
-        """Seed and index of the current task."""
         self.turns: list[Turn] = []
         self.observation: Any = ""
         self.info: dict[str, Any] = {}
         self.choices: list[Choice] = []
         self.played = self.solved = 0
-        self._seed = seed
+        self._start = (seed, index)  # of the current task
+        self._seed = seed or 0
         self._save = save
-        self._record = EpisodeBuilder()
+        self._begin(self._start)
 
     @property
     def over(self) -> bool:
         """Whether the episode has ended."""
         return bool(self.turns) and (self.turns[-1].step.terminated or self.turns[-1].step.truncated)
 
-    def begin(self, start: Start | None = None) -> None:
-        """Start a task: the first one if none is given. The episode before is ended."""
-        start = self.start if start is None else start
-        observation, info = self._reset(start)
-        self.end()
-        self.start = start
-        options = None if start[1] is None else {"index": start[1]}
-        self._record = EpisodeBuilder(seed=start[0], options=options, keep=to_json_types)
-        self._record.reset(self.env, observation, info)
-        self._move_to(observation, info)
-
-    def switch(self, start: Start) -> None:
-        """Start another task, or this one again; if that fails, the episode is as it was.
-
-        Raises:
-            AgentEnvsError: There is no such task.
-        """
-        point = self._point()
-        try:
-            self.begin(start)
-        except AgentEnvsError:
-            self._return_to(point)
-            raise
-
     def new(self) -> None:
         """Draw another task."""
         self._seed += 1
-        self.switch((self._seed, None))
+        self._switch((self._seed, None))
 
     def restart(self) -> None:
         """Start this task again."""
-        self.switch(self.start)
+        self._switch(self._start)
 
     def task(self, index: int) -> None:
         """Start a task of the split."""
-        self.switch((self.start[0], index))
+        if type(index) is not int or index < 0:
+            raise ConfigError("/task takes the number of a task, such as /task 3")
+        self._switch((self._start[0], index))
+
+    def choose(self, number: int, texts: Mapping[str, str]) -> None:
+        """Take a choice, with its arguments as the person wrote them; an optional one may be empty or missing."""
+        values = {}
+        for argument in self.choices[number].arguments:
+            text = texts.get(argument.name, "")
+            if text.strip() or argument.required:
+                try:
+                    values[argument.name] = argument.read(text)
+                except ValueError as e:
+                    raise ConfigError(f"{argument.name}: {e}; nothing was done") from e
+        self.act(self.choices[number].write(values))
 
     def act(self, action: str) -> None:
-        """Take an action.
-
-        Raises:
-            StepFailedError: The environment failed; the step is taken back.
-            ConfigError: The episode is over.
-        """
+        """Take an action; a step that fails is taken back."""
         if self.over:
-            raise ConfigError(OVER)
+            raise ConfigError("The episode is over: /undo, /restart, /new, /task N or /quit.")
         point = self._point()
         try:
             result = self.env.step(action)
@@ -132,6 +184,10 @@ class PlayGame:
 
     def undo(self, count: int = 1) -> None:
         """Take back the last actions, all of them if there are fewer."""
+        if not self.turns:
+            raise ConfigError("There is nothing to take back.")
+        if type(count) is not int or count < 1:
+            raise ConfigError("/undo takes the number of actions to take back.")
         kept = max(0, len(self.turns) - count)
         first = self.turns[kept]
         del self.turns[kept:], self._record.steps[kept:]
@@ -139,11 +195,12 @@ class PlayGame:
         self._return_to(first.point)
         self._move_to(first.step.observation, first.info)
 
-    def expert(self) -> str | None:
-        """Return the expert's next action, None if there is none."""
-        if self.over or not self.env.has_wrapper_attr("expert_action"):
-            return None
-        action: str | None = self.env.get_wrapper_attr("expert_action")()
+    def expert(self) -> str:
+        """Return the expert's next action."""
+        expert = self.env.has_wrapper_attr("expert_action") and not self.over
+        action: str | None = self.env.get_wrapper_attr("expert_action")() if expert else None
+        if action is None:
+            raise ConfigError("There is no expert for this.")
         return action
 
     def replay(self, steps: Sequence[Step]) -> int:
@@ -181,9 +238,26 @@ class PlayGame:
                 raise BackendError(f"the episode cannot be added to {self._save}: {e}") from e
         self.turns = []
 
-    def _reset(self, start: Start) -> tuple[Any, dict[str, Any]]:
-        seed, index = start
-        return self.env.reset(seed=seed, options=None if index is None else {"index": index})
+    def _begin(self, start: tuple[int | None, int | None]) -> None:
+        """Start a task, by its seed and index. The episode before is ended."""
+        observation, info, options = self._reset(start)
+        self.end()
+        self._start = start
+        self._record = EpisodeBuilder(seed=start[0], options=options, keep=to_json_types)
+        self._record.reset(self.env, observation, info)
+        self._move_to(observation, info)
+
+    def _switch(self, start: tuple[int | None, int | None]) -> None:
+        point = self._point()
+        try:
+            self._begin(start)
+        except AgentEnvsError:
+            self._return_to(point)
+            raise
+
+    def _reset(self, start: tuple[int | None, int | None]) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
+        options = None if start[1] is None else {"index": start[1]}
+        return *self.env.reset(seed=start[0], options=options), options
 
     def _move_to(self, observation: Any, info: dict[str, Any]) -> None:
         self.observation, self.info = observation, info
@@ -200,6 +274,6 @@ class PlayGame:
         if point is not None:
             branching.restore(self.env, point)
             return
-        self._reset(self.start)
+        self._reset(self._start)
         for turn in self.turns:
             self.env.step(turn.step.action)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import shown
-from agent_envs.cli.pages import serve_page
-from agent_envs.cli.play_choices import Choice
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.episodes.record import episode_pictures
 from agent_envs.errors import AgentEnvsError, ConfigError
@@ -17,18 +16,10 @@ from agent_envs.registration import env_name
 from agent_envs.viewer.server import PageServer
 from agent_envs.viewer.shape import Numbered, Origin, shown_episode
 
-__all__ = ["play_in_browser", "play_server"]
+__all__ = ["play_server"]
 
 _MOST = 5000  # choices that are listed
 _NOWHERE = Origin(Path("-"), 0, "", "", -1)
-
-
-def play_in_browser(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
-    """Serve a game that has begun until the process is told to stop; its last episode is kept then."""
-    try:
-        serve_page(play_server(game, host=host, port=port, token=token))
-    finally:
-        game.end()
 
 
 def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> PageServer:
@@ -46,9 +37,10 @@ def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token
     def state(message: str = "") -> dict[str, Any]:
         episode = game.episode()
         urls = {picture.digest: data_url(picture) for picture in set(episode_pictures(episode))}
+        listed = game.choices[:_MOST]
         return {
             "episode": shown_episode(Numbered(episode.to_dict(), _NOWHERE, 1, lambda image: urls[image["sha256"]])),
-            "choices": [_choice(choice) for choice in game.choices[:_MOST]],
+            "choices": [{"label": each.label, "arguments": list(map(asdict, each.arguments))} for each in listed],
             "over": game.over,
             "played": game.played,
             "solved": game.solved,
@@ -66,29 +58,23 @@ def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token
 
     def choose(given: Mapping[str, Any]) -> None:
         number, values = given.get("number"), given.get("values", {})
-        if type(number) is not int or not 0 <= number < len(game.choices) or not isinstance(values, dict):
+        if type(number) is not int or not 0 <= number < len(game.choices):
             raise ConfigError(f"there are {len(game.choices)} choices, numbered from 0, got {shown(number)}")
-        game.act(game.choices[number].write(_values(game.choices[number], values)))
-
-    def undo(given: Mapping[str, Any]) -> None:
-        if not game.turns:
-            raise ConfigError("There is nothing to take back.")
-        game.undo(_count(given, "count", 1))
+        if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+            raise ConfigError(f"values must be an object of texts, got {shown(values)}")
+        game.choose(number, values)
 
     def expert(given: Mapping[str, Any]) -> str:
         action = game.expert()
-        if action is None:
-            return "There is no expert for this."
         if given.get("play"):
             game.act(action)
             return ""
         return f"The expert: {action}"
 
     def act(given: Mapping[str, Any]) -> None:
-        action = given.get("action")
-        if not isinstance(action, str):
-            raise ConfigError(f"an action must be text, got {shown(action)}")
-        game.act(action)
+        if not isinstance(given.get("action"), str):
+            raise ConfigError(f"an action must be text, got {shown(given.get('action'))}")
+        game.act(given["action"])
 
     spec = game.env.spec
     meta = {"env": env_name(game.env), "limit": None if spec is None else spec.max_episode_steps}
@@ -98,35 +84,7 @@ def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token
         "expert": does(expert),
         "new": does(lambda given: game.new()),
         "restart": does(lambda given: game.restart()),
-        "task": does(lambda given: game.task(_count(given, "index", 0))),
-        "undo": does(undo),
+        "task": does(lambda given: game.task(given.get("index", -1))),
+        "undo": does(lambda given: game.undo(given.get("count", 1))),
     }
     return PageServer("play", meta, asked={"state": lambda _: state()}, told=moves, host=host, port=port, token=token)
-
-
-def _choice(choice: Choice) -> dict[str, Any]:
-    arguments = [{"name": a.name, "kind": a.kind, "required": a.required, "about": a.about} for a in choice.arguments]
-    return {"label": choice.label, "arguments": arguments}
-
-
-def _values(choice: Choice, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a choice's arguments, read from what a person wrote."""
-    values = {}
-    for argument in choice.arguments:
-        text = given.get(argument.name, "")
-        if not isinstance(text, str):
-            raise ConfigError(f"{argument.name} must be text, got {shown(text)}")
-        if not text.strip() and not argument.required:
-            continue
-        try:
-            values[argument.name] = argument.read(text)
-        except ValueError as e:
-            raise ConfigError(f"{argument.name}: {e}; nothing was done") from e
-    return values
-
-
-def _count(given: Mapping[str, Any], name: str, minimum: int) -> int:
-    value = given.get(name, 1)
-    if type(value) is not int or not minimum <= value < 1 << 53:
-        raise ConfigError(f"{name} must be an integer of at least {minimum}, got {shown(value)}")
-    return value

@@ -27,7 +27,7 @@ import pytest
 
 import agent_envs
 from agent_envs.cli.main import main
-from agent_envs.cli.play_choices import Argument, choices
+from agent_envs.cli.play_game import Argument, choices
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import BackendError
 from agent_envs.registration import PICTURE_IDS
@@ -158,8 +158,8 @@ def test_lines_that_ask_for_something(play):
         assert text in said
     assert said.count("Solve the problem.") == 2
     said = play("/new", "/task 7", "/restart", "/task x", "/task 999999999", "/quit")
-    assert said.count("index 7)") == 3 and "tasks 0 to 99999, got index 999999999" in said
-    assert said.count("--- task") == 5 and said.count("played") == 0
+    assert said.count("index 7)") == 2 and "tasks 0 to 99999, got index 999999999" in said
+    assert said.count("--- task") == 4 and said.count("played") == 0
 
 
 def test_a_command_that_fails_leaves_the_episode_as_it_was(play):

@@ -374,7 +374,6 @@ def test_a_task_is_played_in_the_browser(browser: Any, tmp_path: Path, axe: str)
 
     path = tmp_path / "mine.jsonl"
     game = PlayGame(gym.make(TOOL, split="test"), index=2, seed=0, save=path)
-    game.begin()
     with play_server(game) as server:
         token = {"Authorization": f"Bearer {server.token}"}
         form = urllib.request.Request(
