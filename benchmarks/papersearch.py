@@ -24,7 +24,7 @@ import gymnasium as gym
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import generated_papers
 from agent_envs.datasets.papersearch.generated.literature import Literature, literature
-from agent_envs.datasets.papersearch.generated.queries import generated_queries
+from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.generated.words import SETTINGS
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.retrieval.papers.local import LocalPapers
@@ -169,7 +169,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["AGENT_ENVS_DATA"] = folder
-        generated_queries("test")
+        GeneratedQueries("test")
         rows = generator(arguments.stream) + speed(arguments.papers, arguments.episodes) + memory(arguments.papers)
         rows += [recalls(2000, 500, hidden, "gold") for hidden in (0.0, 0.2, 0.4, 0.6)]
         rows += [recalls(20_000, arguments.episodes, 0.4, "gold"), recalls(2000, arguments.episodes, 0.4, "lexical")]

@@ -17,7 +17,7 @@ from agent_envs.checks import choice, option_mapping, string
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_list, as_object, text_field
 from agent_envs.datasets.files import find_files
-from agent_envs.datasets.gsm8k.generated.problems import generated_gsm8k
+from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.envs.foreign import require_trust
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.errors import ConfigError, DataError, check_release, first_line
@@ -55,7 +55,7 @@ class _Generated(IndexedTasks[_Row]):
     """This package's generated problems as rows in SkyRL's format."""
 
     def __init__(self, split: str, turns: int) -> None:
-        self.problems, self.turns = generated_gsm8k(split), turns
+        self.problems, self.turns = GeneratedGSM8K.shared(split), turns
         super().__init__("generated", split)
 
     def __len__(self) -> int:

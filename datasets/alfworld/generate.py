@@ -23,8 +23,9 @@ from agent_envs.checks import integer
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
-from agent_envs.datasets.alfworld.problem import PACKAGED, Formula, Problem, parse_families
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
+from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import read_text, write_text
 
@@ -150,7 +151,7 @@ def generate_alfworld(
     """
     split = houses.parse_split(split)
     sizes = houses.parse_size(size)
-    chosen = parse_families(None if families is None else [name.strip() for name in families.split(",")])
+    chosen = parse_families(families, FAMILIES)
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     seed = integer("seed", seed, minimum=0)
     packaged_logic()

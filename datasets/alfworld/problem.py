@@ -22,8 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.checks import choice, shown
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import DataError
 
 __all__ = [
     "FAMILIES",
@@ -37,7 +36,6 @@ __all__ = [
     "Wording",
     "display_names",
     "family_goal",
-    "parse_families",
 ]
 
 Formula = tuple[Any, ...]
@@ -143,24 +141,6 @@ class Problem:
     """The task's classes as the files spell them: object_target, parent_target, toggle_target, mrecep_target."""
     wording: Wording = PACKAGED
     """The edition of the game's texts."""
-
-
-def parse_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the families that are named, sorted; all of them for None.
-
-    Raises:
-        ConfigError: There is no such family, or the list is empty.
-    """
-    if families is None:
-        return FAMILIES
-    if not isinstance(families, Iterable):
-        raise ConfigError(f"families must be names of task families, got {shown(families)}")
-    named = [families] if isinstance(families, str) else list(families)
-    for name in named:
-        choice("families", name, FAMILIES)
-    if not named:
-        raise ConfigError(f"families must not be empty; leave it out for all: {', '.join(FAMILIES)}")
-    return tuple(sorted(set(named)))
 
 
 def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:

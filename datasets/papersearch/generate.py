@@ -14,7 +14,6 @@ from tqdm import tqdm
 
 from agent_envs.checks import integer
 from agent_envs.datasets.files import replaced_folder, write_jsonl
-from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.retrieval.papers.paper import write_papers
@@ -46,7 +45,7 @@ def generate_papersearch(
         DataError: The folder holds something else or cannot be written.
     """
     count = int(size) if isinstance(size, str) and size.isdecimal() else size
-    tasks = GeneratedQueries(literature(split, count, hidden))
+    tasks = GeneratedQueries(split, count, hidden)
     n = integer("n", n, minimum=1, maximum=len(tasks))
     with replaced_folder(out) as folder:
         bar = functools.partial(tqdm, unit_scale=True, disable=not progress)

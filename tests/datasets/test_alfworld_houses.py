@@ -22,10 +22,11 @@ from agent_envs.datasets.alfworld import object_classes as classes
 from agent_envs.datasets.alfworld.generate import generate_alfworld, problem_text
 from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house, parse_size
 from agent_envs.datasets.alfworld.generated.rooms import ROOMS, TASK_PHRASES, placement_weight
-from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, generated_houses, house_problem
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_problem
 from agent_envs.datasets.alfworld.pddl import parse_problem
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, parse_families
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
+from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, TaskIndexError
 
 SIZE = (2, 4)
@@ -85,8 +86,8 @@ def test_rooms_name_known_classes_and_everything_has_a_place():
 def test_a_task_depends_on_its_name_alone(samples):
     assert build_house("train", 7, SIZE, FAMILIES).things == samples["train"][7].things
     script = (
-        "from agent_envs.datasets.alfworld.generated.tasks import generated_houses;"
-        "print(hash(generated_houses('train')[12345].problem.facts) and generated_houses('train')[12345].problem)"
+        "from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses;"
+        "print(hash(GeneratedHouses('train')[12345].problem.facts) and GeneratedHouses('train')[12345].problem)"
     )
     outputs = {
         subprocess.run(
@@ -95,7 +96,7 @@ def test_a_task_depends_on_its_name_alone(samples):
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip
-    assert outputs == {f"{generated_houses('train')[12345].problem}\n"}
+    assert outputs == {f"{GeneratedHouses('train')[12345].problem}\n"}
 
 
 def test_splits_share_no_task_and_unseen_no_scene(samples):
@@ -142,8 +143,8 @@ def test_every_task_asks_for_what_can_be_done(samples):
 
 
 def test_tasks_by_index():
-    tasks = generated_houses("validation", size=1, families=["pick_two_obj_and_place"])
-    assert (tasks.split, len(tasks), len(generated_houses("test")), len(generated_houses("train"))) == (
+    tasks = GeneratedHouses.shared("validation", 1, "pick_two_obj_and_place")
+    assert (tasks.split, len(tasks), len(GeneratedHouses("test")), len(GeneratedHouses("train"))) == (
         "valid_seen", 1000, 1000, 100_000,
     )  # fmt: skip
     assert {tasks[i].family for i in range(30)} == {"pick_two_obj_and_place"}
@@ -164,7 +165,7 @@ def test_sizes_that_are_none(size):
 @pytest.mark.parametrize("families", ["pick", ["pick_and_place_simple", "x"], [], 3, [[]], [None, "x"]])
 def test_families_that_are_none(families):
     with pytest.raises(ConfigError, match="famil"):
-        parse_families(families)
+        parse_families(families, FAMILIES)
 
 
 def test_a_written_problem_is_read_back_as_it_was(samples):
@@ -190,7 +191,7 @@ def test_generate_writes_the_released_layout(tmp_path):
     assert len(games) == 5
     for path in games:
         split, kind, trial, _ = path.relative_to(tmp_path / "data").parts
-        task = generated_houses("train", size=1)[int(trial[-6:])]
+        task = GeneratedHouses("train", size=1)[int(trial[-6:])]
         assert task.game == f"{split}/{kind}/{trial}"
         game, trajectory = (json.loads((path.parent / name).read_text()) for name in (GAME_FILE, TRAJECTORY_FILE))
         assert set(game) == {"pddl_domain", "grammar", "pddl_problem", "solvable"} and game["solvable"] is True

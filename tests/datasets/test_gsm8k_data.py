@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.data_dir import data_dir as prepared_dir
-from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generated_gsm8k, parse_level
+from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.prepare import prepare
@@ -403,9 +403,9 @@ def test_sizes_and_ranges() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'validation'"):
         GeneratedGSM8K("valdation")
     with pytest.raises(ConfigError, match="split must be one of"):
-        generated_gsm8k(["train"])  # type: ignore[arg-type]
-    assert generated_gsm8k("test", [2, 3]) is generated_gsm8k("test", "2-3")
-    assert generated_gsm8k("test", 2) is generated_gsm8k("test", "2")
+        GeneratedGSM8K(["train"])  # type: ignore[arg-type]
+    assert GeneratedGSM8K.shared("test", [2, 3]) is GeneratedGSM8K.shared("test", "2-3")
+    assert GeneratedGSM8K.shared("test", 2) is GeneratedGSM8K.shared("test", "2")
 
 
 @pytest.mark.parametrize(
@@ -413,4 +413,4 @@ def test_sizes_and_ranges() -> None:
 )
 def test_a_wrong_level_is_refused(level: object) -> None:
     with pytest.raises(ConfigError, match="from 1 to 8"):
-        parse_level(level)  # type: ignore[arg-type]
+        GeneratedGSM8K("train", level)  # type: ignore[arg-type]

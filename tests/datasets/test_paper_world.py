@@ -23,7 +23,7 @@ from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_pape
 from agent_envs.datasets.papersearch.generate import generate_papersearch
 from agent_envs.datasets.papersearch.generated import words as papers_words
 from agent_envs.datasets.papersearch.generated.literature import HIDDEN, PLAIN, SURVEY, SYNONYM, Literature, literature
-from agent_envs.datasets.papersearch.generated.queries import SIZES, generated_queries
+from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key
@@ -48,24 +48,24 @@ def test_papers_and_queries_are_functions_of_their_numbers():
     one, other = Literature("test", 500), Literature("test", 500)
     rows = list(one.rows())
     assert rows[137] == other.row(137) and rows == list(other.rows()) and len(rows) == 500
-    assert generated_queries("test", 500)[321] == generated_queries("test", 500, 0.4)[321]
+    assert GeneratedQueries("test", 500)[321] == GeneratedQueries("test", 500, 0.4)[321]
     for number in (-1, 500):
         with pytest.raises(IndexError):
             one.row(number)
     with pytest.raises(TaskIndexError, match="0 to 999"):
-        generated_queries("test")[1000]
+        GeneratedQueries("test")[1000]
 
 
 def test_splits_are_disjoint():
     words, titles, queries = [], [], []
     for split in SPLITS:
-        rows, tasks = list(Literature(split, 400).rows()), generated_queries(split, 400)
+        rows, tasks = list(Literature(split, 400).rows()), GeneratedQueries(split, 400)
         text = " ".join(f"{row.paper.title} {row.paper.abstract}" for row in rows).lower()
         words.append(set(re.findall(r"[a-z]+", text)) - ENGLISH)
         titles.append({title_key(row.paper.title) for row in rows})
         queries.append({task.query for task in itertools.islice(tasks, 300)})
         assert len(words[-1]) > 400 and len(titles[-1]) == 400  # no two titles are the same
-        assert len(tasks) == SIZES[split]
+        assert len(tasks) == GeneratedQueries.sizes[split]
     for kinds in (words, titles, queries):
         assert all(not a & b for a, b in itertools.combinations(kinds, 2))
 
@@ -93,7 +93,7 @@ def test_every_query_can_be_answered(papers, hidden):
     """From the plain papers that the query names, following edges between its answers alone."""
     world = literature("validation", papers, hidden)
     number = {world.paper_id(n): n for n in range(papers)}
-    for task in generated_queries("validation", papers, hidden):
+    for task in GeneratedQueries("validation", papers, hidden):
         gold = [world.planned(number[i]) for i in task.ids]
         assert 2 <= len(gold) <= 30 and len(set(task.ids)) == len(gold)
         assert task.titles == tuple(paper.title for paper in gold)
@@ -116,7 +116,7 @@ def test_queries_are_complete():
     """Nothing else of the literature answers them: what the words say decides."""
     world = literature("test", 2000)
     planned = [world.planned(n) for n in range(2000)]
-    for task in itertools.islice(generated_queries("test"), 300):
+    for task in itertools.islice(GeneratedQueries("test"), 300):
         kind, named = parse_query(task.query)
         if kind == "followups":
             first = next(p for p in planned if p.method == named["x"])
@@ -230,7 +230,7 @@ def test_a_million_papers_stream():
     begin = time.process_time()
     rows = list(itertools.islice(world.rows(), 2000))
     assert time.process_time() - begin < 2 and len({row.paper.id for row in rows}) == 2000
-    assert world.row(999_999).paper.title and generated_queries("train", 1_000_000)[99_999].titles
+    assert world.row(999_999).paper.title and GeneratedQueries("train", 1_000_000)[99_999].titles
 
 
 def test_files_are_what_is_played(tmp_path):
@@ -238,7 +238,7 @@ def test_files_are_what_is_played(tmp_path):
     world, rows = literature("test", 300), list(read_papers(folder / "papers" / "papers.jsonl"))
     assert rows == list(world.rows())
     first = json.loads((folder / "test.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    task = generated_queries("test", 300)[0]
+    task = GeneratedQueries("test", 300)[0]
     assert first["question"] == task.query and tuple(first["answer"]) == task.titles
     papers, made = corpus_papers(folder / "papers" / "papers.jsonl"), generated_papers(world)
     for row in rows[:40]:

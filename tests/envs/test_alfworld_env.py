@@ -25,7 +25,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.datasets.alfworld.generated.tasks import generated_houses
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, RELEASED, Problem, family_goal
 from agent_envs.datasets.alfworld.rows import GAME_FILE, alfworld_games, load_game, load_problem
@@ -368,7 +368,7 @@ def test_files_and_folders_that_are_no_games(game):
 
 
 def test_reading_is_linear_and_does_not_depend_on_layout():
-    problem = generated_houses("train", 3)[5].problem
+    problem = GeneratedHouses("train", 3)[5].problem
     from agent_envs.datasets.alfworld.generate import problem_text
 
     text = problem_text(problem)
@@ -515,14 +515,14 @@ def _growth(kwargs, warm, resets=2000, games=100_000):
 
 
 def test_thousands_of_games_at_once_stay_small():
-    small = generated_houses("train", 1)
+    small = GeneratedHouses("train", 1)
     played = [grounded_game(small[index]) for index in range(70)]
     assert [grounded_game(small[index]) for index in range(70)] == played  # those of the episodes that play them
     script = (  # in a process of its own: what other threads allocate would count
         "import gc, tracemalloc\n"
-        "from agent_envs.datasets.alfworld.generated.tasks import generated_houses\n"
+        "from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses\n"
         "from agent_envs.envs.alfworld.session import grounded_game\n"
-        "small, tasks = generated_houses('train', 1), generated_houses('train')\n"
+        "small, tasks = GeneratedHouses('train', 1), GeneratedHouses('train')\n"
         "played = [grounded_game(small[index]) for index in range(70)]\n"
         "tracemalloc.start()\n"
         "some = [grounded_game(tasks[index]) for index in range(1000, 1040)]\n"

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from agent_envs.datasets.alfworld.generate import game_document, generate_alfworld
-from agent_envs.datasets.alfworld.generated.tasks import generated_houses
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
@@ -54,7 +54,7 @@ def play_out(house, expert, *, noise=0.0, seed=0, most=MOST):
 @pytest.mark.parametrize("expert", EXPERTS)
 @pytest.mark.parametrize(("split", "size", "count"), [("train", "2-4", 150), ("valid_unseen", 1, 60), ("train", 5, 60)])
 def test_experts_win_generated_houses(expert, split, size, count):
-    tasks, lost, families, seconds = generated_houses(split, size=size), [], collections.Counter(), []
+    tasks, lost, families, seconds = GeneratedHouses(split, size=size), [], collections.Counter(), []
     for index in range(count):
         commands, won, some = play_out(GroundedGame(tasks[index].problem), expert)
         families[tasks[index].family] += 1
@@ -68,7 +68,7 @@ def test_experts_win_generated_houses(expert, split, size, count):
 
 
 def test_oracle_opens_what_is_closed_and_carries_two():
-    tasks = generated_houses("train", families="pick_two_obj_and_place")
+    tasks = GeneratedHouses("train", families="pick_two_obj_and_place")
     opened = 0
     for index in range(40):
         house = GroundedGame(tasks[index].problem)
@@ -80,7 +80,7 @@ def test_oracle_opens_what_is_closed_and_carries_two():
 
 
 def test_plans_get_shorter_by_one_with_every_step():
-    tasks = generated_houses("valid_seen")
+    tasks = GeneratedHouses("valid_seen")
     for index in range(30):
         house = GroundedGame(tasks[index].problem)
         state = begin(house)
@@ -93,14 +93,14 @@ def test_plans_get_shorter_by_one_with_every_step():
 
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_experts_recover_from_mistakes(expert):
-    tasks = generated_houses("train", size=2)
+    tasks = GeneratedHouses("train", size=2)
     for index in range(60):
         commands, won, _ = play_out(GroundedGame(tasks[index].problem), expert, noise=0.4, seed=index, most=150)
         assert won, (index, commands)
 
 
 def test_a_plan_may_begin_with_something_else_in_hand():
-    tasks, tried = generated_houses("train", size=3), 0
+    tasks, tried = GeneratedHouses("train", size=3), 0
     for index in range(40):
         house = GroundedGame(tasks[index].problem)
         state = begin(house)
@@ -248,7 +248,7 @@ def test_the_same_commands_win_on_the_original_engine_in_a_thousand_houses(tmp_p
 def test_experts_win_a_thousand_generated_games():
     for expert in EXPERTS:
         for index in range(1000):
-            task = generated_houses("valid_unseen")[index]
+            task = GeneratedHouses("valid_unseen")[index]
             _, won, _ = play_out(GroundedGame(task.problem), expert)
             assert won, task.task_id
 
@@ -258,7 +258,7 @@ def test_plans_are_as_short_as_the_planners(tmp_path):
     pytest.importorskip("alfworld", reason="needs the alfworld extra")
     plans = []
     for index in range(24):
-        task = generated_houses("valid_seen", size=1)[index]
+        task = GeneratedHouses("valid_seen", size=1)[index]
         house = GroundedGame(task.problem)
         plans.append(len(oracle_plan(house, begin(house))))
         (tmp_path / f"{index}.tw-pddl").write_text(json.dumps(game_document(task.problem)))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.alfworld.generate import game_document, problem_text
-from agent_envs.datasets.alfworld.generated.tasks import generated_houses
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, alfworld_games, load_game, load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
@@ -170,7 +170,7 @@ def every_game(data_dir: Path) -> list[Game]:
 def generated(count):
     """Generated games over all sizes, splits and families."""
     splits = ("train", "valid_seen", "valid_unseen")
-    return [generated_houses(splits[k % 3], SIZES[k % 5], [FAMILIES[k % 6]])[1 + k // 6] for k in range(count)]
+    return [GeneratedHouses(splits[k % 3], SIZES[k % 5], [FAMILIES[k % 6]])[1 + k // 6] for k in range(count)]
 
 
 def _play_all(judge, games, seed, admissible, odd, experts=True):
@@ -293,7 +293,7 @@ def test_the_caches_change_nothing(engine, stock):
 
 
 def test_a_broken_game_leaves_the_others(engine, capfd):
-    game = generated_houses("train", 1)[3]
+    game = GeneratedHouses("train", 1)[3]
     begun = engine.start("x", lambda: game_document(game.problem))
     with pytest.raises(DataError, match="broken: TextWorld cannot play this game"):
         engine.start("broken", lambda: {"pddl_domain": "(", "grammar": "", "pddl_problem": "("})

@@ -30,7 +30,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 import agent_envs
 from agent_envs.cli.main import main
 from agent_envs.datasets.generate import generate
-from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K, generated_gsm8k
+from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
@@ -95,7 +95,7 @@ def test_the_concurrency_does_not_matter(policy: Any) -> None:
 
 
 def _gsm8k(folder: Path) -> None:
-    rows = [generated_gsm8k("test")[i] for i in range(12)]
+    rows = [GeneratedGSM8K("test")[i] for i in range(12)]
     folder.mkdir()
     for shard in range(3):
         lines = [json.dumps({"question": t.question, "answer": t.solution}) for t in rows[shard::3]]
@@ -285,7 +285,7 @@ def changed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         return task._replace(answer="7") if index == 459 else task
 
     monkeypatch.setattr(GeneratedGSM8K, "get", changed)
-    source = generated_gsm8k("test")
+    source = GeneratedGSM8K.shared("test")
     monkeypatch.setattr(source, "_get", source.get)
 
 

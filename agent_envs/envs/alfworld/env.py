@@ -22,10 +22,11 @@ import numpy as np
 
 from agent_envs.checks import boolean, choice, shown
 from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
-from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, generated_houses
-from agent_envs.datasets.alfworld.problem import parse_families
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, GeneratedHouses
+from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
 from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.prompt import alfworld_prompt
@@ -128,9 +129,9 @@ class ALFWorldEnv(TextEnv):
         **kwargs: Any,
     ) -> None:
         data = data_name(data)
-        self.families = parse_families(families)
+        self.families = parse_families(families, FAMILIES)
         if data == "generated":
-            generated_houses(split, size, self.families)
+            GeneratedHouses(split, size, self.families)
         else:
             if size != DEFAULT_SIZE:
                 raise ConfigError(f"size={size!r} applies only to data='generated'; leave it out for data={data!r}")
@@ -146,7 +147,7 @@ class ALFWorldEnv(TextEnv):
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
-            return generated_houses(self.split, self.size, self.families)
+            return GeneratedHouses.shared(self.split, self.size, self.families)
         return alfworld_games(self.data, self.split, self.families, unsolvable=self.unsolvable)
 
     def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:

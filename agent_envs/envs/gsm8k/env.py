@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import choice, integer
-from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, Level, generated_gsm8k
+from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, GeneratedGSM8K, Level
 from agent_envs.datasets.gsm8k.rows import GSM8KTask, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps, wrong_answer
 from agent_envs.envs.gsm8k.reward import REWARDS, judge, score_agentr1
@@ -51,7 +51,7 @@ class GSM8KTasks(TextEnv):
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
-            return generated_gsm8k(self.split, self.level)
+            return GeneratedGSM8K.shared(self.split, self.level)
         if self.level != DEFAULT_LEVEL:
             raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
         return gsm8k_rows(self.data, self.split)

@@ -110,7 +110,7 @@ class MathCodeEnv(CodeEnv):
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
-            return GeneratedMath(self.split, self.level, self.families)
+            return GeneratedMath.shared(self.split, self.level, self.families)
         if self.level != DEFAULT_LEVEL or self.families is not None:
             raise ConfigError(f"level= and families= are for generated problems; rows of {self.data!r} have neither")
         need_math_verify()

@@ -22,7 +22,7 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papersearch.generated.literature import literature
-from agent_envs.datasets.papersearch.generated.queries import generated_queries
+from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, query_rows
 from agent_envs.envs.papersearch.episode import (
     ExpandTool,
@@ -213,7 +213,7 @@ class PaperSearchEnv(ToolEnv):
             queries = query_rows(self.data, self.split)
             queries.documents = len(backend) if isinstance(backend, Sized) else 0
             return queries
-        return generated_queries(self.split, self.papers, self.hidden)
+        return GeneratedQueries.shared(self.split, self.papers, self.hidden)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"registry": ToolRegistry()}

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from agent_envs.checks import choice, integer
-from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAMILIES, GeneratedPages, check_families
+from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAMILIES, GeneratedPages
 from agent_envs.datasets.picturesearch.generated.sheet import Box
 from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released_picture
 from agent_envs.datasets.picturesearch.task import PictureTask
@@ -143,14 +144,14 @@ class PictureSearchEnv(ToolEnv):
         self.max_image_side = self.size
         super().__init__(tools=[self.zoom], max_parallel_calls=max_parallel_calls, **kwargs)
         self.level = level
-        self.families = check_families(families)
+        self.families = parse_families(families, FAMILIES)
         self.max_zooms = integer("max_zooms", max_zooms, minimum=1)
         self.expert = choice("expert", expert, ["explore", "oracle"])
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
-            return GeneratedPages(self.split, self.level, self.families)
+            return GeneratedPages.shared(self.split, self.level, self.families)
         if self.level != DEFAULT_LEVEL or len(self.families) < len(FAMILIES):
             raise ConfigError(f"level and families are for generated pages; rows of {self.data!r} have none")
         if self.view == "words":

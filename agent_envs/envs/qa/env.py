@@ -20,7 +20,7 @@ from agent_envs.checks import boolean, choice, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
-from agent_envs.datasets.qa.generated.questions import generated_qa, parse_hops
+from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
 from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
 from agent_envs.envs.qa.expert import expert_text, wrong_text
@@ -116,7 +116,7 @@ class QAEnv(ToolEnv):
     def open_tasks(self) -> TaskSource:
         tasks: IndexedTasks[QATask]
         if self.data == "generated":
-            tasks = generated_qa(self.dataset, self.split, self.hops, self.articles)
+            tasks = GeneratedQA.shared(self.dataset, self.split, self.hops, self.articles)
             retriever = self._open_retriever()
         else:
             tasks = qa_rows(self.dataset, self.data, self.split)

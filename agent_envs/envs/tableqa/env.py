@@ -99,7 +99,7 @@ class TableQAEnv(CodeEnv):
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
-            return GeneratedTables(self.split, self.level)
+            return GeneratedTables.shared(self.split, self.level)
         if self.level != DEFAULT_LEVEL:
             raise ConfigError(f"level={self.level!r} is for generated tasks; rows of {self.data!r} have no level")
         return table_rows(self.data, self.split)

@@ -17,10 +17,10 @@ from agent_envs.datasets.alfworld.generated.houses import (
     parse_size,
     parse_split,
 )
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal, parse_families
-from agent_envs.tasks import IndexedTasks
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal
+from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
 
-__all__ = ["GeneratedGame", "GeneratedHouses", "generated_houses", "house_problem", "mangled"]
+__all__ = ["GeneratedGame", "GeneratedHouses", "house_problem", "mangled"]
 
 _AGENT = "agent1"
 _TYPES = {name: f"{name.lower()}type" for name in (*object_classes.OBJECT_CLASSES, *object_classes.RECEPTACLE_CLASSES)}
@@ -110,7 +110,7 @@ class GeneratedGame:
         return _problem(self.house)
 
 
-class GeneratedHouses(IndexedTasks[GeneratedGame]):
+class GeneratedHouses(GeneratedTasks[GeneratedGame]):
     """The generated tasks of one split.
 
     Args:
@@ -125,18 +125,17 @@ class GeneratedHouses(IndexedTasks[GeneratedGame]):
         ConfigError: There is no such split, size or family.
     """
 
+    sizes = SPLITS
+
     def __init__(
         self,
         split: str = "train",
         size: int | str | Sequence[int] = DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
-        super().__init__("generated", parse_split(split))
-        self.size = parse_size(size)
-        self.families = parse_families(families)
-
-    def __len__(self) -> int:
-        return SPLITS[self.split]
+        split, self.size = parse_split(split), parse_size(size)
+        self.families = parse_families(families, FAMILIES)
+        super().__init__(split, split, self.size, self.families)
 
     def get(self, index: int) -> GeneratedGame:
         return _game((self.split, index, self.size, self.families))
@@ -145,9 +144,6 @@ class GeneratedHouses(IndexedTasks[GeneratedGame]):
         """Return a task with its problem."""
         game = self[index]
         return {"task_id": game.task_id, "game": game.game, "problem": game.problem}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return generated_houses, (self.split, self.size, None if self.families == FAMILIES else self.families)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -165,15 +161,3 @@ def _problem(house: _House) -> Problem:
 @functools.lru_cache(maxsize=4)
 def _built(house: _House) -> GeneratedHouse:
     return build_house(*house)
-
-
-def generated_houses(
-    split: str, size: int | str | Sequence[int] = DEFAULT_SIZE, families: str | Iterable[str] | None = None
-) -> GeneratedHouses:
-    """Return the generated tasks of a split, one object per process; arguments and errors as for the class."""
-    return _generated_once(parse_split(split), parse_size(size), parse_families(families))
-
-
-@functools.lru_cache(maxsize=64)
-def _generated_once(split: str, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouses:
-    return GeneratedHouses(split, size, families)

@@ -14,10 +14,10 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from agent_envs.checks import choice
 from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.gsm8k.generated.long_events import EVENTS
 from agent_envs.datasets.gsm8k.generated.world import (
     ASK_NOW,
@@ -31,11 +31,9 @@ from agent_envs.datasets.gsm8k.generated.world import (
     Wording,
     World,
 )
-from agent_envs.tasks import IndexedTasks
 
-__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask", "generated_gsm8k", "parse_level"]
+__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask"]
 
-SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 DEFAULT_LEVEL = "1-8"
 Level = int | str | Sequence[int]
 MAX_EVENTS = 60  # tried per story before a new one is begun
@@ -77,7 +75,7 @@ class GeneratedTask(NamedTuple):
         return "\n".join([*lines, f"#### {self.answer}"])
 
 
-class GeneratedGSM8K(IndexedTasks[GeneratedTask]):
+class GeneratedGSM8K(GeneratedTasks[GeneratedTask]):
     """The generated tasks of one split.
 
     Args:
@@ -91,43 +89,17 @@ class GeneratedGSM8K(IndexedTasks[GeneratedTask]):
     """
 
     def __init__(self, split: str = "train", level: Level = DEFAULT_LEVEL) -> None:
-        super().__init__("generated", choice("split", split, SIZES), cache=256)
-        self.low, self.high = parse_level(level)
-        self.level = range_text(self.low, self.high)
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return generated_gsm8k, (self.split, self.level)
+        self.levels = parse_range("level", level, 1, 8)
+        super().__init__(split, split, self.levels, cache=256)
 
     def get(self, index: int) -> GeneratedTask:
-        name = f"gsm8k-generated/{self.split}/{self.level}/{index}"
+        name = f"gsm8k-generated/{self.split}/{range_text(*self.levels)}/{index}"
         draws = stream(name)
-        level = draws.between(self.low, self.high)
+        level = draws.between(*self.levels)
         world, key = _story(draws, level, _BUCKETS[self.split])
         words = world.wording()
         question, answer = _text(world, words), str(world.operations[-1].result)
         return GeneratedTask(name, question, answer, tuple(world.operations), level, key, words, tuple(world.notes))
-
-
-def generated_gsm8k(split: str, level: Level = DEFAULT_LEVEL) -> GeneratedGSM8K:
-    """Return the generated tasks of a split, one object per process; arguments and errors as for the class."""
-    return _generated_once(choice("split", split, SIZES), *parse_level(level))
-
-
-@functools.lru_cache(maxsize=64)
-def _generated_once(split: str, low: int, high: int) -> GeneratedGSM8K:
-    return GeneratedGSM8K(split, (low, high))
-
-
-def parse_level(level: Level) -> tuple[int, int]:
-    """Return the lowest and the highest number of operations of a level; ConfigError if they are not within 1 to 8.
-
-    >>> parse_level(2), parse_level("3"), parse_level("1-8"), parse_level([1, 2])
-    ((2, 2), (3, 3), (1, 8), (1, 2))
-    """
-    return parse_range("level", level, 1, 8)
 
 
 def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, str]:

@@ -11,18 +11,15 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from agent_envs.checks import choice, shown
 from agent_envs.datasets.draws import Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
 from agent_envs.datasets.mathcode.generated.families import FAMILIES
-from agent_envs.errors import ConfigError
 from agent_envs.files import table
 from agent_envs.rewards.math_answers import plain
-from agent_envs.tasks import IndexedTasks
 
-__all__ = ["DEFAULT_LEVEL", "GeneratedMath", "MathProblem", "checked_families"]
+__all__ = ["DEFAULT_LEVEL", "GeneratedMath", "MathProblem"]
 
 DEFAULT_LEVEL = "1-5"
-SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 _SPLIT_OF = ("validation", "test", *("train",) * 8)  # by the last digit of the digest
 
 
@@ -42,7 +39,7 @@ class MathProblem(NamedTuple):
     """How large its numbers are, 1 to 5."""
 
 
-class GeneratedMath(IndexedTasks[MathProblem]):
+class GeneratedMath(GeneratedTasks[MathProblem]):
     """The generated problems of one split.
 
     >>> tasks = GeneratedMath("test", level=1, families="dates")
@@ -58,12 +55,9 @@ class GeneratedMath(IndexedTasks[MathProblem]):
     def __init__(
         self, split: str, level: int | str | Sequence[int] = DEFAULT_LEVEL, families: str | Sequence[str] | None = None
     ) -> None:
-        super().__init__("generated", choice("split", split, SIZES), cache=64)
         self.levels = parse_range("level", level, 1, 5)
-        self.families = checked_families(families)
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
+        self.families = parse_families(families, FAMILIES)
+        super().__init__(split, split, self.levels, self.families, cache=64)
 
     def get(self, index: int) -> MathProblem:
         level_text = range_text(*self.levels)
@@ -92,13 +86,3 @@ def _numbers(value: Any) -> Iterator[int]:
     elif not isinstance(value, str):
         for item in value:
             yield from _numbers(item)
-
-
-def checked_families(families: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of families in order; None means all, and a text has commas between them."""
-    if families is None:
-        return tuple(FAMILIES)
-    names = families.split(",") if isinstance(families, str) else families
-    if not isinstance(names, (list, tuple)) or not names:
-        raise ConfigError(f"families must be names such as 'dates,dice', got {shown(families)}")
-    return tuple(dict.fromkeys(choice("a family", name, FAMILIES) for name in names))

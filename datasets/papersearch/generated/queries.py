@@ -8,11 +8,10 @@ three for two neighbouring topics. Every query is a function of split, size, sha
 
 from __future__ import annotations
 
-import functools
 from datetime import date as day
-from typing import Any
 
 from agent_envs.datasets.draws import Draws, Impossible, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.papersearch.generated.literature import (
     PLAIN,
     TOPICS,
@@ -23,33 +22,19 @@ from agent_envs.datasets.papersearch.generated.literature import (
 )
 from agent_envs.datasets.papersearch.generated.words import QUERIES
 from agent_envs.datasets.papersearch.rows import PaperTask
-from agent_envs.tasks import IndexedTasks
 
-__all__ = ["SIZES", "GeneratedQueries", "generated_queries"]
-
-SIZES = {"train": 100_000, "validation": 1000, "test": 1000}
-"""Queries of each split."""
+__all__ = ["GeneratedQueries"]
 
 FEWEST, MOST = 2, 30  # papers that answer a query
 _KINDS = (*("topic",) * 8, *("setting",) * 6, *("followups",) * 3, *("pair",) * 3)
 
 
-class GeneratedQueries(IndexedTasks[PaperTask]):
-    """The queries of one split, each made when it is asked for.
+class GeneratedQueries(GeneratedTasks[PaperTask]):
+    """The queries of one split, each made when it is asked for; the arguments are those of `literature`."""
 
-    Args:
-        world: The literature they are about.
-    """
-
-    def __init__(self, world: Literature) -> None:
-        super().__init__("generated", world.split, cache=1024)
-        self.world = world
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return generated_queries, (self.world.split, self.world.papers, self.world.hidden)
+    def __init__(self, split: str, papers: int = 2000, hidden: float = 0.4) -> None:
+        super().__init__(split, split, papers, hidden, cache=1024)
+        self.world = literature(split, papers, hidden)
 
     def get(self, index: int) -> PaperTask:
         world = self.world
@@ -120,9 +105,3 @@ def _up_to_a_day(papers: list[PlannedPaper], draws: Draws) -> tuple[list[Planned
     if following == last:
         raise Impossible
     return papers[:count], str(day.fromordinal(last + draws.between(0, following - last - 1)))
-
-
-@functools.lru_cache(maxsize=16)
-def generated_queries(split: str, papers: int = 2000, hidden: float = 0.4) -> GeneratedQueries:
-    """Return the queries of a split, one object per process."""
-    return GeneratedQueries(literature(split, papers, hidden))

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agent_envs.checks import choice, shown
 from agent_envs.datasets.draws import Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
 from agent_envs.datasets.picturesearch.generated.documents import chart, form, table
 from agent_envs.datasets.picturesearch.generated.paths import follow
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft
 from agent_envs.datasets.picturesearch.generated.yards import compare, count, find
 from agent_envs.datasets.picturesearch.task import PictureTask
-from agent_envs.errors import ConfigError
-from agent_envs.tasks import IndexedTasks
 
-__all__ = ["DEFAULT_LEVEL", "FAMILIES", "GeneratedPages", "check_families"]
+__all__ = ["DEFAULT_LEVEL", "FAMILIES", "GeneratedPages"]
 
 DEFAULT_LEVEL = "1-5"
-SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 FAMILIES: dict[str, Callable[[Draft], Asked]] = {
     "chart": chart,
     "compare": compare,
@@ -35,43 +32,24 @@ FAMILIES: dict[str, Callable[[Draft], Asked]] = {
 """Each family of questions, and the function that draws a page and asks about it."""
 
 
-def check_families(families: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of families, sorted: "all", one name, names with commas between them, or several names.
-
-    >>> check_families("find, count")
-    ('count', 'find')
-    """
-    given = families.split(",") if isinstance(families, str) else families
-    names = list(given) if isinstance(given, Iterable) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"families must be 'all' or names of {', '.join(FAMILIES)}, got {shown(families)}")
-    names = [name.strip() for name in names]
-    if names == ["all"]:
-        return tuple(FAMILIES)
-    return tuple(sorted({choice("families", name, FAMILIES) for name in names}))
-
-
-class GeneratedPages(IndexedTasks[PictureTask]):
+class GeneratedPages(GeneratedTasks[PictureTask]):
     """The generated questions of one split.
 
     Args:
         split: "train" (100,000 questions), "validation" or "test" (1,000 each).
         level: 1 to 5, or a range like "2-4", from which each question's level is drawn.
-        families: As for `check_families`.
+        families: As for `parse_families`.
     """
 
     def __init__(
         self, split: str, level: int | str | Sequence[int] = DEFAULT_LEVEL, families: str | Iterable[str] = "all"
     ) -> None:
-        super().__init__("generated", choice("split", split, SIZES), cache=16)
         self.levels = parse_range("level", level, 1, 5)
-        self.families = check_families(families)
+        self.families = parse_families(families, FAMILIES)
+        super().__init__(split, split, self.levels, self.families, cache=16)
         self._prefix = f"picturesearch-generated/{split}/{range_text(*self.levels)}"
         if len(self.families) < len(FAMILIES):
             self._prefix += f"/{'+'.join(self.families)}"
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
 
     def get(self, index: int) -> PictureTask:
         task_id = f"{self._prefix}/{index}"

@@ -14,20 +14,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 from agent_envs.datasets.qa.rows import QATask
 from agent_envs.errors import ConfigError
-from agent_envs.tasks import IndexedTasks
 
-__all__ = ["MIXES", "SIZES", "GeneratedQA", "generated_qa", "parse_hops"]
+__all__ = ["MIXES", "GeneratedQA", "parse_hops"]
 
-SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 MIXES = {
     "hotpotqa": ("bridge",) * 7 + ("comparison",) * 2 + ("yesno",),
     "2wiki": ("bridge",) * 4 + ("comparison",) * 4 + ("yesno",) * 2,
@@ -69,7 +67,7 @@ def _depth(kind: str, deepest: int = 3) -> int:
     return max((1 + _depth(r.source, deepest - 1) for r in _ENTERING[kind]), default=0) if deepest else 0
 
 
-class GeneratedQA(IndexedTasks[QATask]):
+class GeneratedQA(GeneratedTasks[QATask]):
     """The generated questions of one split.
 
     Args:
@@ -83,17 +81,11 @@ class GeneratedQA(IndexedTasks[QATask]):
     """
 
     def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:
-        super().__init__("generated", split, cache=1024)
         self.world = encyclopaedia(split, articles)
         self.dataset = dataset
         self.low, self.high = parse_hops(hops)
         self.hops = range_text(self.low, self.high)
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return generated_qa, (self.dataset, self.split, self.hops, self.world.articles)
+        super().__init__(split, dataset, split, self.hops, articles, cache=1024)
 
     def get(self, index: int) -> QATask:
         name = f"{self.dataset}-generated/{self.split}/{self.world.articles}/{self.hops}/{index}"
@@ -114,16 +106,6 @@ class GeneratedQA(IndexedTasks[QATask]):
             question = question[0].upper() + question[1:]
             return QATask(name, question, tuple(dict.fromkeys(answers)), supporting, question_type=kind, hops=hops)
         raise ConfigError(f"a world of {self.world.articles} articles is too small for {kind} questions of {hops} hops")
-
-
-def generated_qa(dataset: str, split: str, hops: int | str, articles: int) -> GeneratedQA:
-    """Return the generated questions of a split, one object per process; arguments and errors as for the class."""
-    return _generated_once(dataset, split, range_text(*parse_hops(hops)), articles)
-
-
-@functools.lru_cache(maxsize=64)
-def _generated_once(dataset: str, split: str, hops: str, articles: int) -> GeneratedQA:
-    return GeneratedQA(dataset, split, hops, articles)
 
 
 _Question = tuple[str, Sequence[str], Sequence[_Chain]]

@@ -15,15 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agent_envs.checks import choice
 from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.files import table
-from agent_envs.tasks import IndexedTasks
 
 __all__ = ["DEFAULT_LEVEL", "QUESTIONS", "GeneratedTables", "TableTask"]
 
 DEFAULT_LEVEL = "1-5"
-SIZES = {"train": 100_000, "validation": 1_000, "test": 1_000}
 _ROWS = {1: (20, 40), 2: (30, 120), 3: (60, 400), 4: (100, 800), 5: (400, 2000)}
 _TARIFFS = "tariffs.csv"
 _TABLE = "table.csv"
@@ -77,7 +75,7 @@ _Asked = tuple[Sequence[str], dict[str, Any]]
 """The answers, and the fields of the wording."""
 
 
-class GeneratedTables(IndexedTasks[TableTask]):
+class GeneratedTables(GeneratedTasks[TableTask]):
     """The generated questions of one split.
 
     Args:
@@ -86,11 +84,8 @@ class GeneratedTables(IndexedTasks[TableTask]):
     """
 
     def __init__(self, split: str, level: int | str | Sequence[int] = DEFAULT_LEVEL) -> None:
-        super().__init__("generated", choice("split", split, SIZES), cache=16)
         self.levels = parse_range("level", level, 1, 5)
-
-    def __len__(self) -> int:
-        return SIZES[self.split]
+        super().__init__(split, split, self.levels, cache=16)
 
     def get(self, index: int) -> TableTask:
         task_id = f"tableqa-generated/{self.split}/{range_text(*self.levels)}/{index}"
