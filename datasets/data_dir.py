@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import table
 
 __all__ = ["data_dir", "data_name", "expanded", "official_dir", "user_path"]
 
@@ -20,8 +21,11 @@ def official_dir(task: str) -> Path:
     """Return the folder in which `agentr1 prepare TASK` put the data that `data="official"` reads.
 
     Raises:
+        ConfigError: The task has no official data.
         DataError: It has not been prepared.
     """
+    if task not in table(__package__, "released.json"):
+        raise ConfigError(f"{task} has no official data set, or several: give the path of its files")
     path = data_dir() / task
     if not path.is_dir():
         raise DataError(f"the official data of {task!r} is not at {path}; fetch it with: agentr1 prepare {task}")

@@ -12,22 +12,25 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_envs.checks import string
-from agent_envs.datasets.data_dir import official_dir, user_path
+from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.download import hub_source
 from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
+from agent_envs.tasks import FileTasks
 
 __all__ = [
     "agent_loop_columns",
     "fetch_splits",
+    "file_tasks",
     "find_files",
     "find_local_splits",
     "find_splits",
@@ -35,11 +38,31 @@ __all__ = [
     "write_jsonl",
 ]
 
+T = TypeVar("T")
+
 _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
 _SPLIT_WORDS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
 _NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
 _NOT_SPLIT_STEMS = ("passages", "papers")
+
+
+def file_tasks(
+    data: str | os.PathLike[str],
+    split: str,
+    parse_row: Callable[[Any, str, str], T],
+    *,
+    task: str,
+    suffixes: Sequence[str],
+) -> FileTasks[T]:
+    """Return the rows of a split as tasks: `find_files` with `FileTasks`, whose arguments and errors are these.
+
+    Raises:
+        ConfigError: `data` is neither a string nor a path.
+    """
+    name = data_name(data)
+    files, split = find_files(name, split, task=task, suffixes=suffixes)
+    return FileTasks(files, parse_row, task=task, split=split, name=name)
 
 
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:

@@ -1,31 +1,40 @@
-"""What environments of other packages share: tasks by seed, and the refusal of what would run a policy's text."""
+"""What environments of other packages share: tasks by seed, problems, games, and the refusal of what would run text."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import io
 import random
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice
-from agent_envs.errors import ConfigError
+from agent_envs.checks import choice, string
+from agent_envs.envs.replayed import ReplayedEnv
+from agent_envs.errors import ConfigError, did_you_mean, first_line
+from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
+from agent_envs.text_env import Outcome
 
 __all__ = [
     "SPLITS",
     "OwnDraws",
+    "PosedEnv",
     "PosedTask",
+    "PosedTasks",
+    "SeededGame",
     "SeededTask",
     "SeededTasks",
     "calls_runners",
+    "judged",
+    "made",
     "require_generated",
     "require_trust",
 ]
@@ -49,6 +58,53 @@ class PosedTask:
     """An answer that is right; empty where the package gives none."""
     source: Mapping[str, Any]
     """What the package scores an answer with."""
+
+
+class PosedTasks(IndexedTasks[PosedTask]):
+    """The problems of a split. A subclass defines ``get``; its ``arguments`` make the object again from a pickle."""
+
+    def __init__(self, split: str, *arguments: Any, cache: int = 16) -> None:
+        super().__init__("generated", choice("split", split, SPLITS), cache=cache)
+        self.arguments = arguments
+
+    def __len__(self) -> int:
+        return SPLITS[self.split][1]
+
+    def content(self, index: int) -> Any:
+        return [self[index].question, self[index].answer]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.split, *self.arguments)
+
+
+def judged(said: str, score: float, *, invalid: bool = False, success: bool | None = None) -> Outcome:
+    """Return the outcome of a final answer, whose reward is its score; a score of 1 is success unless that is said."""
+    return Outcome(
+        said,
+        reward=score,
+        terminated=True,
+        invalid_action=invalid,
+        score=score,
+        success=score >= 1.0 if success is None else success,
+        components={"answer": score},
+    )
+
+
+class PosedEnv(ProblemEnv):
+    """A problem of another package, whose answer stands between tags."""
+
+    instructions = "Solve the problem. Write the final answer alone between <answer> and </answer>."
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        require_generated(self.data)
+
+    def right_answer(self) -> str:
+        return str(self.task.answer)
+
+    def expert_action(self) -> str | None:
+        """Return the package's own answer; None where it has none."""
+        return f"<answer>{self.task.answer}</answer>" if self.task.answer else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +140,45 @@ class SeededTasks(IndexedTasks[SeededTask]):
 
     def content(self, index: int) -> Any:
         return [self.made, self[index].seed]
+
+
+class SeededGame(ReplayedEnv):
+    """A game that is opened at a seed (`open_live`), and played again where an episode goes on elsewhere.
+
+    Args:
+        env: The package's name of the game.
+
+    Raises:
+        ConfigError: There is no such split, or `data` is not "generated".
+    """
+
+    def __init__(self, *, env: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        require_generated(self.data)
+        self.env = string("env", env)
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split
+
+    @property
+    def live_name(self) -> str:
+        return f"the game {self.env}"
+
+    def open_tasks(self) -> SeededTasks:
+        return SeededTasks(self.env, self.split)
+
+
+def made(package: str, env: str, registry: Iterable[str], games: Iterable[str], make: Callable[[], Any]) -> Any:
+    """Make an environment of a package; a ConfigError says why it cannot be, and which `games` there are."""
+    if env not in registry:
+        raise ConfigError(f"{package} has no environment {env!r:.100}.{did_you_mean(env, sorted(games))}")
+    try:
+        return make()
+    except LookupError as e:  # NLTK's, for a data set that is not there
+        raise ConfigError(
+            f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
+            f"nltk.downloader words averaged_perceptron_tagger_eng ({str(e).strip('* ')[:80]})"
+        ) from e
+    except Exception as e:
+        raise ConfigError(f"{env!r} cannot be made: {first_line(e)[:300]}") from e
 
 
 class OwnDraws:
@@ -145,6 +240,7 @@ def _silent() -> Iterator[None]:
         muted.thread = 0
 
 
+@functools.cache
 def calls_runners(module: str) -> bool:
     """Return whether an imported module calls what runs a text as Python; also where there is no source to read."""
     try:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from agent_envs.checks import option_mapping
-from agent_envs.envs.foreign import OwnDraws, require_trust
-from agent_envs.envs.seeded_game import SeededGame
-from agent_envs.errors import ConfigError, MissingExtraError, did_you_mean, first_line
+from agent_envs.envs.foreign import OwnDraws, SeededGame, made, require_trust
+from agent_envs.envs.replayed import Reply
+from agent_envs.errors import MissingExtraError
 from agent_envs.text_env import Outcome
 
 __all__ = ["GemEnv"]
@@ -28,10 +29,8 @@ _WINS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-class _Reply(NamedTuple):
-    said: str
-    reward: float = 0.0
-    over: bool = False
+@dataclass(frozen=True, slots=True)
+class _Reply(Reply):
     out_of_turns: bool = False
 
 
@@ -49,7 +48,8 @@ class _Game:
         with self._playing():
             said, reward, terminated, truncated, info = self.game.step(action)
         over = bool(terminated or truncated)
-        return _Reply(said if over else _joined(said, info), float(reward), over, bool(truncated))
+        text = said if over else _joined(said, info)
+        return _Reply(text, float(reward), over, invalid=reward < 0, out_of_turns=bool(truncated))
 
     def close(self) -> None:
         """A game holds nothing but memory."""
@@ -77,24 +77,9 @@ def _package() -> Any:
 
 
 def _made(env: str, config: Mapping[str, Any]) -> Any:
-    """Make an environment of the package; a ConfigError says why it cannot be."""
     gem, registry = _package()
-    if env not in registry:
-        raise ConfigError(f"gem has no environment {env!r:.100}.{did_you_mean(env, _names(registry))}")
-    try:
-        return gem.make(env, **config)
-    except LookupError as e:  # NLTK's, for a list of words that is not there
-        raise ConfigError(
-            f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
-            f"nltk.downloader words ({str(e).strip('* ')[:80]})"
-        ) from e
-    except Exception as e:
-        raise ConfigError(f"{env!r} cannot be made: {first_line(e)[:300]}") from e
-
-
-def _names(registry: Mapping[str, Any]) -> list[str]:
-    """Return the games of the package: what plays without data from the network."""
-    return sorted(name for name in registry if name.startswith(_GAMES))
+    games = (name for name in registry if name.startswith(_GAMES))  # what plays without data from the network
+    return made("gem", env, registry, games, lambda: gem.make(env, **config))
 
 
 class GemEnv(SeededGame):
@@ -156,31 +141,24 @@ class GemEnv(SeededGame):
         _, registry = _package()
         if env in registry and not env.startswith(_GAMES):
             require_trust(trust, f"the scoring of {env!r}")
-        self.open_game(0)
+        self.open_live(0)
 
-    def open_game(self, seed: int) -> _Game:
-        return _Game(self.env, self.config, seed)
+    def open_live(self, start: int) -> _Game:
+        return _Game(self.env, self.config, start)
 
     def act(self, action: str) -> Outcome:
-        before = self._paid()
-        reply, problem = self.played(action)
-        if reply is None:
-            return Outcome(problem, invalid_action=True, score=before)
-        return Outcome(
-            reply.said,
-            reward=reply.reward,
-            terminated=reply.over,
-            invalid_action=reply.reward < 0,
-            score=before + reply.reward,
-            success=reply.over and not reply.out_of_turns and reply.reward > 0,
-            components={"game": reply.reward},
-        )
+        before = float(sum(reply.reward for _, reply in self.state.done))
+        outcome = super().act(action)
+        outcome.score += before
+        return outcome
 
-    def _paid(self) -> float:
-        return float(sum(reply.reward for _, reply in self.state.done))
+    def outcome(self, reply: _Reply) -> Outcome:
+        outcome = super().outcome(reply)
+        outcome.success = reply.done and reply.reward > 0 and not reply.out_of_turns
+        return outcome
 
     def expert_action(self) -> str | None:
         """Return the winning move of the games whose hidden state is one; None for all others."""
-        game = self._replayed.at(self.state).game
+        game = self.replayed.at(self.state).game
         win = _WINS.get(type(game).__name__)
         return None if win is None else win(game)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from agent_envs.checks import boolean, load_function, number, shown, string
 from agent_envs.datasets.fields import answer_field, as_list, as_object, text_field
-from agent_envs.datasets.files import find_files
-from agent_envs.envs.replayed import Replayed, Trail
+from agent_envs.datasets.files import file_tasks
+from agent_envs.envs.foreign import judged
+from agent_envs.envs.replayed import ReplayedEnv, Trail
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, ToolError
 from agent_envs.rewards.short_answers import exact_match
 from agent_envs.rewards.tagged import bare
@@ -68,7 +69,7 @@ class _Session:
         self.server.close()
 
 
-class MCPEnv(ToolEnv):
+class MCPEnv(ReplayedEnv, ToolEnv):
     """Solve tasks of your own with the tools of any server of the Model Context Protocol.
 
     ## Description
@@ -158,7 +159,6 @@ class MCPEnv(ToolEnv):
         self._listed = server.tools
         self._unused: Server | None = server  # the first episode's
         self._shared: _Session | None = None
-        self._replayed: Replayed[_Session] = Replayed(str(self._address), self._opened)
         try:
             super().__init__(data=data, tools=[OfferedTool(tool, self._ask) for tool in server.tools], **kwargs)
             _ = self.tasks  # opened here, so that gym.make refuses a wrong path or row
@@ -170,13 +170,12 @@ class MCPEnv(ToolEnv):
     # -- the task ------------------------------------------------------------------------------------------------
 
     def open_tasks(self) -> FileTasks[MCPTask]:
-        files, split = find_files(self.data, self.split, task="mcp", suffixes=_SUFFIXES)
-        return FileTasks(files, _parse_row, task="mcp", split=split, name=self.data)
+        return file_tasks(self.data, self.split, _parse_row, task="mcp", suffixes=_SUFFIXES)
 
     def begin(self, task: MCPTask) -> tuple[str, Trail]:
         if self._check is None and not task.answers:
             raise DataError(f"{task.task_id} has no 'answer', which check='exact' compares with; add it, or give check")
-        self.state = self._replayed.begin(None) if self._fresh else Trail(None, self._listed)
+        self.state = self.replayed.begin(None) if self._fresh else Trail(None, self._listed)
         for call in task.setup:
             reply = self._asked(call)
             if reply.error:
@@ -192,14 +191,10 @@ class MCPEnv(ToolEnv):
                 "the check's score", float(self._check(self.task.row, answer, self._ask)), minimum=0, maximum=1
             )
         said = {1.0: "is right", 0.0: "is wrong"}.get(score, f"scores {score:g}")
-        return Outcome(
-            f"The answer {said}.",
-            reward=score,
-            terminated=True,
-            score=score,
-            success=score == 1.0,
-            components={"answer": score},
-        )
+        return judged(f"The answer {said}.", score)
+
+    act = ToolEnv.act
+    step = ToolEnv.step
 
     def anchor(self) -> str:
         made = [f"{call.name}({call.arguments!r}): {reply.text}" for call, reply in self._done()]
@@ -222,7 +217,6 @@ class MCPEnv(ToolEnv):
 
     def close(self) -> None:
         """End the server."""
-        self._replayed.close()
         for held in (self._unused, self._shared):
             if held is not None:
                 held.close()
@@ -232,7 +226,11 @@ class MCPEnv(ToolEnv):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_unused": None, "_shared": None}
 
-    def _opened(self, _: None) -> _Session:
+    @property
+    def live_name(self) -> str:
+        return str(self._address)
+
+    def open_live(self, start: None) -> _Session:
         server, self._unused = self._unused, None
         if server is None or not server.alive:
             server = Server(self._address, **self._waits)
@@ -248,10 +246,10 @@ class MCPEnv(ToolEnv):
 
     def _asked(self, call: _Call) -> Reply:
         if self._fresh:
-            reply: Reply = self._replayed.act(self.state, call)
+            reply: Reply = self.replayed.act(self.state, call)
             return reply
         if self._shared is None or not self._shared.server.alive:
-            self._shared = self._opened(None)
+            self._shared = self.open_live(None)
         reply = self._shared.act(call)
         self.state.done.append((call, reply))
         return reply

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from agent_envs.checks import integer, number, option_mapping, shown, string
 from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
-from agent_envs.envs.replayed import Replayed, Trail
+from agent_envs.envs.replayed import ReplayedEnv, Trail
 from agent_envs.errors import (
     BackendBusyError,
     BackendDownError,
@@ -52,6 +52,17 @@ class _Reply(NamedTuple):
     done: bool = False
     refused: str = ""
     """The server's words, if it does not take the action."""
+
+    def flag(self, name: str) -> bool | None:
+        """Return what the observation, its info or its metadata says under a name; None if none is a truth value."""
+        for place in (self.observation, self.observation.get("info"), self.observation.get("metadata")):
+            if isinstance(place, dict) and isinstance(place.get(name), bool):
+                return bool(place[name])
+        return None
+
+    @property
+    def truncated(self) -> bool:
+        return bool(self.flag("truncated"))
 
 
 class _Session:
@@ -118,7 +129,7 @@ class _Session:
             raise BackendReplyError(f"{self._url} answered what is not the protocol: {first_line(e)[:500]}") from e
 
 
-class OpenEnvEnv(ToolEnv):
+class OpenEnvEnv(ReplayedEnv, ToolEnv):
     """Play the environment of anybody's OpenEnv server, those of MCP tools included.
 
     ## Description
@@ -199,7 +210,6 @@ class OpenEnvEnv(ToolEnv):
             number("connect_timeout", connect_timeout, above=0, maximum=1e6),
         )
         self._replies: list[_Reply] = []  # of this step
-        self._replayed: Replayed[_Session] = Replayed(self.url, self._opened)
         super().__init__(tools=[OfferedTool(tool, self._ask) for tool in self._listed()], **kwargs)
         require_generated(self.data)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split
@@ -215,15 +225,22 @@ class OpenEnvEnv(ToolEnv):
     def open_tasks(self) -> SeededTasks:
         return SeededTasks("openenv", self.split)
 
+    @property
+    def live_name(self) -> str:
+        return self.url
+
+    def open_live(self, start: Mapping[str, Any] | None) -> _Session:
+        return _Session(self.url, start, *self._waits)
+
     def begin(self, task: SeededTask) -> tuple[str | Pictured, Trail]:
-        trail = self._replayed.begin({**self._reset_arguments, "seed": task.seed})
+        trail = self.replayed.begin({**self._reset_arguments, "seed": task.seed})
         return self._shown(trail.first), trail
 
     def act(self, action: str) -> Outcome:
         self._replies = []
         if not len(self.registry):
             return self.answer(action)
-        outcome = super().act(action)
+        outcome = ToolEnv.act(self, action)
         return self._outcome(outcome.observation, outcome) if self._replies else outcome
 
     def answer(self, text: str) -> Outcome:
@@ -243,32 +260,17 @@ class OpenEnvEnv(ToolEnv):
             return Outcome(reply.refused, invalid_action=True)
         return self._outcome(self._shown(reply), Outcome(""))
 
-    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if terminated and _flag(self._replies[-1].observation, "truncated"):
-            return observation, reward, False, True, info
-        return observation, reward, terminated, truncated, info
-
     def anchor(self) -> str:
-        trail: Trail = self.state
-        said = self._shown(trail.done[-1][1] if trail.done else trail.first)
+        said = self._shown(self.state.last)
         if isinstance(said, str):
             return said
         return "\n".join([said.text, *(f"picture {Picture(image).digest[:16]}" for image in said.images)])
 
-    def close(self) -> None:
-        """End the connection."""
-        self._replayed.close()
-        super().close()
-
     # -- the server ----------------------------------------------------------------------------------------------
-
-    def _opened(self, start: Mapping[str, Any] | None) -> _Session:
-        return _Session(self.url, start, *self._waits)
 
     def _listed(self) -> list[ListedTool]:
         """Return the server's tools, none if it does not know the question."""
-        session = self._opened(None)
+        session = self.open_live(None)
         try:
             reply = session.act({"type": "list_tools"})
         except BackendReplyError:
@@ -278,7 +280,7 @@ class OpenEnvEnv(ToolEnv):
         return checked_tools(reply.observation.get("tools") or [], self.url)
 
     def _sent(self, payload: dict[str, Any]) -> _Reply:
-        reply: _Reply = self._replayed.act(self.state, payload)
+        reply: _Reply = self.replayed.act(self.state, payload)
         self._replies.append(reply)
         return reply
 
@@ -323,12 +325,12 @@ class OpenEnvEnv(ToolEnv):
     def _outcome(self, said: str | Pictured, outcome: Outcome) -> Outcome:
         last = self._replies[-1]
         reward = math.fsum(reply.reward for reply in self._replies)
-        success = _flag(last.observation, "success")
+        success = last.flag("success")
         return Outcome(
             said,
             reward=reward,
             terminated=last.done,
-            invalid_action=outcome.invalid_action or bool(_flag(last.observation, "invalid_action")),
+            invalid_action=outcome.invalid_action or bool(last.flag("invalid_action")),
             score=last.reward,
             success=last.done and (last.reward >= 1.0 if success is None else success),
             components={"server": reward},
@@ -352,11 +354,3 @@ def _text(value: Any) -> str:
     if isinstance(value, dict) and "data" in value and "content" in value:  # of FastMCP, as its client unpacks it
         value = value["data"]
     return clean_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
-
-
-def _flag(observation: Mapping[str, Any], name: str) -> bool | None:
-    """Return what an observation, its info or its metadata says under a name; None if none is a truth value."""
-    for place in (observation, observation.get("info"), observation.get("metadata")):
-        if isinstance(place, dict) and isinstance(place.get(name), bool):
-            return bool(place[name])
-    return None

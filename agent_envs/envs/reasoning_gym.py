@@ -8,15 +8,13 @@ Questions, answers and scores are the package's own (https://github.com/open-tho
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 from agent_envs.checks import choice, option_mapping
-from agent_envs.envs.foreign import SPLITS, PosedTask, calls_runners, require_generated, require_trust
+from agent_envs.envs.foreign import SPLITS, PosedEnv, PosedTask, PosedTasks, calls_runners, judged, require_trust
 from agent_envs.errors import ConfigError, first_line, needs_extra
-from agent_envs.problem_env import ProblemEnv
-from agent_envs.tasks import IndexedTasks
+from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome
 
 __all__ = ["ReasoningGymEnv"]
@@ -25,44 +23,23 @@ __all__ = ["ReasoningGymEnv"]
 _READ = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio", "number_sorting", "propositional_logic"})
 
 
-class _Entries(IndexedTasks[PosedTask]):
-    def __init__(self, dataset: str, config: Mapping[str, Any], split: str) -> None:
-        super().__init__("generated", choice("split", split, SPLITS), cache=16)
-        self.dataset, self.config = dataset, dict(config)
-        self.entries = _opened(dataset, repr(sorted(self.config.items())), split, _Config(self.config))
+_opened: PerProcess[Any] = PerProcess(keep=16)
+
+
+class _Entries(PosedTasks):
+    def __init__(self, split: str, dataset: str, config: Mapping[str, Any]) -> None:
+        super().__init__(split, dataset, config)
+        self.dataset = dataset
+        key = dataset, repr(sorted(config.items())), split
+        self.entries = _opened.get(key, lambda: _open(dataset, config, *SPLITS[split]))
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def get(self, index: int) -> PosedTask:
         entry = self.entries[index]
-        answer = entry["answer"]
-        task_id = f"{self.dataset}/{self.split}/{index}"
-        return PosedTask(task_id, entry["question"], "" if answer is None else str(answer), entry)
-
-    def content(self, index: int) -> Any:
-        return [self[index].question, self[index].answer]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Entries, (self.dataset, self.config, self.split)
-
-
-class _Config(dict[str, Any]):
-    """Arguments of a data set; the text beside them is what the cache looks at."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return 0
-
-
-@functools.cache
-def _may_run_text(dataset: str) -> bool:
-    """Whether a data set's module calls what runs text, by its source; also where there is no source to read."""
-    if dataset in _READ:
-        return False
-    registered = _registered()
-    if dataset == "composite" or dataset not in registered:
-        return dataset == "composite"
-    return calls_runners(registered[dataset][0].__module__)
+        answer = "" if entry["answer"] is None else str(entry["answer"])
+        return PosedTask(f"{self.dataset}/{self.split}/{index}", entry["question"], answer, entry)
 
 
 def _registered() -> Mapping[str, Any]:
@@ -72,19 +49,17 @@ def _registered() -> Mapping[str, Any]:
     return DATASETS
 
 
-@functools.lru_cache(maxsize=16)
-def _opened(dataset: str, text: str, split: str, config: _Config) -> Any:
-    choice("dataset", dataset, sorted(_registered()))
+def _open(dataset: str, config: Mapping[str, Any], seed: int, size: int) -> Any:
+    """Open a data set, whose entries are drawn with its seed plus their index."""
     from reasoning_gym.factory import create_dataset
 
-    seed, size = SPLITS[split]  # an entry is drawn with the seed of its data set plus its index
     try:
         return create_dataset(dataset, **{"size": size, **config, "seed": seed})
     except (AssertionError, TypeError, ValueError) as e:
         raise ConfigError(f"the data set {dataset!r} does not take config={dict(config)!r}: {first_line(e)}") from e
 
 
-class ReasoningGymEnv(ProblemEnv):
+class ReasoningGymEnv(PosedEnv):
     """Answer a generated problem of reasoning-gym, which has about a hundred data sets.
 
     ## Description
@@ -127,23 +102,19 @@ class ReasoningGymEnv(ProblemEnv):
     """
 
     recorded_arguments = ("dataset",)  # what may run text needs `trust`
-    instructions = "Solve the problem. Write the final answer alone between <answer> and </answer>."
 
     def __init__(
         self, *, dataset: str = "chain_sum", config: Mapping[str, Any] | None = None, trust: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        require_generated(self.data)
-        if _may_run_text(dataset):
+        module = _registered()[choice("dataset", dataset, sorted(_registered()))][0].__module__
+        if dataset == "composite" or (dataset not in _READ and calls_runners(module)):
             require_trust(trust, f"the scoring of {dataset!r}")
         self.dataset, self.config, self.trust = dataset, option_mapping(config), trust
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, name or argument
 
     def open_tasks(self) -> _Entries:
-        return _Entries(self.dataset, self.config, self.split)
-
-    def right_answer(self) -> str:
-        return self.task.answer
+        return _Entries(self.split, self.dataset, self.config)
 
     def check(self, task: Any, text: str) -> Outcome:
         from reasoning_gym.utils import extract_answer
@@ -156,15 +127,4 @@ class ReasoningGymEnv(ProblemEnv):
             except Exception:  # noqa: BLE001  scorers are the package's, and some raise at what they cannot read
                 score = 0.0
         said = "There is no <answer>...</answer> in the text." if answer is None else f"The answer scores {score:g}."
-        return Outcome(
-            said,
-            reward=score,
-            invalid_action=answer is None,
-            score=score,
-            success=score >= 1.0,
-            components={"answer": score},
-        )
-
-    def expert_action(self) -> str | None:
-        """Return the package's own answer; None where it has none."""
-        return f"<answer>{self.task.answer}</answer>" if self.task.answer else None
+        return judged(said, score, invalid=answer is None)

@@ -6,15 +6,17 @@ trail; where an episode goes on elsewhere, a new one is taken there by the same 
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from agent_envs.checks import shown
-from agent_envs.errors import BackendReplyError
+from agent_envs.errors import BackendError, BackendReplyError, ConfigError
+from agent_envs.per_process import PerProcess
+from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["Live", "Replayed", "Trail"]
+__all__ = ["Live", "Replayed", "ReplayedEnv", "Reply", "Trail"]
 
 
 class Live(Protocol):
@@ -45,6 +47,19 @@ class Trail:
     done: list[tuple[Any, Any]] = field(default_factory=list)
     """Each action with its reply."""
 
+    @property
+    def last(self) -> Any:
+        """What was said last."""
+        return self.done[-1][1] if self.done else self.first
+
+
+@dataclass(slots=True)
+class _Here:
+    """The live thing of a process, and where it is."""
+
+    live: Any = None
+    trail: Trail | None = None
+
 
 class Replayed(Generic[L]):
     """The live thing of an environment, taken to wherever its episode is.
@@ -56,15 +71,17 @@ class Replayed(Generic[L]):
 
     def __init__(self, name: str, open_live: Callable[[Any], L]) -> None:
         self._name, self._open = name, open_live
-        self._live: L | None = None
-        self._trail, self._pid = Trail(None), os.getpid()
+        self._process: PerProcess[_Here] = PerProcess()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_live": None, "_trail": Trail(None)}
+    @property
+    def _here(self) -> _Here:
+        return self._process.get(None, _Here)
 
     def begin(self, start: Any) -> Trail:
         """Open one at a start, unless the live thing is there and nothing was done, and return its trail."""
-        live = self.at(self._trail) if self._untouched(start) else self._opened(start)
+        trail = self._here.trail
+        untouched = trail is not None and trail.start == start and not trail.done
+        live = self._here.live if untouched else self._opened(start)
         return Trail(start, live.first)
 
     def act(self, trail: Trail, action: Any) -> Any:
@@ -72,51 +89,126 @@ class Replayed(Generic[L]):
 
         After an exception, the trail is as before, and whatever comes next is done on a new live thing.
         """
-        live = self.at(trail)
-        try:
-            reply = live.act(action)
-        except BaseException:
-            self.close()
-            raise
+        self.at(trail)
+        reply = self._acted(action)
         trail.done.append((action, reply))
-        self._trail.done.append((action, reply))
         return reply
 
     def at(self, trail: Trail) -> L:
         """Return the live thing where a trail ends; a BackendReplyError if it does not get there again."""
-        if self._live is not None and self._pid == os.getpid() and self._trail == trail:
-            return self._live
-        live = self._opened(trail.start)
-        try:
-            self._same("start", trail.first, live.first)
+        if self._here.trail != trail:
+            self._same("start", trail.first, self._opened(trail.start).first)
             for action, reply in trail.done:
-                self._same(action, reply, live.act(action))
-                self._trail.done.append((action, reply))
-        except BaseException:
-            self.close()
-            raise
+                self._same(action, reply, self._acted(action))
+        live: L = self._here.live
         return live
 
     def close(self) -> None:
         """Close the live thing, if there is one."""
-        live, self._live = self._live, None
-        if live is not None and self._pid == os.getpid():
-            live.close()
-
-    def _untouched(self, start: Any) -> bool:
-        here = self._live is not None and self._pid == os.getpid()
-        return here and self._trail.start == start and not self._trail.done
+        here = self._process.pop(None)
+        if here is not None and here.live is not None:
+            here.live.close()
 
     def _opened(self, start: Any) -> L:
         self.close()
         live = self._open(start)
-        self._live, self._trail, self._pid = live, Trail(start, live.first), os.getpid()
+        self._here.live, self._here.trail = live, Trail(start, live.first)
         return live
+
+    def _acted(self, action: Any) -> Any:
+        here = self._here
+        try:
+            reply = here.live.act(action)
+        except BaseException:
+            self.close()
+            raise
+        if here.trail is not None:
+            here.trail.done.append((action, reply))
+        return reply
 
     def _same(self, action: Any, before: Any, now: Any) -> None:
         if before != now:
+            self.close()
             raise BackendReplyError(
                 f"{self._name} does not answer the same way when an episode is played again, so it cannot go on "
-                f"elsewhere: {shown(action)} was answered with {shown(now)}, before with "
-                f"{shown(before)}"
+                f"elsewhere: {shown(action)} was answered with {shown(now)}, before with {shown(before)}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What another package's environment replies."""
+
+    said: str
+    reward: float = 0.0
+    done: bool = False
+    invalid: bool = False
+    """Whether it could not carry the action out."""
+    truncated: bool = False
+    """Whether a limit ended the episode."""
+
+
+class ReplayedEnv(TextEnv):
+    """An environment whose episodes are those of something live; a subclass opens it (`open_live`) and names it.
+
+    Replies are `Reply`, unless the subclass has its own ``begin`` and ``act``.
+    """
+
+    component = "game"
+    """Name of the reward in info."""
+
+    @property
+    def live_name(self) -> str:
+        """What the live thing is called in errors."""
+        raise NotImplementedError
+
+    def open_live(self, start: Any) -> Any:
+        """Open a `Live` at a start."""
+        raise NotImplementedError
+
+    def start_of(self, task: Any) -> Any:
+        """Return what a task's episode starts from."""
+        return task.seed
+
+    @functools.cached_property
+    def replayed(self) -> Replayed[Any]:
+        """The live thing."""
+        return Replayed(self.live_name, self.open_live)
+
+    def begin(self, task: Any) -> tuple[Any, Trail]:
+        trail = self.replayed.begin(self.start_of(task))
+        return trail.first.said, trail
+
+    def act(self, action: str) -> Outcome:
+        try:
+            return self.outcome(self.replayed.act(self.state, action))
+        except (ConfigError, BackendError):
+            raise
+        except Exception as e:  # noqa: BLE001  it is another package's, and some raise at what they cannot read
+            said = f"The environment cannot read the text ({type(e).__name__}). Write it as the rules say."
+            return Outcome(said, invalid_action=True)
+
+    def outcome(self, reply: Any) -> Outcome:
+        """Return the outcome of a reply."""
+        return Outcome(
+            reply.said,
+            reward=reply.reward,
+            terminated=reply.done,
+            invalid_action=reply.invalid,
+            score=reply.reward,
+            success=reply.done and reply.reward >= 1.0,
+            components={self.component: reply.reward},
+        )
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        truncated = terminated and self.state.last.truncated
+        return observation, reward, terminated and not truncated, truncated, info
+
+    def anchor(self) -> str:
+        return str(self.state.last.said)
+
+    def close(self) -> None:
+        """End the live thing."""
+        self.replayed.close()
+        super().close()

@@ -15,11 +15,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from agent_envs.checks import choice, integer, shown
-from agent_envs.envs.foreign import SPLITS, OwnDraws, PosedTask, calls_runners, require_generated, require_trust
+from agent_envs.checks import integer, shown
+from agent_envs.envs.foreign import (
+    SPLITS,
+    OwnDraws,
+    PosedEnv,
+    PosedTask,
+    PosedTasks,
+    calls_runners,
+    judged,
+    require_trust,
+)
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
-from agent_envs.problem_env import ProblemEnv
-from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome
 
 __all__ = ["RLVEEnv"]
@@ -28,13 +35,10 @@ _LONGEST = 4096  # characters of an answer, since verifiers take time that grows
 _HASHES = "PYTHONHASHSEED"  # which the package sets for every process that is started later
 
 
-class _Problems(IndexedTasks[PosedTask]):
-    def __init__(self, problem: str, level: int, split: str) -> None:
-        super().__init__("generated", choice("split", split, SPLITS), cache=64)
+class _Problems(PosedTasks):
+    def __init__(self, split: str, problem: str, level: int) -> None:
+        super().__init__(split, problem, level, cache=64)
         self.problem, self.level = problem, level
-
-    def __len__(self) -> int:
-        return SPLITS[self.split][1]
 
     def get(self, index: int) -> PosedTask:
         seed = SPLITS[self.split][0] + index
@@ -47,12 +51,6 @@ class _Problems(IndexedTasks[PosedTask]):
         answer = env.parameter.get("reference_answer")
         written = "" if answer is None else str(answer)
         return PosedTask(f"{self.problem}/{self.level}/{self.split}/{index}", question, written, env.get_config())
-
-    def content(self, index: int) -> Any:
-        return [self[index].question, self[index].answer]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Problems, (self.problem, self.level, self.split)
 
 
 @functools.cache
@@ -89,7 +87,7 @@ def _apart(seed: int) -> Iterator[None]:
                 os.environ[_HASHES] = before
 
 
-class RLVEEnv(ProblemEnv):
+class RLVEEnv(PosedEnv):
     """Answer a generated problem of RLVE, which has 400 generators with levels of difficulty.
 
     ## Description
@@ -130,11 +128,9 @@ class RLVEEnv(ProblemEnv):
     """
 
     recorded_arguments = ("problem", "level")  # what may run text needs `trust`
-    instructions = "Solve the problem. Write the final answer alone between <answer> and </answer>."
 
     def __init__(self, *, problem: str = "AdditionTable", level: int = 0, trust: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        require_generated(self.data)
         known, _ = _registered()
         if problem not in known:
             close = difflib.get_close_matches(str(problem), known, n=3)
@@ -150,15 +146,12 @@ class RLVEEnv(ProblemEnv):
             raise ConfigError(f"{problem!r} has no level {level}: {first_line(e)}") from e
 
     def open_tasks(self) -> _Problems:
-        return _Problems(self.problem, self.level, self.split)
-
-    def right_answer(self) -> str:
-        return self.task.answer
+        return _Problems(self.split, self.problem, self.level)
 
     def check(self, task: Any, text: str) -> Outcome:
         if len(text) > _LONGEST:
             said = f"The text has {len(text)} characters; at most {_LONGEST} are read."
-            return Outcome(said, reward=-1.0, invalid_action=True, score=-1.0, components={"answer": -1.0})
+            return judged(said, -1.0, invalid=True)
         with _apart(0):
             env = _registered()[0][self.problem]()
             env.set_config(task.source)
@@ -166,16 +159,6 @@ class RLVEEnv(ProblemEnv):
                 verdict = env.verifier(text)
             except AssertionError:  # the package's check that a score is from -1 to 1
                 verdict = {"reward": -1.0, "accuracy": 0, "format_score": 0}
-        reward = float(verdict["reward"])
-        return Outcome(
-            f"The answer earns {reward:g}." if verdict["format_score"] else "There is no answer that can be read.",
-            reward=reward,
-            invalid_action=not verdict["format_score"],
-            score=reward,
-            success=bool(verdict["accuracy"]),
-            components={"answer": reward},
-        )
-
-    def expert_action(self) -> str | None:
-        """Return the package's own answer; None where it has none."""
-        return f"<answer>{self.task.answer}</answer>" if self.task.answer else None
+        reward, read = float(verdict["reward"]), verdict["format_score"]
+        said = f"The answer earns {reward:g}." if read else "There is no answer that can be read."
+        return judged(said, reward, invalid=not read, success=bool(verdict["accuracy"]))

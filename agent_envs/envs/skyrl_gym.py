@@ -11,18 +11,16 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent_envs.checks import choice, option_mapping, string
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_list, as_object, text_field
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import file_tasks
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.envs.foreign import require_trust
-from agent_envs.envs.replayed import Replayed, Trail
+from agent_envs.envs.replayed import ReplayedEnv, Reply
 from agent_envs.errors import ConfigError, DataError, check_release, first_line
-from agent_envs.tasks import FileTasks, IndexedTasks
-from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.tasks import IndexedTasks
 
 __all__ = ["SkyRLGymEnv"]
 
@@ -71,12 +69,6 @@ class _Generated(IndexedTasks[_Row]):
         return [self[index].prompt, self[index].answer]
 
 
-class _Reply(NamedTuple):
-    said: str
-    reward: float = 0.0
-    done: bool = False
-
-
 class _Episode:
     """An environment of the package in progress."""
 
@@ -88,11 +80,12 @@ class _Episode:
             messages, _ = self._env.init([dict(message) for message in row.prompt])
         except Exception as e:
             raise DataError(f"{env!r} does not take the row {row.task_id}: {first_line(e)[:300]}") from e
-        self.first = _Reply(_text(messages))
+        self.first = Reply(_text(messages))
 
-    def act(self, action: str) -> _Reply:
+    def act(self, action: str) -> Reply:
         result = self._env.step(action)
-        return _Reply(_text(result["observations"]), float(result["reward"]), bool(result["done"]))
+        said, reward = _text(result["observations"]), float(result["reward"])
+        return Reply(said, reward, bool(result["done"]), invalid=not action.strip())
 
     def close(self) -> None:
         self._env.close()
@@ -102,7 +95,7 @@ def _text(messages: list[Mapping[str, str]]) -> str:
     return "\n\n".join(message["content"] for message in messages)
 
 
-class SkyRLGymEnv(TextEnv):
+class SkyRLGymEnv(ReplayedEnv):
     """Play an environment of skyrl-gym over generated problems, or over your rows in SkyRL's format.
 
     ## Description
@@ -145,6 +138,7 @@ class SkyRLGymEnv(TextEnv):
     - v0: first version
     """
 
+    component = "skyrl"
     recorded_arguments = ("env", "turns")  # what may run text needs `trust`
 
     def __init__(
@@ -168,34 +162,26 @@ class SkyRLGymEnv(TextEnv):
                 raise ConfigError(f"{env!r} has no generated rows; give data= the path of rows in SkyRL's format")
         written = _ANSWERS.get(env, "").format("ANSWER")
         self.instructions = f"Solve the problem. End with the answer in this form: {written}" if written else ""
-        self._replayed: Replayed[_Episode] = Replayed(f"the environment {env}", self._opened)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
+
+    @property
+    def live_name(self) -> str:
+        return f"the environment {self.env}"
 
     def open_tasks(self) -> IndexedTasks[_Row]:
         if self.data == "generated":
             return _Generated(self.split, self.turns)
-        data = data_name(self.data)
-        files, split = find_files(data, self.split, task="skyrl-gym", suffixes=(".jsonl", ".json", ".parquet"))
-        return FileTasks(files, _parse_row, task="skyrl-gym", split=split, name=data)
+        suffixes = (".jsonl", ".json", ".parquet")
+        return file_tasks(self.data, self.split, _parse_row, task="skyrl-gym", suffixes=suffixes)
 
-    def begin(self, task: _Row) -> tuple[str, Trail]:
-        trail = self._replayed.begin(self._index)
-        return trail.first.said, trail
+    def start_of(self, task: _Row) -> int:
+        return self._index
 
-    def act(self, action: str) -> Outcome:
-        try:
-            reply: _Reply = self._replayed.act(self.state, action)
-        except Exception as e:  # noqa: BLE001  environments are the package's, and some raise at what they cannot read
-            return Outcome(f"The environment cannot read the text ({type(e).__name__}).", invalid_action=True)
-        return Outcome(
-            reply.said,
-            reward=reply.reward,
-            terminated=reply.done,
-            invalid_action=not action.strip(),
-            score=reply.reward,
-            success=reply.done and reply.reward >= 1.0,
-            components={"skyrl": reply.reward},
-        )
+    def open_live(self, start: int) -> _Episode:
+        return _Episode(self.env, self.config, self.tasks[start])
+
+    def anchor(self) -> str:
+        return str(self.state.first.said)
 
     def right_answer(self) -> str:
         return str(self.task.answer)
@@ -204,11 +190,3 @@ class SkyRLGymEnv(TextEnv):
         """Return the right answer as the environment reads it; None where it is not one text."""
         form = _ANSWERS.get(self.env)
         return form.format(self.task.answer) if form and self.task.answer else None
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._replayed.close()
-        super().close()
-
-    def _opened(self, index: int) -> _Episode:
-        return _Episode(self.env, self.config, self.tasks[index])

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from agent_envs.checks import choice, integer, load_function
-from agent_envs.envs.foreign import OwnDraws
-from agent_envs.envs.seeded_game import SeededGame
-from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, did_you_mean, first_line
+from agent_envs.envs.foreign import OwnDraws, SeededGame, made
+from agent_envs.envs.replayed import Reply
+from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, first_line
 from agent_envs.text_env import Outcome
 
 __all__ = ["TextArenaEnv", "random_move"]
@@ -40,13 +41,6 @@ def random_move(said: str, rng: np.random.Generator) -> str:
     return f"[{moves[int(rng.integers(len(moves)))]}]"
 
 
-class _Reply(NamedTuple):
-    said: str
-    reward: float = 0.0
-    done: bool = False
-    invalid: bool = False
-
-
 class _Game:
     """A game in progress, seen from one seat, with random numbers of its own."""
 
@@ -61,9 +55,9 @@ class _Game:
             while hasattr(self._base, "env"):
                 self._base = self._base.env
         self.players = self._base.state.num_players
-        self.first = self._until_ones_turn(False) if self.players == 1 or opponent is not None else _Reply("")
+        self.first = self._until_ones_turn(False) if self.players == 1 or opponent is not None else Reply("")
 
-    def act(self, action: str) -> _Reply:
+    def act(self, action: str) -> Reply:
         state = self._base.state
         before = vars(state).get("error_count", 0)
         with self._playing():
@@ -72,12 +66,12 @@ class _Game:
             state.game_info.get(self._player, {}).get("invalid_move")
         )
         reply = self._until_ones_turn(bool(done))
-        return reply._replace(invalid=invalid)
+        return replace(reply, invalid=invalid)
 
     def close(self) -> None:
         """A game holds nothing but memory."""
 
-    def _until_ones_turn(self, done: bool) -> _Reply:
+    def _until_ones_turn(self, done: bool) -> Reply:
         """Have the opponent play until it is one's turn, or the game is over."""
         state = self._base.state
         for _ in range(_MOST_TURNS):
@@ -95,7 +89,7 @@ class _Game:
         else:
             raise BackendReplyError(f"the opponent played {_MOST_TURNS} turns in a row")
         reward = float((state.rewards or {}).get(self._player, 0.0)) if done else 0.0
-        return _Reply(self._said_to(self._player), reward, done)
+        return Reply(self._said_to(self._player), reward, done)
 
     def _said_to(self, player: int) -> str:
         """Return what a player has not read yet, without its own words."""
@@ -114,26 +108,11 @@ class _Game:
 
 
 def _made(env: str) -> Any:
-    """Make a game; a ConfigError says why it cannot be."""
     import textarena
     from textarena.envs.registration import ENV_REGISTRY
 
-    if env not in ENV_REGISTRY:
-        raise ConfigError(f"textarena has no game {env!r:.100}.{did_you_mean(env, _games(ENV_REGISTRY))}")
-    try:
-        return textarena.make(env)
-    except LookupError as e:  # NLTK's, for a data set that is not there
-        raise ConfigError(
-            f"{env!r} needs data that is not on this machine; fetch NLTK's lists of words with: python -m "
-            f"nltk.downloader words averaged_perceptron_tagger_eng ({str(e).strip('* ')[:80]})"
-        ) from e
-    except Exception as e:
-        raise ConfigError(f"{env!r} cannot be made: {first_line(e)[:300]}") from e
-
-
-def _games(registry: Any) -> list[str]:
-    """Return the games, without the forms with other wrappers."""
-    return sorted(name for name in registry if not name.endswith(("-raw", "-train")))
+    games = (name for name in ENV_REGISTRY if not name.endswith(("-raw", "-train")))  # not those with other wrappers
+    return made("textarena", env, ENV_REGISTRY, games, lambda: textarena.make(env))
 
 
 def _started(game: Any, seed: int) -> None:
@@ -211,23 +190,12 @@ class TextArenaEnv(SeededGame):
         players = _Game(self.env, 0, 0, None).players
         choice("player", player, range(players))
 
-    def open_game(self, seed: int) -> _Game:
-        return _Game(self.env, seed, self.player, self._against)
+    def open_live(self, start: int) -> _Game:
+        return _Game(self.env, start, self.player, self._against)
 
     def act(self, action: str) -> Outcome:
         move = action.rpartition("</think>")[2]
         if len(move) > _LONGEST_MOVE:
             said = f"The move has {len(move)} characters; the game reads at most {_LONGEST_MOVE}."
             return Outcome(said, invalid_action=True)
-        reply, problem = self.played(move)
-        if reply is None:
-            return Outcome(problem, invalid_action=True)
-        return Outcome(
-            reply.said,
-            reward=reply.reward,
-            terminated=reply.done,
-            invalid_action=reply.invalid,
-            score=reply.reward,
-            success=reply.done and reply.reward >= 1.0,
-            components={"game": reply.reward},
-        )
+        return super().act(move)

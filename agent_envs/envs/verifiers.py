@@ -7,11 +7,9 @@ Prompts, tools, stop conditions and scores are the package's (https://github.com
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,15 +18,10 @@ from typing import Any, NamedTuple
 
 from agent_envs.checks import choice, number, option_mapping, shown, string
 from agent_envs.envs.foreign import require_generated
-from agent_envs.envs.replayed import Replayed, Trail
-from agent_envs.errors import (
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-    check_release,
-    first_line,
-)
+from agent_envs.envs.replayed import ReplayedEnv, Reply, Trail
+from agent_envs.errors import BackendReplyError, BackendSlowError, ConfigError, check_release, first_line
 from agent_envs.messages import ToolCall
+from agent_envs.per_process import PerProcess
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
@@ -42,14 +35,9 @@ __all__ = ["VerifiersEnv"]
 _OWN_ERRORS = ("EmptyModelResponseError", "InvalidModelResponseError", "ToolCallError", "ToolParseError")
 
 
-class _Reply(NamedTuple):
-    said: str
+@dataclass(frozen=True, slots=True)
+class _Reply(Reply):
     instructions: str = ""
-    done: bool = False
-    truncated: bool = False
-    reward: float = 0.0
-    failed: bool = False
-    """Whether the rollout ended since it could not read the action."""
 
 
 class _Answer(NamedTuple):
@@ -60,39 +48,37 @@ class _Answer(NamedTuple):
     """Names and JSON arguments."""
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """An environment of the package, and the loop that its rollouts run on."""
+_Loaded = tuple[Any, LoopThread]
+"""An environment of the package, and the loop that its rollouts run on."""
 
-    env: Any
-    thread: LoopThread
+_environments: PerProcess[_Loaded] = PerProcess(keep=8)  # data sets are large, and clients belong to one loop
 
 
-@functools.lru_cache(maxsize=8)
-def _loaded(env: str, arguments: str, pid: int) -> _Loaded:
-    """Load an environment once per process: its data set is large, and its clients belong to one loop."""
+def _load(env: str, arguments: str) -> _Loaded:
     check_release("verifiers", "suites")
     import verifiers
 
     try:
-        found = verifiers.load_environment(env, **json.loads(arguments))
+        loaded = verifiers.load_environment(env, **json.loads(arguments))
     except Exception as e:
         raise ConfigError(f"verifiers cannot load {env!r} with {arguments:.200}: {first_line(e)}") from e
-    if not isinstance(found, verifiers.Environment) or found.requires_group_rollouts:
-        raise ConfigError(f"{env!r} is no environment that scores single rollouts, got {type(found).__name__}")
-    return _Loaded(found, LoopThread("agent_envs-verifiers"))
+    if not isinstance(loaded, verifiers.Environment) or loaded.requires_group_rollouts:
+        raise ConfigError(f"{env!r} is no environment that scores single rollouts, got {type(loaded).__name__}")
+    return loaded, LoopThread("agent_envs-verifiers")
 
 
 class _Rollout:
     """One rollout in progress: its client's prompts come out, texts go in."""
 
     def __init__(self, loaded: _Loaded, row: Mapping[str, Any], timeout: float) -> None:
-        self._timeout, self._thread = timeout, loaded.thread
+        import verifiers
+
+        env, self._thread = loaded
+        self._timeout, self._single = timeout, isinstance(env, verifiers.SingleTurnEnv)
         self._asked: SimpleQueue[tuple[list[Any], asyncio.Future[_Answer]] | None] = SimpleQueue()
         self._waiting: asyncio.Future[_Answer] | None = None
         self._prompt: list[Any] = []
-        self._task: Future[Any] = loaded.thread.submit(self._run(loaded.env, dict(row)))
-        self._single = _is_single_turn(loaded.env)
+        self._task: Future[Any] = self._thread.submit(self._run(env, dict(row)))
         self.first = self._next()
 
     def act(self, answer: _Answer) -> _Reply:
@@ -130,7 +116,7 @@ class _Rollout:
         grown = bool(known) and prompt[: len(known)] == known
         new = prompt[len(known) + 1 :] if grown else [each for each in prompt if each.role != "system"]
         system = [each for each in prompt if each.role == "system"]
-        return _Reply(_text(new), _text(system))
+        return _Reply(_text(new), instructions=_text(system))
 
     def _ended(self) -> _Reply:
         try:
@@ -146,13 +132,7 @@ class _Rollout:
         limit = stop == "max_turns_reached" and not self._single
         tail = list(itertools.takewhile(lambda each: _role(each) != "assistant", reversed(output["completion"] or [])))
         said = _text(tail[::-1]) or f"The episode has ended: {stop or 'it is complete'}."
-        return _Reply(said, "", True, bool(output.get("is_truncated")) or limit, float(reward), failed)
-
-
-def _is_single_turn(env: Any) -> bool:
-    import verifiers
-
-    return isinstance(env, verifiers.SingleTurnEnv)
+        return _Reply(said, float(reward), True, failed, bool(output.get("is_truncated")) or limit)
 
 
 def _client(ask: Any) -> Any:
@@ -211,7 +191,7 @@ class _Rows(IndexedTasks[_Row]):
         return [str(self._rows[index].get(key)) for key in ("prompt", "answer", "info")]
 
 
-class VerifiersEnv(ToolEnv):
+class VerifiersEnv(ReplayedEnv, ToolEnv):
     """Play an environment of verifiers, step by step instead of as a rollout.
 
     ## Description
@@ -254,6 +234,7 @@ class VerifiersEnv(ToolEnv):
     - v0: first version
     """
 
+    component = "rubric"
     settled_arguments = ("tools", "tool_timeout", "max_parallel_calls")
     harmless_arguments = ("timeout",)
 
@@ -266,10 +247,9 @@ class VerifiersEnv(ToolEnv):
         except (TypeError, ValueError) as e:
             raise ConfigError(f"env_args must be JSON values, got {shown(env_args)}") from e
         self._timeout = number("timeout", timeout, above=0, maximum=1e6)
-        self._replayed: Replayed[_Rollout] = Replayed(f"the environment {env}", self._opened)
         listed = [
             {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters or {})}
-            for tool in self._source().env.tool_defs or []
+            for tool in self._source()[0].tool_defs or []
         ]
         super().__init__(tools=[OfferedTool(tool, _unasked) for tool in checked_tools(listed, env)], **kwargs)
         require_generated(self.data)
@@ -277,18 +257,28 @@ class VerifiersEnv(ToolEnv):
 
     def open_tasks(self) -> _Rows:
         choice("split", self.split, ["train", "test"])
-        source = self._source().env
+        source = self._source()[0]
         rows = source.build_dataset() if self.split == "train" else source.build_eval_dataset()
         if rows is None or not len(rows):
             raise ConfigError(f"{self.env!r} has no data set for the split {self.split!r}")
         return _Rows(self.env, self.split, rows)
 
+    @property
+    def live_name(self) -> str:
+        return f"the environment {self.env}"
+
+    def start_of(self, task: _Row) -> dict[str, Any]:
+        return dict(task.row)
+
+    def open_live(self, start: Mapping[str, Any]) -> _Rollout:
+        return _Rollout(self._source(), start, self._timeout)
+
     def begin(self, task: _Row) -> tuple[str, Trail]:
-        trail = self._replayed.begin(dict(task.row))
+        said, trail = super().begin(task)
         self.instructions = trail.first.instructions
         if trail.first.done:
             raise BackendReplyError(f"{task.task_id}: the rollout ended before the first response")
-        return trail.first.said, trail
+        return said, trail
 
     def act(self, action: str) -> Outcome:
         answer, malformed = _Answer(action), False
@@ -298,40 +288,15 @@ class VerifiersEnv(ToolEnv):
             calls = [call for call in parsed.calls if isinstance(call, ToolCall)]
             if calls and len(calls) == len(parsed.calls):
                 answer = _Answer(parsed.text, tuple((call.name, json.dumps(call.arguments)) for call in calls))
-        reply: _Reply = self._replayed.act(self.state, answer)
-        return Outcome(
-            reply.said,
-            reward=reply.reward,
-            terminated=reply.done,
-            invalid_action=malformed or reply.failed,
-            score=reply.reward,
-            success=reply.done and reply.reward >= 1.0,
-            components={"rubric": reply.reward},
-        )
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if terminated and self.state.done[-1][1].truncated:
-            return observation, reward, False, True, info
-        return observation, reward, terminated, truncated, info
-
-    def anchor(self) -> str:
-        trail: Trail = self.state
-        return (trail.done[-1][1] if trail.done else trail.first).said
+        outcome = self.outcome(self.replayed.act(self.state, answer))
+        outcome.invalid_action = outcome.invalid_action or malformed
+        return outcome
 
     def right_answer(self) -> str:
         return str(self.task.row.get("answer") or "")
 
-    def close(self) -> None:
-        """End the rollout."""
-        self._replayed.close()
-        super().close()
-
     def _source(self) -> _Loaded:
-        return _loaded(self.env, self._env_args, os.getpid())
-
-    def _opened(self, row: Mapping[str, Any]) -> _Rollout:
-        return _Rollout(self._source(), row, self._timeout)
+        return _environments.get((self.env, self._env_args), lambda: _load(self.env, self._env_args))
 
 
 def _unasked(name: str, arguments: dict[str, Any]) -> str:

@@ -9,9 +9,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_object, text_field
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import file_tasks
 from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks
@@ -35,16 +34,8 @@ class GSM8KTask:
 
 
 def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[GSM8KTask]:
-    """Return the real rows of a split; `data` and `split` are those of `find_files`.
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split, or `data` is neither a string nor a path.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
-    data = data_name(data)
-    files, split = find_files(data, split, task="gsm8k", suffixes=SUFFIXES)
-    return FileTasks(files, parse_row, task="gsm8k", split=split, name=data)
+    """Return the real rows of a split; arguments and errors are those of `file_tasks`."""
+    return file_tasks(data, split, parse_row, task="gsm8k", suffixes=SUFFIXES)
 
 
 def parse_row(row: Any, where: str, task_id: str) -> GSM8KTask:

@@ -12,10 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import answer_field, as_list, as_object, keys_of, text_field
-from agent_envs.datasets.files import find_files
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.datasets.files import file_tasks
+from agent_envs.errors import DataError
 from agent_envs.rewards.tagged import boxed
 from agent_envs.tasks import FileTasks
 
@@ -41,18 +40,8 @@ class MathRow:
 
 
 def math_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[MathRow]:
-    """Return the rows of a split; `data` and `split` are those of `find_files`, without "official".
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split, or `data` is no path.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
-    data = data_name(data)
-    if data == "official":
-        raise ConfigError("MathCode has several released data sets and no official one: give the path of its files")
-    files, split = find_files(data, split, task="mathcode", suffixes=SUFFIXES)
-    return FileTasks(files, parse_row, task="mathcode", split=split, name=data)
+    """Return the rows of a split; arguments and errors are those of `file_tasks`."""
+    return file_tasks(data, split, parse_row, task="mathcode", suffixes=SUFFIXES)
 
 
 def parse_row(row: Any, where: str, task_id: str) -> MathRow:

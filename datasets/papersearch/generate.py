@@ -44,8 +44,7 @@ def generate_papersearch(
         ConfigError: There is no such split, or a number is out of range.
         DataError: The folder holds something else or cannot be written.
     """
-    count = int(size) if isinstance(size, str) and size.isdecimal() else size
-    tasks = GeneratedQueries(split, count, hidden)
+    tasks = GeneratedQueries(split, int(size) if str(size).isdecimal() else size, hidden)  # type: ignore[arg-type]
     n = integer("n", n, minimum=1, maximum=len(tasks))
     with replaced_folder(out) as folder:
         bar = functools.partial(tqdm, unit_scale=True, disable=not progress)

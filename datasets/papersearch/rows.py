@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import file_tasks
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
@@ -59,15 +59,8 @@ class QueryRow:
 
 
 def query_rows(data: str, split: str = "train") -> FileTasks[PaperTask]:
-    """Return the real queries of a split; `data` and `split` are those of `find_files`.
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
-    files, split = find_files(data, split, task=TASK, suffixes=SUFFIXES)
-    return FileTasks(files, _parse_row, task=TASK, split=split, name=data)
+    """Return the real queries of a split; arguments and errors are those of `file_tasks`."""
+    return file_tasks(data, split, _parse_row, task=TASK, suffixes=SUFFIXES)
 
 
 def _parse_row(row: Any, where: str, task_id: str) -> PaperTask:

@@ -26,7 +26,7 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.picturesearch.task import PictureTask
-from agent_envs.errors import ConfigError, DataError, needs_extra
+from agent_envs.errors import DataError, needs_extra
 from agent_envs.files import MAX_ROW_BYTES, open_data
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
@@ -62,10 +62,6 @@ def picture_rows(data: str, split: str = "train") -> RowPictures:
         MissingExtraError: A parquet file needs pyarrow.
     """
     name = data_name(data)
-    if name == "official":
-        raise ConfigError(
-            "PictureSearch has several released data sets and no official one: give the path of its files"
-        )
     files, split = find_files(name, split, task="picturesearch", suffixes=SUFFIXES)
     return RowPictures(_parsed(file_stamps(files), split), name, split)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import answer_field, as_list, as_object, as_texts, keys_of, text_field
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import file_tasks, find_files
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
 
@@ -79,17 +79,12 @@ def find_qa_files(dataset: str, data: str, split: str) -> tuple[tuple[Path, ...]
 
 
 def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
-    """Return the real rows of a split; `data` and `split` are those of `find_files`.
+    """Return the real rows of a split; arguments and errors are those of `file_tasks`.
 
     `dataset` is "hotpotqa", "2wiki" or "musique": the first part of task ids, and the task of `agentr1 prepare`.
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split.
-        MissingExtraError: A parquet file needs pyarrow.
     """
-    files, split = find_qa_files(dataset, data, split)
-    return FileTasks(files, _RowParser(aliases_file(files[0])), task=dataset, split=split, name=data)
+    files, _ = find_qa_files(dataset, data, split)
+    return file_tasks(data, split, _RowParser(aliases_file(files[0])), task=dataset, suffixes=SUFFIXES)
 
 
 @dataclass(frozen=True)

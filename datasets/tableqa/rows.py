@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name, user_path
+from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.fields import answer_field, as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.tableqa.generated.tables import TableTask
@@ -46,9 +46,7 @@ def table_rows(data: str | os.PathLike[str], split: str = "train") -> ListedTask
         ConfigError: There is no such split, or `data` is no path.
     """
     name = data_name(data)
-    if name == "official":
-        raise ConfigError("TableQA has several released data sets and no official one: give the path of its files")
-    path = user_path(name)
+    path = official_dir("tableqa") if name == "official" else user_path(name)
     examples = path / "data" if (path / "data").is_dir() and any((path / "data").glob("*.tsv")) else path
     tables = sorted(examples.glob("*.tsv")) if examples.is_dir() else []
     if tables:

@@ -133,37 +133,29 @@ def test_on_the_lowest_level_things_lie_on_a_grid():
                 assert sum(left < to_x and x < right and top < to_y and y < bottom for x, y, to_x, to_y in boxes) == 1
 
 
-def some_sheet(rng: np.random.Generator, step: int, uneven: int) -> Sheet:
-    """A page on which anything lies over anything else, at multiples of a step but for some sides of boxes."""
+def some_sheet(rng: np.random.Generator) -> Sheet:
+    """A page on which anything lies over anything else."""
     width, height = (int(side) for side in rng.choice([256, 384, 512], 2))
     colours = ["red", "blue", "white", "ink", "paper 1", "path 2"]
-
-    def place(most: int) -> int:
-        return int(rng.integers(0, most + 1)) // step * step
-
     rects = []
-    for number in range(12):
-        (left, right), (top, bottom) = (sorted((place(side), place(side))) for side in (width, height))
-        if number < uneven:
-            left, top = max(0, left - 1), max(0, top - 1)
+    for _ in range(12):
+        (left, right), (top, bottom) = (np.sort(rng.integers(0, side + 1, 2)).tolist() for side in (width, height))
         rects.append((left, top, right, bottom, str(rng.choice(colours))))
     stamps = []
     for icon in (False, True, False, True):
-        scale = step * int(rng.integers(1, 3))
+        scale = int(rng.integers(1, 5))
         what = str(rng.choice(["star", "moon"])) if icon else "A 7B"
         for _ in range(6):
-            x, y = place(width - 24 * scale), place(height - 9 * scale)
+            x, y = int(rng.integers(width - 24 * scale)), int(rng.integers(height - 9 * scale))
             stamps.append(Stamp(x, y, scale, str(rng.choice(colours)), what, icon))
     return Sheet(width, height, "ground 1", tuple(rects), tuple(stamps), ())
 
 
-@pytest.mark.parametrize(("step", "uneven"), [(1, 0), (2, 0), (2, 2), (2, 12)])
-def test_a_view_that_is_drawn_by_itself_is_that_of_the_whole_page(step, uneven):
-    rng = np.random.default_rng([step, uneven])
-    for _ in range(4):
-        sheet = some_sheet(rng, step, uneven)
+def test_a_view_that_is_drawn_by_itself_is_that_of_the_whole_page():
+    rng = np.random.default_rng(0)
+    for _ in range(16):
+        sheet = some_sheet(rng)
         page, drawing = draw(sheet), Drawing(sheet)
-        assert drawing.dot == (2 if step == 2 and uneven < 12 else 1)
         drawn, known = DrawnPage(sheet), LargePicture(palette()[page])
         for _ in range(12):
             (left, right), (top, bottom) = (

@@ -147,7 +147,7 @@ def test_what_released_rows_do_not_have_is_refused(tmp_path):
     for kwargs in ({"view": "words"}, {"level": 2}, {"families": "find"}):
         with pytest.raises(ConfigError):
             gym.make(ID, data=data, split="test", **kwargs)
-    with pytest.raises(ConfigError, match="no official one"):
+    with pytest.raises(ConfigError, match="no official data set"):
         gym.make(ID, data="official")
 
 

@@ -121,7 +121,7 @@ def test_a_move_that_a_game_fails_at_is_a_bad_action(monkeypatch):
     monkeypatch.setattr(base, "step", failing)
     observation, reward, terminated, _, info = env.step("[boom]")
     assert "KeyError" in observation and (reward, terminated, info["invalid_action"]) == (0, False, True)
-    code = env.unwrapped._replayed.at(env.unwrapped.state)._base.state.game_state["secret_code"]
+    code = env.unwrapped.replayed.at(env.unwrapped.state)._base.state.game_state["secret_code"]
     _, reward, terminated, _, info = env.step(f"[{' '.join(map(str, code))}]")
     assert (reward, terminated, info["success"]) == (1.0, True, True)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_envs.datasets.picturesearch.generated.drawing import MARGIN, MIXED, Drawing, palette
+from agent_envs.datasets.picturesearch.generated.drawing import Drawing, palette
 from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, Sheet
 
 __all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
@@ -27,12 +27,9 @@ __all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
 _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarter of its side
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
 _PIXEL = np.dtype("V3")  # the three bytes of a pixel
-_BAND = 1 << 20  # dots of a page that are drawn at once to be halved
-_EDGES = 1 << 20  # bytes of the margins around them
-_AT_ONCE = 60_000  # dots that are halved at once: their sums take less than memory that the system takes back
+_BAND = 1 << 18  # pixels that are halved at once, which the processor's own memory holds
 _KEPT_BYTES = 1 << 28  # of pictures that a process keeps
-
-_memories = threading.local()
+_DRAWN_BYTES = 1 << 20  # about what is kept of a drawn page
 
 
 class View(NamedTuple):
@@ -84,17 +81,12 @@ def _side(size: int, halvings: int) -> int:
 class Shown(Protocol):
     """A large picture."""
 
-    @property
-    def width(self) -> int:
-        """Width in pixels."""
-
-    @property
-    def height(self) -> int:
-        """Height in pixels."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it holds, those it will hold when it has been shown as a whole included."""
+    width: int
+    """Width in pixels."""
+    height: int
+    """Height in pixels."""
+    nbytes: int
+    """Bytes that it holds, those it will hold when it has been shown as a whole included."""
 
     def show(self, view: View) -> NDArray[np.uint8]:
         """Return a view as an array of shape [height, width, 3] that cannot be written to."""
@@ -109,19 +101,9 @@ class LargePicture:
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         self.pixels = pixels
+        self.height, self.width = pixels.shape[:2]
+        self.nbytes = pixels.nbytes + self.width * self.height // 3
         self._quarters: dict[int, NDArray[np.uint32]] = {}  # the whole picture by how often it is halved, from 2 on
-
-    @property
-    def width(self) -> int:
-        return self.pixels.shape[1]
-
-    @property
-    def height(self) -> int:
-        return self.pixels.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        return self.pixels.nbytes + self.width * self.height // 3
 
     def show(self, view: View) -> NDArray[np.uint8]:
         left, top, right, bottom = view.box
@@ -142,140 +124,50 @@ class LargePicture:
 
 
 class DrawnPage:
-    """A generated page: each view of it is drawn by itself, and of a smaller one only where it has several colours.
+    """A generated page, of which each view is drawn by itself.
 
     Args:
         sheet: The page.
     """
 
     def __init__(self, sheet: Sheet) -> None:
+        self.width, self.height, self.nbytes = sheet.width, sheet.height, _DRAWN_BYTES
         self._drawing = Drawing(sheet)
         self._whole: dict[View, NDArray[np.uint8]] = {}  # the views of the whole page, which each episode begins with
 
-    @property
-    def width(self) -> int:
-        return self._drawing.width
-
-    @property
-    def height(self) -> int:
-        return self._drawing.height
-
-    @property
-    def nbytes(self) -> int:
-        return self._drawing.nbytes + 3 * (self.width * self.height >> 4)
-
     def show(self, view: View) -> NDArray[np.uint8]:
-        kept = self._whole.get(view)
-        if kept is not None:
-            shown = kept.copy()  # no two observations are one object
-        else:
-            shown = self._enlarged(view) if view.halvings <= 0 else self._halved(view)
+        shown = self._whole.get(view)
+        if shown is None:
+            part = self._drawing.part(view.box)
+            shown = _halved(part, view.halvings) if view.halvings > 0 else _enlarged(palette()[part], -view.halvings)
             if view.box == (0, 0, self.width, self.height):
-                self._whole[view] = shown.copy()
+                self._whole[view] = shown
+        shown = shown.copy()  # no two observations are one object
         shown.flags.writeable = False
         return shown
 
-    def _enlarged(self, view: View) -> NDArray[np.uint8]:
-        return _enlarged(_coloured(self._drawing.part(view.box, 1, _memory())), -view.halvings)
 
-    def _halved(self, view: View) -> NDArray[np.uint8]:
-        drawing, side, (left, top, right, bottom) = self._drawing, 1 << view.halvings, view.box
-        uneven = [x for x in drawing.uneven[0] if left < x < right], [y for y in drawing.uneven[1] if top < y < bottom]
-        dot = drawing.dot
-        if side == dot:
-            if uneven == ([], []):
-                return _coloured(drawing.part(view.box, dot, _memory()))
-            dot = 1
-        squares = drawing.squares(view.box, side)
-        shown = _coloured(squares)
-        height, width = squares.shape
-        rows = max(1, _BAND // (width * (side // dot) ** 2))
-        for row in range(0, height, rows):
-            self._mix(shown, squares, view, (0, row, width, min(row + rows, height)), dot)
-        if dot > 1:
-            for column in {(x - left) // side for x in uneven[0]}:
-                self._mix(shown, squares, view, (column, 0, column + 1, height), 1)
-            for row in {(y - top) // side for y in uneven[1]}:
-                self._mix(shown, squares, view, (0, row, width, row + 1), 1)
-        return shown
-
-    def _mix(self, shown: NDArray[np.uint8], squares: NDArray[np.uint8], view: View, some: Box, dot: int) -> None:
-        """Put the means of squares of several colours where they are shown.
-
-        Args:
-            shown: Where they go.
-            squares: The colours of squares, or MIXED.
-            view: What is shown.
-            some: The box of the squares, counted in squares.
-            dot: Pixels to a dot that is drawn.
-        """
-        column, row, to_column, to_row = some
-        down, across = np.divmod(np.flatnonzero(squares[row:to_row, column:to_column] == MIXED), to_column - column)
-        if not len(down):
-            return
-        (left, top), side = view.box[:2], 1 << view.halvings
-        box = (left + column * side, top + row * side, left + to_column * side, top + to_row * side)
-        canvas = self._drawing.canvas(box, dot, _memory())
-        pixels, margin, dots = shown.reshape(-1).view(_PIXEL), MARGIN // dot, side // dot
-        places = (row + down) * squares.shape[1] + column + across
-        most = max(1, _AT_ONCE // dots**2)
-        for n in range(0, len(places), most):
-            part = slice(n, n + most)
-            means = _means(canvas, margin + down[part] * dots, margin + across[part] * dots, dots)
-            pixels[places[part]] = _unpack(means).reshape(-1).view(_PIXEL)
-
-
-def _memory() -> NDArray[np.uint8]:
-    """Return this thread's memory for canvases."""
-    try:
-        found: NDArray[np.uint8] = _memories.bytes
-    except AttributeError:
-        found = _memories.bytes = np.empty(_BAND + _EDGES, np.uint8)
-    return found
-
-
-def _coloured(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the colours of a page's numbers: by `bytes.translate`, which is three times as fast as indexing."""
-    shown = np.empty((*numbers.shape, 3), np.uint8)
-    flat = numbers.tobytes()
-    for n, table in enumerate(_tables()[0]):
-        shown[..., n] = np.frombuffer(flat.translate(table), np.uint8).reshape(numbers.shape)
-    return shown
-
-
-def _means(
-    canvas: NDArray[np.uint8], down: NDArray[np.intp], across: NDArray[np.intp], side: int
-) -> NDArray[np.uint32]:
-    """Return the packed colours of some squares of a canvas, halved until each is one pixel; shape [squares].
-
-    Args:
-        canvas: Numbers of colours, shape [height, width], its width divisible by the smaller of `side` and 8.
-        down, across: The upper and the left side of each square; those are divisible by the same number.
-        side: Of a square, a power of two of at least 2.
-    """
-    word = min(side, 8)  # numbers that are taken at once
-    words, width = canvas.reshape(-1).view(f"u{word}"), canvas.shape[1] // word
-    first = down * width + across // word
-    row = np.arange(side)[:, None, None] * width + np.arange(side // word)
-    squares = words.take(row + first[:, None]).reshape(side, -1)  # [rows of a square, squares and words]
-    halved = _tables()[1].take(squares.view(np.uint16))  # sums of two neighbours, [rows, squares and pairs]
-    halved[0::2] += halved[1::2]
-    halved = _quartered(halved[0::2])
-    while len(halved) > 1:
-        halved[0::2] += halved[1::2]
-        halved = halved[0::2]
-        halved[:, 0::2] += halved[:, 1::2]
-        halved = _quartered(halved[:, 0::2])
-    return halved[0]
+def _halved(numbers: NDArray[np.uint8], halvings: int) -> NDArray[np.uint8]:
+    """Return the colours of a page's numbers, halved so often; sides are multiples of two to the power of that."""
+    step = 1 << halvings
+    rows = max(step, _BAND // numbers.shape[1] // step * step)
+    bands = []
+    for row in range(0, len(numbers), rows):
+        sums = _sums().take(np.ascontiguousarray(numbers[row : row + rows]).view(np.uint16))  # of two neighbours
+        band = _quartered(sums[0::2] + sums[1::2])
+        for _ in range(halvings - 1):
+            band = _halve(band)
+        bands.append(_unpack(band))
+    return np.concatenate(bands)
 
 
 @functools.cache
-def _tables() -> tuple[list[bytes], NDArray[np.uint32]]:
-    """Return the palette's channels as tables of `bytes.translate`, and the packed sums of each two colours."""
+def _sums() -> NDArray[np.uint32]:
+    """Return the packed sum of each two colours of the palette, by their numbers as one of 16 bits."""
     padded = np.zeros((256, 3), np.uint8)
     padded[: len(palette())] = palette()
     packed = _pack(padded)
-    return [padded[:, n].tobytes() for n in range(3)], (packed[:, None] + packed).reshape(-1)
+    return (packed[:, None] + packed).reshape(-1)
 
 
 def _enlarged(shown: NDArray[np.uint8], doublings: int) -> NDArray[np.uint8]:

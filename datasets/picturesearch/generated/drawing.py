@@ -1,8 +1,4 @@
-"""How a page is drawn: whole numbers alone, so that every machine draws the same bytes.
-
-Any part of a page can be drawn by itself, and where a page is of one colour can be told without drawing it: a page of
-4,096 pixels a side is shown in 256 without that all its pixels are ever made.
-"""
+"""How a page is drawn, whole or in part: whole numbers alone, so that every machine draws the same bytes."""
 
 from __future__ import annotations
 
@@ -17,17 +13,10 @@ from numpy.typing import NDArray
 from agent_envs.datasets.picturesearch.generated.sheet import ICON, LETTER, Box, Sheet, Stamp
 from agent_envs.files import table
 
-__all__ = ["MARGIN", "MIXED", "Drawing", "draw", "palette"]
+__all__ = ["Drawing", "draw", "palette"]
 
-MIXED = 255
-"""Stands for several colours."""
-
-MARGIN = 64
-"""Pixels around a canvas: no glyph is larger, so that each that is seen lies on it as a whole."""
-
-_TUPLE = 200  # bytes of a box and its numbers
+_MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen lies on it as a whole
 _BLANK, _UNKNOWN = 254, 255
-_UNEVEN = 16  # sides of boxes in the midst of squares of which a page is said to consist, at most
 
 
 @functools.cache
@@ -44,11 +33,7 @@ def draw(sheet: Sheet) -> NDArray[np.uint8]:
 
 
 class Drawing:
-    """A page that can be drawn in parts.
-
-    Args:
-        sheet: The page; all that is on it lies within its sides.
-    """
+    """A page that can be drawn in parts; all that is on it lies within its sides."""
 
     def __init__(self, sheet: Sheet) -> None:
         numbers = _numbers()
@@ -59,70 +44,19 @@ class Drawing:
         for stamp in sheet.stamps:
             groups[stamp.icon, stamp.scale].append(stamp)
         self._written = [_glyphs(stamps, icons, scale) for (icons, scale), stamps in groups.items()]
-        self._boxes = [(*_stamp_box(stamp), MIXED) for stamp in sheet.stamps]
-        even = not any(glyphs.scale % 2 or ((glyphs.x | glyphs.y) & 1).any() for glyphs in self._written)
-        uneven = [sorted({side for rect in self._rects for side in rect[n:4:2] if side & 1}) for n in range(2)]
-        self.dot = 2 if even and len(uneven[0]) + len(uneven[1]) <= _UNEVEN else 1
-        """Pixels of a side of the squares that the page consists of: each is of one colour unless it is `uneven`."""
-        self.uneven = (uneven[0], uneven[1]) if self.dot > 1 else ([], [])
-        """Where boxes begin or end inside squares: positions from the left and from the top."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it holds."""
-        arrays = [array for glyphs in self._written for array in (glyphs.x, glyphs.y, glyphs.places, glyphs.colours)]
-        return sum(array.nbytes for array in arrays) + _TUPLE * (len(self._rects) + len(self._boxes))
-
-    def part(self, box: Box, dot: int = 1, memory: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return a part of the page as the numbers of its colours in `palette`.
-
-        Args:
-            box: The part.
-            dot: Draw one number for each square of so many pixels a side: 1, or `self.dot` for an even box.
-            memory: Bytes to draw on; new ones if None. The same ones again are much faster than new ones.
-        """
-        margin = MARGIN // dot
-        return self.canvas(box, dot, memory)[margin:-margin, margin:-margin]
-
-    def canvas(self, box: Box, dot: int = 1, memory: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return a part of the page as `part` does, with MARGIN pixels around it that mean nothing."""
-        margin = MARGIN // dot
+    def part(self, box: Box) -> NDArray[np.uint8]:
+        """Return a part of the page as the numbers of its colours in `palette`, shape [height, width]."""
         left, top, right, bottom = box
-        height, width = (bottom - top) // dot + 2 * margin, (right - left) // dot + 2 * margin
-        if memory is None or len(memory) < height * width:
-            memory = np.empty(height * width, np.uint8)
-        canvas = memory[: height * width].reshape(height, width)
-        part = canvas[margin:-margin, margin:-margin]
+        canvas = np.empty((bottom - top + 2 * _MARGIN, right - left + 2 * _MARGIN), np.uint8)
+        part = canvas[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN]
         part[:] = self._ground
         for x, y, to_x, to_y, colour in self._rects:
             if x < right and to_x > left and y < bottom and to_y > top:
-                x, y = max(x, left), max(y, top)
-                part[(y - top) // dot : (to_y - top) // dot, (x - left) // dot : (to_x - left) // dot] = colour
+                part[max(y - top, 0) : to_y - top, max(x - left, 0) : to_x - left] = colour
         for glyphs in self._written:
-            if box != (0, 0, self.width, self.height):
-                glyphs = glyphs.touching(box)
-            if len(glyphs.x):
-                _write(canvas, glyphs, left // dot - margin, top // dot - margin, dot)
-        return canvas
-
-    def squares(self, box: Box, side: int) -> NDArray[np.uint8]:
-        """Return the number of the colour of each square of a part, or MIXED where it may have several.
-
-        Args:
-            box: The part, its width and height divisible by `side`.
-            side: Pixels of a square's side.
-        """
-        left, top, right, bottom = box
-        squares = np.full(((bottom - top) // side, (right - left) // side), self._ground, np.uint8)
-        for boxes in (self._rects, self._boxes):
-            for x, y, to_x, to_y, colour in boxes:
-                if x < right and to_x > left and y < bottom and to_y > top:
-                    x, y, to_x, to_y = max(x, left) - left, max(y, top) - top, to_x - left, to_y - top
-                    if colour == MIXED or (x | y | to_x | to_y) % side:
-                        squares[y // side : -(-to_y // side), x // side : -(-to_x // side)] = MIXED
-                    if colour != MIXED:
-                        squares[-(-y // side) : to_y // side, -(-x // side) : to_x // side] = colour
-        return squares
+            _write(canvas, glyphs.touching(box), left - _MARGIN, top - _MARGIN)
+        return part
 
 
 class _Glyphs(NamedTuple):
@@ -198,19 +132,13 @@ def _glyphs(stamps: Sequence[Stamp], icons: bool, scale: int) -> _Glyphs:
     return _Glyphs(x[seen], y[of[seen]], letters[seen], colours[of[seen]], icons, scale)
 
 
-def _stamp_box(stamp: Stamp) -> Box:
-    x, y, scale, _, what, icon = stamp
-    return x, y, x + scale * (ICON if icon else LETTER * len(what)), y + scale * (ICON if icon else 7)
-
-
-def _write(canvas: NDArray[np.uint8], glyphs: _Glyphs, left: int, top: int, dot: int) -> None:
-    """Write glyphs on a canvas, whose left upper corner is given in dots."""
+def _write(canvas: NDArray[np.uint8], glyphs: _Glyphs, left: int, top: int) -> None:
+    """Write glyphs on a canvas, whose left upper corner is given."""
     _, columns, rows = _dots(glyphs.icons)
-    scale, width = glyphs.scale // dot, canvas.shape[1]
-    starts = (glyphs.y // dot - top) * width + (glyphs.x // dot - left)
-    start = (starts[:, None] + ((rows * width + columns) * scale)[glyphs.places]).reshape(-1)  # glyphs and dots
+    width, flat = canvas.shape[1], canvas.reshape(-1)
+    starts = (glyphs.y - top) * width + (glyphs.x - left)
+    start = (starts[:, None] + ((rows * width + columns) * glyphs.scale)[glyphs.places]).reshape(-1)  # glyphs and dots
     colours = np.repeat(glyphs.colours, rows.shape[1])
-    flat = canvas.reshape(-1)
-    for down in range(scale):
-        for across in range(scale):
+    for down in range(glyphs.scale):
+        for across in range(glyphs.scale):
             flat[start + (down * width + across)] = colours
