@@ -23,9 +23,8 @@ import gymnasium as gym
 
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import generated_papers
-from agent_envs.datasets.papersearch.generated.literature import Literature, literature
+from agent_envs.datasets.papersearch.generated.literature import WORDS, Literature, literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
-from agent_envs.datasets.papersearch.generated.words import SETTINGS
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.retrieval.papers.local import LocalPapers
 
@@ -67,7 +66,7 @@ def plan(papers: int, episodes: int, expand: bool) -> list[tuple[int, list[list[
         turns = []
         for turn in range(TURNS):
             searches = CALLS if not expand else 2
-            calls = [("search", f"{name} {SETTINGS[turn * CALLS + n]}") for n in range(searches)]
+            calls = [("search", f"{name} {WORDS['settings'][turn * CALLS + n]}") for n in range(searches)]
             known = [p.paper.id for p in env.state.ranked(expanded=False)]
             calls += [("expand", paper_id) for paper_id in known[: CALLS - searches]]
             env.step(text(env, calls))
@@ -136,7 +135,7 @@ def search_only(env: Any) -> str:
     names = [named[slot] for slot in ("a", "b", "x") if slot in named]
     abstracts = " ".join(pooled.paper.abstract for pooled in env.state.pool.values())
     names += re.findall(r"(?:speak of|known as|called|others call|communities:) ([a-z ]+?)[.,)]", abstracts)
-    ends = ["", *([named["s"]] if "s" in named else []), "survey", *SETTINGS[env.state.turns * TURNS :]]
+    ends = ["", *([named["s"]] if "s" in named else []), "survey", *WORDS["settings"][env.state.turns * TURNS :]]
     queries = [f"{name} {end}".strip() for end in ends for name in dict.fromkeys(names)]
     fresh = [query for query in queries if query.lower() not in env.state.searched][:CALLS]
     return text(env, [("search", query) for query in fresh])

@@ -20,8 +20,6 @@ from tqdm import tqdm
 from agent_envs.errors import DataError
 from agent_envs.files import FileLock, table
 
-__all__ = ["compare_released", "download", "hub_source", "released_files"]
-
 _log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
@@ -58,12 +56,6 @@ def download(task: str, name: str, folder: Path, *, manual: str) -> Path:
     """Download a released file into a folder, unless it is there already, and return its path.
 
     An interrupted download is resumed by the next call. The file appears when its size and its SHA-256 are as released.
-
-    Args:
-        manual: How to get the data otherwise, for errors.
-
-    Raises:
-        DataError: It cannot be downloaded, or is not the released file.
     """
     about = released_files(task)[name]
     path, partial = folder / name, folder / f"{name}.partial"

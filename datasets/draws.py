@@ -13,8 +13,6 @@ from typing import TypeVar
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
-__all__ = ["Draws", "Impossible", "parse_range", "range_text", "shuffled", "stream"]
-
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1024
@@ -82,15 +80,6 @@ def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
 
 def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highest: int) -> tuple[int, int]:
     """Return both ends of a range of one-digit integers, from which a generator draws evenly.
-
-    Args:
-        name: The argument's name, for errors.
-        value: One integer, a range like "2-4", or a pair like [2, 4].
-        lowest: The smallest integer allowed.
-        highest: The largest integer allowed.
-
-    Raises:
-        ConfigError: The value is something else.
 
     >>> parse_range("level", 2, 1, 8), parse_range("level", "3", 1, 8), parse_range("level", "1-8", 1, 8)
     ((2, 2), (3, 3), (1, 8))

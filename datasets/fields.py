@@ -13,8 +13,6 @@ from typing import Any
 
 from agent_envs.errors import DataError
 
-__all__ = ["answer_field", "as_list", "as_object", "as_texts", "keys_of", "text_field"]
-
 
 def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
     """Return `value` if it is a JSON object; `expected` says what was expected instead of something else."""

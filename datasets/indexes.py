@@ -12,8 +12,6 @@ from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import BackendBusyError, ConfigError
 from agent_envs.tasks import FileStamp
 
-__all__ = ["BYTES_IN_MEMORY", "cached_index", "stamps_digest"]
-
 T = TypeVar("T")
 
 BYTES_IN_MEMORY = 32 << 20
@@ -25,10 +23,6 @@ def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Pa
     """Return the index of a name, which must change with its contents, building it in a folder if it is missing.
 
     On disk it appears only when it is complete.
-
-    Raises:
-        ConfigError: The folder cannot be written.
-        BackendBusyError: Another process has been building the index for an hour.
     """
     folder = data_dir() / "indexes" / name
     until = time.monotonic() + _LONGEST_WAIT

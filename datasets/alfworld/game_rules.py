@@ -16,8 +16,6 @@ from agent_envs.datasets.alfworld.pddl import read_expression
 from agent_envs.datasets.alfworld.problem import Wording
 from agent_envs.errors import DataError
 
-__all__ = ["read_rules"]
-
 _DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and without the part that lets sinks clean
 _GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules that are used, without the phrases of `Wording`
 
@@ -43,11 +41,7 @@ _PUT = re.compile(rf"{_PLAIN}\{{o\}}{_PLAIN}\{{r\}}{_PLAIN}")
 
 
 def read_rules(domain: str, grammar: str, where: str = "the game") -> tuple[Wording, str]:
-    """Return the wording of a game and its task in words, from the domain and the grammar in its file.
-
-    Raises:
-        DataError: The native engine does not implement these rules; the message begins with `where`.
-    """
+    """Return the wording of a game and its task in words, from the domain and the grammar in its file."""
     task = _TASK.search(grammar)
     if task is None:
         raise DataError(f'{where}: the grammar has no line "Your task is to: ..."')

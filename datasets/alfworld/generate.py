@@ -29,8 +29,6 @@ from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import read_text, write_text
 
-__all__ = ["game_document", "generate_alfworld", "problem_text", "trajectory_document"]
-
 MOST_GAMES = 1_000_000
 _MANIFEST = ".generated.json"
 _PLACEHOLDER = "UNKNOWN GOAL"
@@ -38,12 +36,7 @@ _PLACEHOLDER = "UNKNOWN GOAL"
 
 @functools.cache
 def packaged_logic() -> tuple[str, str]:
-    """Return the domain and the grammar of the `alfworld` package, read without importing it.
-
-    Raises:
-        MissingExtraError: The package is not installed.
-        DataError: It is installed without these files.
-    """
+    """Return the domain and the grammar of the `alfworld` package, read without importing it."""
     try:
         files = importlib.metadata.files("alfworld") or []
     except importlib.metadata.PackageNotFoundError as e:
@@ -84,12 +77,7 @@ def _formula_text(formula: Formula, depth: int) -> str:
 
 
 def game_document(problem: Problem) -> dict[str, Any]:
-    """Return the content of `game.tw-pddl` for a problem.
-
-    Raises:
-        MissingExtraError: The package with the domain and the grammar is not installed.
-        ConfigError: The problem's wording is not that of the package's grammar.
-    """
+    """Return the content of `game.tw-pddl` for a problem."""
     if problem.wording != PACKAGED:
         raise ConfigError("games are written with the installed package's wording: expected wording=PACKAGED")
     domain, grammar = packaged_logic()
@@ -132,22 +120,8 @@ def generate_alfworld(
 ) -> Path:
     """Write tasks 0 to n - 1 of a split in the layout of the released data. The same call resumes a stopped run.
 
-    Args:
-        out: The folder to write; each split is a folder in it.
-        n: Number of games.
-        split: "train", "valid_seen" or "valid_unseen".
-        size: 1 to 5, or a range like "2-4".
-        families: Names of task families, separated by commas; None for all six.
-        seed: Other seeds give other tasks in the same scenes; 0 gives those of `data="generated"`.
-        progress: Whether to show a progress bar.
-
     Returns:
         The folder of the split.
-
-    Raises:
-        ConfigError: An argument is out of range.
-        DataError: The folder holds something else, or cannot be written.
-        MissingExtraError: The `alfworld` package is not installed.
     """
     split = houses.parse_split(split)
     sizes = houses.parse_size(size)

@@ -8,20 +8,6 @@ from __future__ import annotations
 
 from agent_envs.files import table
 
-__all__ = [
-    "CAN_CONTAIN",
-    "CLEANABLE",
-    "COOLABLE",
-    "HEATABLE",
-    "MOVABLE_RECEPTACLES",
-    "OBJECT_CLASSES",
-    "OPENABLE",
-    "RECEPTACLE_CLASSES",
-    "SLICEABLE",
-    "TOGGLEABLE",
-    "holders_of",
-]
-
 _CLASSES = table(__package__, "object_classes.json")
 
 RECEPTACLE_CLASSES: tuple[str, ...] = _CLASSES["receptacles"]

@@ -9,8 +9,7 @@ from typing import Any
 
 from agent_envs.datasets.alfworld.problem import PREDICATES, RELEASED, TYPES, Formula, Problem, Wording
 from agent_envs.errors import DataError
-
-__all__ = ["parse_problem", "read_expression"]
+from agent_envs.files import table
 
 MAX_DEPTH = 64  # of brackets; the released files have 9
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -25,11 +24,7 @@ def parse_problem(
     wording: Wording = RELEASED,
     where: str = "the problem",
 ) -> Problem:
-    """Parse a PDDL problem as game files hold it; the other arguments are fields of the `Problem`.
-
-    Raises:
-        DataError: It is not a problem of this domain; the message begins with `where` and says what is wrong.
-    """
+    """Parse a PDDL problem as game files hold it; the other arguments are fields of the `Problem`."""
     parts = _sections(text, where)
     objects = _objects(parts[":objects"], where)
     facts = tuple(dict.fromkeys(_facts(parts[":init"], objects, where)))
@@ -38,6 +33,15 @@ def parse_problem(
     goal = _condition(parts[":goal"][0], objects, {}, where)
     name = parts["problem"]
     return Problem(name, objects, facts, goal, task, family, dict(params or {}), wording)
+
+
+def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:
+    """Return the goal of a family for classes such as "Apple" and "SideTable"; DataError if there is no such family."""
+    goals = table(__package__, "game.json")["goals"]
+    if family not in goals:
+        raise DataError(f"there is no task family {family!r}; the families are: {', '.join(goals)}")
+    text = "\n".join(goals[family]).format(obj=obj.lower(), recep=recep.lower(), toggle=toggle.lower())
+    return _condition(read_expression(text, "the goal"), {}, {}, "the goal")
 
 
 def _sections(text: str, where: str) -> dict[str, Any]:

@@ -24,8 +24,6 @@ from agent_envs.datasets.files import replaced_folder
 from agent_envs.errors import DataError
 from agent_envs.files import open_data
 
-__all__ = ["RELEASES", "prepare_alfworld"]
-
 RELEASES = "https://github.com/alfworld/alfworld/releases"
 _FOLDER = "json_2.1.1"
 _MAX_BYTES = 64 << 20  # of one file; games have a few hundred thousand
@@ -37,17 +35,7 @@ _OFFLINE = (
 
 
 def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`.
-
-    Args:
-        from_path: A folder of games (json_2.1.1 or its parent), a released archive, or a folder of archives; None
-            downloads the archives, 110 MB, into `data_dir() / "alfworld-released"`; an interrupted download is resumed
-            by the next call.
-        out: The folder to write; None is `data_dir() / "alfworld"`. An earlier copy is replaced in one step.
-
-    Raises:
-        DataError: They cannot be downloaded, there are no games at the path, or one of them is invalid.
-    """
+    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`."""
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
         return _copy_games(user_path(from_path), target)

@@ -22,21 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.errors import DataError
-
-__all__ = [
-    "FAMILIES",
-    "PACKAGED",
-    "PREDICATES",
-    "RELEASED",
-    "SPLIT_ALIASES",
-    "TYPES",
-    "Formula",
-    "Problem",
-    "Wording",
-    "display_names",
-    "family_goal",
-]
+from agent_envs.files import table
 
 Formula = tuple[Any, ...]
 """A condition: ("and", f, ...), ("or", f, ...), ("not", f), ("exists", ((variable, type), ...), f) or an atom such as
@@ -58,17 +44,9 @@ SPLIT_ALIASES: Mapping[str, str] = {"validation": "valid_seen", "test": "valid_u
 TYPES: tuple[str, ...] = ("agent", "location", "object", "otype", "receptacle", "rtype")
 """The types of identifiers. All others derive from `object`."""
 
-_UNARY = (
-    *("checked", "cleanable", "coolable", "examined", "full", "heatable", "holdsany"),
-    *("holdsanyreceptacleobject", "isclean", "iscool", "ishot", "ison", "isreceptacleobject"),
-    *("isreceptacleobjectfull", "issliced", "istoggled", "moveable", "openable", "opened", "pickupable"),
-    *("sliceable", "toggleable"),
-)
-_BINARY = (
-    *("atlocation", "cancontain", "holds", "inreceptacle", "inreceptacleobject", "objectatlocation"),
-    *("objecttype", "receptacleatlocation", "receptacletype", "wasinreceptacle"),
-)
-PREDICATES: Mapping[str, int] = dict.fromkeys(_UNARY, 1) | dict.fromkeys(_BINARY, 2)
+_GAME = table(__package__, "game.json")
+
+PREDICATES: Mapping[str, int] = {name: int(count) for count, names in _GAME["predicates"].items() for name in names}
 """The domain's predicates and their numbers of arguments."""
 
 
@@ -91,33 +69,8 @@ class Wording:
 RELEASED = Wording("put {o} in/on {r}", "You put the {o} in/on the {r}.", "You arrive at {lend}. ", None, True)
 """As in the files of json_2.1.1."""
 
-_HELP = (
-    ("look", "look around your current location"),
-    ("inventory", "check your current inventory"),
-    ("go to (receptacle)", "move to a receptacle"),
-    ("open (receptacle)", "open a receptacle"),
-    ("close (receptacle)", "close a receptacle"),
-    ("take (object) from (receptacle)", "take an object from a receptacle"),
-    ("move (object) to (receptacle)", "place an object in or on a receptacle"),
-    ("examine (something)", "examine a receptacle or an object"),
-    ("use (object)", "use an object"),
-    ("heat (object) with (receptacle)", "heat an object using a receptacle"),
-    ("clean (object) with (receptacle)", "clean an object using a receptacle"),
-    ("cool (object) with (receptacle)", "cool an object using a receptacle"),
-    ("slice (object) with (object)", "slice an object using a sharp object"),
-)
-
-
-def _help_text() -> str:
-    """Return the help text of alfworld 0.4.2: a column of 34 characters, except in the line of `move`."""
-    lines = [
-        f"  {command}:  {what}" if command.startswith("move") else f"  {command + ':':<34}{what}"
-        for command, what in _HELP
-    ]
-    return "Available commands:\n" + "\n".join(lines) + "\n"
-
-
-PACKAGED = Wording("move {o} to {r}", "You move the {o} to the {r}.", "You arrive at {r}. ", _help_text(), False)
+_HELP = "\n".join(_GAME["help"]) + "\n"
+PACKAGED = Wording("move {o} to {r}", "You move the {o} to the {r}.", "You arrive at {r}. ", _HELP, False)
 """As in the domain and grammar of alfworld 0.4.2, and in files generated with them."""
 
 
@@ -141,62 +94,6 @@ class Problem:
     """The task's classes as the files spell them: object_target, parent_target, toggle_target, mrecep_target."""
     wording: Wording = PACKAGED
     """The edition of the game's texts."""
-
-
-def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:
-    """Return the goal of a family for classes such as "Apple" and "SideTable"; DataError if there is no such family."""
-    otype, rtype = f"{obj.lower()}type", f"{recep.lower()}type"
-    if family == "look_at_obj_in_light":
-        lamp = (
-            "and",
-            ("objecttype", "?ot", f"{toggle.lower()}type"),
-            ("toggleable", "?ot"),
-            ("istoggled", "?ot"),
-            ("receptacleatlocation", "?r", "?l"),
-            ("atlocation", "?a", "?l"),
-            ("inreceptacle", "?ot", "?r"),
-        )
-        held = ("and", ("objecttype", "?o", otype), ("holds", "?a", "?o"))
-        where = (("?ot", "object"), ("?r", "receptacle"), ("?a", "agent"), ("?l", "location"))
-        return ("and", ("exists", where, lamp), ("exists", (("?o", "object"), ("?a", "agent")), held))
-    first: tuple[Formula, ...]
-    if family == "pick_and_place_simple":
-        first = (("inreceptacle", "?o", "?r"), ("objecttype", "?o", otype), ("receptacletype", "?r", rtype))
-    elif family == "pick_two_obj_and_place":
-        second = (
-            "and",
-            ("not", ("=", "?o1", "?o2")),
-            ("objecttype", "?o2", otype),
-            ("receptacletype", "?r", rtype),
-            ("inreceptacle", "?o2", "?r"),
-        )
-        first = (
-            ("objecttype", "?o1", otype),
-            ("receptacletype", "?r", rtype),
-            ("inreceptacle", "?o1", "?r"),
-            ("exists", (("?o2", "object"),), second),
-        )
-    elif family in _CHANGES:
-        can, done = _CHANGES[family]
-        first = (
-            (can, "?o"),
-            ("objecttype", "?o", otype),
-            ("receptacletype", "?r", rtype),
-            (done, "?o"),
-            ("inreceptacle", "?o", "?r"),
-        )
-    else:
-        raise DataError(f"there is no task family {family!r}; the families are: {', '.join(FAMILIES)}")
-    variable = "?o1" if family == "pick_two_obj_and_place" else "?o"
-    inner = ("exists", ((variable, "object"),), ("and", *first))
-    return ("and", ("exists", (("?r", "receptacle"),), inner))
-
-
-_CHANGES = {
-    "pick_clean_then_place_in_recep": ("cleanable", "isclean"),
-    "pick_cool_then_place_in_recep": ("coolable", "iscool"),
-    "pick_heat_then_place_in_recep": ("heatable", "ishot"),
-}
 
 
 def display_names(identifiers: Iterable[str]) -> dict[str, str]:

@@ -27,19 +27,6 @@ from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_me
 from agent_envs.files import open_data, read_text
 from agent_envs.tasks import IndexedTasks
 
-__all__ = [
-    "GAME_FILE",
-    "SPLITS",
-    "TRAJECTORY_FILE",
-    "Game",
-    "Games",
-    "alfworld_games",
-    "check_game",
-    "find_folder",
-    "load_game",
-    "load_problem",
-]
-
 GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
 
@@ -91,11 +78,7 @@ class Games(IndexedTasks[Game]):
         return {"task_id": game.task_id, "family": game.family, **played, "params": trajectory.get("pddl_params")}
 
     def find(self, path: str) -> int:
-        """Return the index of a game by its path as in `info["game"]`, with or without the file's name.
-
-        Raises:
-            TaskIndexError: It is not one of the games of this split.
-        """
+        """Return the index of a game by its path as in `info["game"]`, with or without the file's name."""
         wanted = path.replace(os.sep, "/").rstrip("/").removesuffix(f"/{GAME_FILE}")
         for index, game in enumerate(self.games):
             if wanted.endswith(f"/{game.task_id}") or wanted in (game.task_id, game.task_id.partition("/")[2]):
@@ -108,11 +91,7 @@ class Games(IndexedTasks[Game]):
 
 
 def find_folder(data: str) -> Path:
-    """Return the folder that holds the splits: of `data="official"`, or at a path that is this folder or its parent.
-
-    Raises:
-        DataError: There is no such folder.
-    """
+    """Return the folder that holds the splits: of `data="official"`, or at a path that is this folder or its parent."""
     if data == "official":
         folder = official_dir("alfworld")
     else:
@@ -127,18 +106,7 @@ def find_folder(data: str) -> Path:
 
 
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
-    """Return the games of a split. The folder is searched once per process, and again if folders were added to it.
-
-    Args:
-        data: As for `find_folder`.
-        split: A sub-folder of it; "validation" and "test" stand for "valid_seen" and "valid_unseen".
-        families: The families to play.
-        unsolvable: Whether to include games that are flagged unsolvable.
-
-    Raises:
-        ConfigError: There is no such split.
-        DataError: There is no such folder, it has no games, or a file is invalid.
-    """
+    """Return the games of a split. The folder is searched once per process, and again if folders were added to it."""
     folder = find_folder(data)
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     name = split if split in names else SPLIT_ALIASES.get(split, split)
@@ -210,11 +178,7 @@ def check_game(file: str | os.PathLike[str], where: str) -> None:
 
 
 def load_problem(file: str | os.PathLike[str]) -> Problem:
-    """Read a game file and the traj_data.json next to it.
-
-    Raises:
-        DataError: It is not a game, or is cut off; the message names the file.
-    """
+    """Read a game file and the traj_data.json next to it."""
     file = os.fspath(file)
     data = load_game(file)
     family, params = "", {}

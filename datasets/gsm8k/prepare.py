@@ -12,24 +12,11 @@ from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
 from agent_envs.errors import DataError
 from agent_envs.tasks import read_rows
 
-__all__ = ["prepare_gsm8k"]
-
 OFFICIAL_SPLITS = ("train", "test", "validation")
 
 
 def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the GSM8K rows to a folder, one jsonl per split, replacing an earlier copy in one step.
-
-    Args:
-        from_path: A folder, jsonl or parquet to take the rows from; None fetches `openai/gsm8k` from the Hugging Face
-            hub. A single file becomes the split "train" unless its name mentions another. Of a folder that has train,
-            test or validation files only these are taken, as from the released `grade_school_math/data`.
-        out: The folder to write; None is `data_dir() / "gsm8k"`.
-
-    Raises:
-        DataError: The rows cannot be fetched, or one of them is bad.
-        MissingExtraError: Fetching needs Hugging Face's `datasets`.
-    """
+    """Write the GSM8K rows to a folder, one jsonl per split, replacing an earlier copy in one step."""
     target = data_dir() / "gsm8k" if out is None else out
     splits = _local_splits(from_path) if from_path is not None else _hub_splits()
     with replaced_folder(target) as folder:

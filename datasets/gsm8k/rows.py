@@ -15,8 +15,6 @@ from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks
 
-__all__ = ["SUFFIXES", "GSM8KTask", "gsm8k_rows", "parse_row"]
-
 SUFFIXES = (".jsonl", ".parquet")
 
 

@@ -18,8 +18,6 @@ from agent_envs.errors import DataError
 from agent_envs.rewards.tagged import boxed
 from agent_envs.tasks import FileTasks
 
-__all__ = ["SUFFIXES", "MathRow", "math_rows", "parse_row"]
-
 SUFFIXES = (".jsonl", ".parquet", ".json")
 _QUESTIONS = ("problem", "Problem", "question")
 _ANSWERS = ("answer", "Answer")

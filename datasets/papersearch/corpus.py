@@ -20,8 +20,6 @@ from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import PaperRow
 from agent_envs.tasks import FileStamp, file_stamps
 
-__all__ = ["corpus_papers", "data_papers", "generated_papers"]
-
 PAPERS_IN_MEMORY = 20_000
 _opened: PerProcess[LocalPapers] = PerProcess(keep=16)
 
@@ -35,9 +33,6 @@ def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
     """Return the papers of a file, or of a folder of such files or one that `LocalPapers.build` wrote.
 
     A file is a papers.jsonl (.gz too), has papers of unarXive, or queries, whose answers are taken.
-
-    Raises:
-        DataError: There is no such file or folder, or it cannot be used.
     """
     path = user_path(corpus)
     manifest = path / "index.json"
@@ -49,9 +44,6 @@ def data_papers(data: str) -> LocalPapers:
 
     They are what `agentr1 prepare papersearch` built, or else what is in the queries' folder: files of papers (next to
     a single file: `papers.jsonl` and the folder `papers`) and the papers that answer the queries.
-
-    Raises:
-        DataError: There are no papers.
     """
     path = data_dir() / TASK if data == "official" else user_path(data)
     folder = path if path.is_dir() else path.parent

@@ -18,8 +18,6 @@ from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.retrieval.papers.paper import write_papers
 
-__all__ = ["generate_papersearch"]
-
 
 def generate_papersearch(
     out: Path,
@@ -30,20 +28,7 @@ def generate_papersearch(
     hidden: float = 0.4,
     progress: bool = False,
 ) -> Path:
-    """Write a generated literature and the first n queries over it, in bounded memory.
-
-    Args:
-        out: The folder to write, which appears only when it is complete.
-        n: Number of queries.
-        split: "train", "validation" or "test".
-        size: How many papers.
-        hidden: Share of a topic's papers that never mention its name.
-        progress: Whether to show progress bars.
-
-    Raises:
-        ConfigError: There is no such split, or a number is out of range.
-        DataError: The folder holds something else or cannot be written.
-    """
+    """Write a generated literature and the first n queries over it, in bounded memory."""
     tasks = GeneratedQueries(split, int(size) if str(size).isdecimal() else size, hidden)  # type: ignore[arg-type]
     n = integer("n", n, minimum=1, maximum=len(tasks))
     with replaced_folder(out) as folder:

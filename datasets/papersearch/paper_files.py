@@ -30,8 +30,6 @@ from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id, paper_row, read_papers
 from agent_envs.tasks import read_rows
 
-__all__ = ["bibliography_title", "is_one_object", "paper_rows", "paper_source_files", "unarxive_rows"]
-
 _MARK = re.compile(r"\{\{[^{}]*\}\}")
 _QUOTED = re.compile(r"[\"“”‘`']{1,2}(?P<title>[^\"“”]{12,300}?),?[\"“”’']{1,2}(?=[\s,.(]|$)")
 _YEAR = re.compile(r"\(?\b(?:19|20)\d\d[a-z]?\)?[.,:]?\s+")
@@ -48,11 +46,7 @@ _PARTICLES = frozenset({"de", "da", "del", "della", "der", "den", "di", "la", "l
 
 
 def paper_source_files(source: Path) -> list[Path]:
-    """Return the files of papers at a path: the file, or all files in a folder and its sub-folders.
-
-    Raises:
-        DataError: There are none.
-    """
+    """Return the files of papers at a path: the file, or all files in a folder and its sub-folders."""
     if source.is_file():
         return [source]
     endings = (*SUFFIXES, ".jsonl.gz")
@@ -85,12 +79,7 @@ def is_one_object(path: Path) -> bool:
 
 
 def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
-    """Yield the papers of files in any of these layouts, then the works that are only cited.
-
-    Raises:
-        DataError: A row is bad (the message names file and line), or there are no papers.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
+    """Yield the papers of files in any of these layouts, then the works that are only cited."""
     files = list(files)
     known: set[str] = set()
     answers: dict[str, PaperRow] = {}
@@ -132,11 +121,7 @@ def paper_rows(files: Iterable[Path]) -> Iterator[PaperRow]:
 
 
 def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[PaperRow]]:
-    """Return a paper of unarXive, and the works in its bibliography.
-
-    Raises:
-        DataError: Something is missing or of another type; the message says what.
-    """
+    """Return a paper of unarXive, and the works in its bibliography."""
     meta, entries, body = row.get("metadata"), row.get("bib_entries"), row.get("body_text")
     name = text_field(row, "paper_id", where)
     if not isinstance(meta, dict) or not isinstance(meta.get("title"), str) or not meta["title"].strip():

@@ -17,8 +17,6 @@ from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows
 
-__all__ = ["prepare_papers", "trainer_rows"]
-
 _FILES = {
     "train": "AutoScholarQuery/train.jsonl",
     "validation": "AutoScholarQuery/dev.jsonl",
@@ -32,16 +30,6 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
 
     The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, `index/` to
     search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
-
-    Args:
-        from_path: A released file or a folder of them: queries of AutoScholarQuery or SPARBench, and optionally papers
-            (papers.jsonl, unarXive). None fetches AutoScholarQuery and RealScholarQuery from the Hugging Face hub,
-            where you must accept their terms first. A file of queries becomes the split that its name mentions.
-        out: The folder to write; None is `data_dir() / "papersearch"`.
-
-    Raises:
-        DataError: The files cannot be fetched, one of their rows is bad, or there are no queries.
-        MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
     with needs_extra("data"):
         import pyarrow as pa

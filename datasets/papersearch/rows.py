@@ -22,8 +22,6 @@ from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
 from agent_envs.tasks import FileTasks
 from agent_envs.text import clean_text
 
-__all__ = ["SUFFIXES", "TASK", "PaperTask", "QueryRow", "is_query", "query_row", "query_rows"]
-
 SUFFIXES = (".jsonl", ".json", ".parquet")
 TASK = "papersearch"
 
@@ -80,9 +78,6 @@ def query_row(row: Any, where: str) -> QueryRow:
     >>> task = query_row(row, "row 1").task
     >>> task.query, task.titles, task.ids, task.date
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
-
-    Raises:
-        DataError: Something is missing or of another type; the message says what.
     """
     row = as_object(row, "an object with a question and answers", where)
     if "titles" in row:

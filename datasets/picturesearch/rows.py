@@ -32,8 +32,6 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
-__all__ = ["LEAST", "SUFFIXES", "RowPictures", "picture_rows", "released_picture"]
-
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
 LEAST = 8
 """Pixels of a side, of a picture and of a part of it that is shown."""
@@ -54,13 +52,7 @@ class RowPictures(ListedTasks[PictureTask]):
 
 
 def picture_rows(data: str, split: str = "train") -> RowPictures:
-    """Return the questions of a split; `data` and `split` are those of `find_files`. Pictures are read when shown.
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split, or `data` is no path.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
+    """Return the questions of a split; `data` and `split` are those of `find_files`. Pictures are read when shown."""
     name = data_name(data)
     files, split = find_files(name, split, task="picturesearch", suffixes=SUFFIXES)
     return RowPictures(_parsed(file_stamps(files), split), name, split)
@@ -81,13 +73,7 @@ def _parsed(stamps: tuple[FileStamp, ...], split: str) -> tuple[PictureTask, ...
 
 
 def released_picture(task: PictureTask) -> Picture:
-    """Return the picture of a released row.
-
-    Raises:
-        DataError: It cannot be read, is no PNG or JPEG of red, green and blue, is too large, or is too thin to be
-            shown.
-        MissingExtraError: Pillow, or for a parquet file pyarrow, is not installed.
-    """
+    """Return the picture of a released row."""
     found = _released(task)
     short, long = sorted((found.width, found.height))
     if short < LEAST or long > _THIN * short:

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from agent_envs.datasets.picturesearch.generated.sheet import Look, Sheet, Stage
 
-__all__ = ["PictureTask"]
-
 
 class PictureTask(NamedTuple):
     """A question about a page or a picture."""

@@ -20,8 +20,6 @@ from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open
 from agent_envs.retrieval.corpus import corpus_files
 from agent_envs.tasks import file_stamps
 
-__all__ = ["ENGINES", "corpus_retriever", "generated_retriever", "passages_of", "rows_retriever"]
-
 ENGINES = ("bm25", "lucene")
 
 ARTICLES_IN_MEMORY = 20_000
@@ -43,11 +41,6 @@ def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") ->
     """Return a retriever over the paragraphs of a split's rows, or of all splits if the data is prepared.
 
     `dataset`, `data` and `split` are those of `qa_rows`; `engine` is "bm25" or "lucene".
-
-    Raises:
-        DataError: The files cannot be read, or their rows have no paragraphs.
-        ConfigError: There is no such split.
-        MissingExtraError: Lucene is not installed.
     """
     files, _ = find_qa_files(dataset, data, split)
     folder = files[0].parent
@@ -65,12 +58,7 @@ def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
 
 
 def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Retriever:
-    """Return a retriever over a passages.jsonl or a folder of such files, or the index that either engine wrote.
-
-    Raises:
-        DataError: There is no such file or folder, or it cannot be used.
-        MissingExtraError: Lucene is not installed.
-    """
+    """Return a retriever over a passages.jsonl or a folder of such files, or the index that either engine wrote."""
     path = user_path(corpus)
     if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
         return open_retriever(path)

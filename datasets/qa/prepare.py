@@ -14,8 +14,6 @@ from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, rea
 from agent_envs.errors import DataError, needs_extra
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
-__all__ = ["prepare_qa", "trainer_rows"]
-
 _ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
 _SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
 
@@ -26,16 +24,6 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
     The folder has `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its index in
     `index/`, and `trainer/SPLIT.parquet` with the rows that trainers read. Rows without an answer, as in the released
     test files, are skipped.
-
-    Args:
-        dataset: "hotpotqa", "2wiki" or "musique".
-        from_path: A released file or a folder of them; None fetches the data set from the Hugging Face hub. A single
-            file becomes the split that its name mentions, or else "train".
-        out: The folder to write; None is `data_dir() / dataset`.
-
-    Raises:
-        DataError: The rows cannot be fetched, or one of them is bad.
-        MissingExtraError: pyarrow is not installed, or fetching needs Hugging Face's `datasets`.
     """
     with needs_extra("data"):
         import pyarrow  # noqa: F401  (checked before the work rather than after it)

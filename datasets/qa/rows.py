@@ -22,21 +22,6 @@ from agent_envs.datasets.files import file_tasks, find_files
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
 
-__all__ = [
-    "DATASETS",
-    "SUFFIXES",
-    "QARow",
-    "QATask",
-    "aliases_file",
-    "decoded",
-    "find_qa_files",
-    "has_answer",
-    "qa_rows",
-    "read_aliases",
-    "read_qa",
-    "read_row",
-]
-
 DATASETS = ("hotpotqa", "2wiki", "musique")
 SUFFIXES = (".json", ".jsonl", ".parquet")
 ALIASES = "id_aliases.json"
@@ -104,12 +89,7 @@ def has_answer(row: Any) -> bool:
 
 
 def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[QARow]:
-    """Yield the rows of some files; `answered_only` skips rows without an answer, which are an error otherwise.
-
-    Raises:
-        DataError: A row is bad (the message names file and line), or there are none.
-        MissingExtraError: A parquet file needs pyarrow.
-    """
+    """Yield the rows of some files; `answered_only` skips rows without an answer, which are an error otherwise."""
     files = list(files)
     empty = True
     for path in files:
@@ -141,11 +121,7 @@ def read_aliases(path: Path | None, *, demonyms: bool = False) -> dict[str, list
 
 
 def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) -> QARow:
-    """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`.
-
-    Raises:
-        DataError: Something is missing or of another type; the message says what.
-    """
+    """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`."""
     row = as_object(row, "an object with a question and an answer", where)
     question = text_field(row, "question", where)
     if "answers" in row and "supporting" in row:

@@ -27,24 +27,12 @@ from agent_envs.errors import ConfigError, DataError, did_you_mean
 from agent_envs.files import read_text
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
-__all__ = ["table_rows"]
-
 _FILE = "table.csv"
 _WIKI_FIELDS = ("id", "utterance", "context", "targetValue")
 
 
 def table_rows(data: str | os.PathLike[str], split: str = "train") -> ListedTasks[TableTask]:
-    """Return the questions of a split.
-
-    Args:
-        data: A .tsv of WikiTableQuestions, its folder, or a .json of TabMWP or the folder of such files.
-        split: The split "all" of a file ("train" is accepted); in a folder of WikiTableQuestions the name of a file in
-            its folder `data` without ".tsv", such as "training" or "pristine-unseen-tables".
-
-    Raises:
-        DataError: The files do not exist, have no rows, or have a bad one.
-        ConfigError: There is no such split, or `data` is no path.
-    """
+    """Return the questions of a split."""
     name = data_name(data)
     path = official_dir("tableqa") if name == "official" else user_path(name)
     examples = path / "data" if (path / "data").is_dir() and any((path / "data").glob("*.tsv")) else path

@@ -37,8 +37,6 @@ from agent_envs.files import FileLock, read_text
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.storage import new_folder
 
-__all__ = ["check_catalog", "convert", "open_catalog"]
-
 _stores: PerProcess[ProductStore] = PerProcess()
 
 _LARGE = 64 << 20  # bytes of sources from which a progress bar is shown
@@ -53,20 +51,7 @@ def open_catalog(
     seed: int = 0,
     progress: bool | None = None,
 ) -> ProductStore:
-    """Open a catalog, once per process, converting it first if necessary.
-
-    Args:
-        data: "generated", "official" (what `agentr1 prepare webshop` converted), or the path of a folder with the
-            released files, of the products' file in it, or of a store.
-        products: How many products to generate, by default 1,000.
-        goals: How many instructions to generate, by default 10,000, or ten per product if that is less.
-        seed: The seed of the generated catalog.
-        progress: Whether to show the progress of a conversion; None shows that of large ones.
-
-    Raises:
-        DataError: A file is missing or invalid; the message names it.
-        ConfigError: Arguments of the generated catalog are given with other data, or are out of range.
-    """
+    """Open a catalog, once per process, converting it first if necessary."""
     data = data_name(data)
     if data == "generated":
         shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
@@ -184,11 +169,6 @@ def convert(
     """Write the store of a source, which appears at `folder` only when it is complete.
 
     `overwrite` replaces an existing store; `progress=None` shows the progress of large catalogs.
-
-    Raises:
-        DataError: A file or product is invalid, or there are no products.
-        ConfigError: The folder exists or cannot be written.
-        BackendError: Another process is writing to the same folder.
     """
     if isinstance(source, GeneratedShop):
         size = 2_000 * len(source)

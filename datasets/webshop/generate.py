@@ -15,22 +15,9 @@ from agent_envs.datasets.webshop.released_files import RELEASED_NAMES
 from agent_envs.errors import DataError
 from agent_envs.files import replacing
 
-__all__ = ["generate_webshop"]
-
 
 def generate_webshop(out: Path, n: int = 1000, seed: int = 0, progress: bool = False) -> Path:
-    """Write a generated catalog of `n` products as the three released files.
-
-    Args:
-        out: The folder to write.
-        n: Number of products.
-        seed: Seed of the catalog; 0 gives the one that `data="generated"` has with as many products.
-        progress: Whether to show a progress bar.
-
-    Raises:
-        ConfigError: `n` or `seed` is out of range.
-        DataError: The folder already has files of these names, or cannot be written.
-    """
+    """Write a generated catalog of `n` products as the three released files."""
     shop = GeneratedShop(n, seed=seed)
     existing = [name for name in RELEASED_NAMES if (out / name).exists()]
     if existing:

@@ -24,22 +24,6 @@ from agent_envs.rewards import total
 from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
 
-__all__ = [
-    "ANY_PRICE",
-    "DRAW_SEED",
-    "MOST_GOALS",
-    "draw_ceiling",
-    "draw_prices",
-    "human_goal",
-    "human_goal_numbers",
-    "make_goals",
-    "read_goals",
-    "read_prices",
-    "shuffle_goals",
-    "synthetic_goal",
-    "synthetic_goal_count",
-]
-
 DRAW_SEED = 0
 """The seed of drawn prices and ceilings."""
 ANY_PRICE = 1_000_000
@@ -51,12 +35,7 @@ _STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the next four mul
 
 
 def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.Random) -> dict[str, float]:
-    """Return the price of each product, drawn from its range if it has one.
-
-    Args:
-        products: Ids and prices (`Product.pricing`) in the catalog's order.
-        rng: `random.Random(DRAW_SEED)`, which is then passed on to `make_goals`.
-    """
+    """Return the price of each product, drawn from its range if it has one."""
     return {asin: rng.uniform(*pricing) if len(pricing) == 2 else pricing[0] for asin, pricing in products}
 
 
@@ -170,11 +149,8 @@ def read_prices(path: str | Path) -> dict[str, float]:
 def read_goals(path: str | Path) -> list[Goal]:
     """Read goals from a .jsonl or .json file, in its order.
 
-        {"asin", "name", "category", "query", "product_category", "instruction_text", "attributes", "goal_options",
-         "price_upper", "weight"}
-
-    Raises:
-        DataError: The file cannot be read, has no goals, or has an invalid one.
+    {"asin", "name", "category", "query", "product_category", "instruction_text", "attributes", "goal_options",
+     "price_upper", "weight"}
     """
     path = Path(path).expanduser()
     goals = [_read_goal(row, where) for row, where in read_rows(path)]

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple, Protocol
 from agent_envs.errors import DataError
 from agent_envs.text import clean_text
 
-__all__ = ["Catalog", "Goal", "HumanInstruction", "Product", "parse_prices", "product_from_row", "search_text"]
-
 DEFAULT_PRICE = 100.0
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 LONGEST_ASIN = 10
@@ -148,17 +146,7 @@ def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:
 def product_from_row(
     row: Any, attributes: Mapping[str, Any] | None = None, human: Iterable[Any] = (), *, where: str = "a product"
 ) -> Product | None:
-    """Return the product of a raw row, or None if the original skips the row for its invalid asin.
-
-    Args:
-        row: An element of items_shuffle.json.
-        attributes: Its entry in items_ins_v2.json.
-        human: Its entry in items_human_ins.json.
-        where: Where the row is, for errors.
-
-    Raises:
-        DataError: The row is not an object, or has no asin or no name.
-    """
+    """Return the product of a raw row, or None if the original skips the row for its invalid asin."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with asin and name, got {type(row).__name__}")
     asin = row.get("asin")

@@ -27,8 +27,6 @@ from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_
 from agent_envs.errors import DataError
 from agent_envs.json_stream import JSONStream
 
-__all__ = ["RELEASED_NAMES", "ReleasedFiles", "find_released", "read_products"]
-
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
 RELEASED_NAMES = (f"{_PRODUCTS}.json", f"{_ATTRIBUTES}.json", f"{_HUMAN}.json")
 """Products, their attributes and human instructions."""
@@ -63,9 +61,6 @@ def find_released(path: str | Path) -> ReleasedFiles:
     """Find the files of a catalog by their folder, or by the products' file in it.
 
     In a folder with several products' files, `items_shuffle.json` is used; without it there may be only one.
-
-    Raises:
-        DataError: A file is missing; the message names it.
     """
     path = user_path(path)
     if not path.exists():
@@ -106,11 +101,7 @@ def _fingerprint(path: Path) -> list[Any]:
 
 
 def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = None) -> Iterator[Product]:
-    """Yield the products in the file's order, each asin once; `read` gets the number of bytes after each read.
-
-    Raises:
-        DataError: A file or product is invalid, or there are none; the message says where.
-    """
+    """Yield the products in the file's order, each asin once; `read` gets the number of bytes after each read."""
     seen: set[str] = set()
     empty = True
     with _Lookup(files.attributes, read) as attributes, _Lookup(files.human, read) as human:

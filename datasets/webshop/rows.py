@@ -13,8 +13,6 @@ from agent_envs.datasets.webshop.products import Catalog, Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps
 
-__all__ = ["SPLITS", "WebShopTask", "WebShopTasks", "check_split", "goals_of", "prices_of", "split_bounds"]
-
 SPLITS = ("train", "validation", "test", "all")
 _ALIASES = {"eval": "validation", "val": "validation", "dev": "validation"}
 _TEST_ENDS, _VALIDATION_ENDS = 500, 1500
@@ -46,11 +44,7 @@ def split_bounds(count: int) -> dict[str, range]:
 
 
 class WebShopTasks(IndexedTasks[WebShopTask]):
-    """The goals of one split of a list of goals; `name` is "generated", "official" or the path, for `info["source"]`.
-
-    Raises:
-        ConfigError: There is no such split, or it is empty.
-    """
+    """The goals of one split of a list of goals; `name` says where they come from, as for `IndexedTasks`."""
 
     def __init__(self, name: str, split: str, goals: Sequence[Goal]) -> None:
         super().__init__(name, check_split(split))
@@ -84,9 +78,6 @@ def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) 
     """Return the goals to play: of human instructions or synthetic ones, or those of a file at `path`.
 
     `human=None` prefers human instructions if there are any; `name` is the data's, for errors.
-
-    Raises:
-        DataError: There are no goals, or the file cannot be used.
     """
     if path is not None:
         return _goals_file(path, file_stamps([user_path(path)]))

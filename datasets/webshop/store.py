@@ -18,8 +18,6 @@ from agent_envs.files import replacing
 from agent_envs.retrieval import BM25Retriever
 from agent_envs.retrieval.storage import DocumentStore, map_array, read_manifest
 
-__all__ = ["ProductStore", "Reopen", "StoredGoals"]
-
 Reopen = tuple[Callable[..., "ProductStore"], tuple[Any, ...]]
 """A function and its arguments that open a store again: what a pickle of it holds."""
 
@@ -35,9 +33,6 @@ class ProductStore:
     Args:
         folder: What `convert` wrote.
         reopen: How to open it where it is unpickled; None opens the same folder.
-
-    Raises:
-        DataError: The folder holds no complete store.
     """
 
     def __init__(self, folder: Path, reopen: Reopen | None = None) -> None:

@@ -34,8 +34,6 @@ from agent_envs.datasets.webshop.products import HumanInstruction, Product, sear
 from agent_envs.retrieval.bm25.build import IndexBuilder
 from agent_envs.retrieval.storage import offsets_of, write_array, write_manifest
 
-__all__ = ["FORMAT", "VERSION", "decode_product", "encode_product", "write_store"]
-
 FORMAT = "agent_envs.webshop"
 VERSION = 1
 
@@ -95,18 +93,7 @@ class _Columns:
 
 
 def write_store(folder: Path, products: Iterable[Product], size: int, about: dict[str, Any], *, progress: bool) -> None:
-    """Write a store into an empty folder.
-
-    Args:
-        folder: The folder.
-        products: The products in the catalog's order; read once.
-        size: About how many bytes of sources they come from.
-        about: What the manifest says about their source.
-        progress: Whether to show the progress of the merge at the end.
-
-    Raises:
-        DataError: There are no products, or one of them is invalid.
-    """
+    """Write a store into an empty folder."""
     columns = _Columns()
     search = folder / "search"
     search.mkdir()

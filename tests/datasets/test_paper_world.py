@@ -21,8 +21,15 @@ import pytest
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_papers
 from agent_envs.datasets.papersearch.generate import generate_papersearch
-from agent_envs.datasets.papersearch.generated import words as papers_words
-from agent_envs.datasets.papersearch.generated.literature import HIDDEN, PLAIN, SURVEY, SYNONYM, Literature, literature
+from agent_envs.datasets.papersearch.generated.literature import (
+    HIDDEN,
+    PLAIN,
+    SURVEY,
+    SYNONYM,
+    WORDS,
+    Literature,
+    literature,
+)
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
@@ -35,7 +42,7 @@ ENGLISH = set(
     re.findall(
         r"[a-z]+",
         " ".join(
-            str(value) for name, value in vars(papers_words).items() if name.isupper()
+            str(value) for value in WORDS.values()
         ).lower(),
     )
 )  # fmt: skip
@@ -73,15 +80,15 @@ def test_splits_are_disjoint():
 def test_abstracts_read_like_some():
     """No finding twice, none in a survey; a method is what its title says; vague openings tell nothing."""
     world, vague = literature("train", 2000), dict.fromkeys((PLAIN, SYNONYM, HIDDEN, SURVEY), 0)
-    forms = [re.escape(form).replace(r"\{Z\}", "[a-z -]+") for form in papers_words.FINDINGS]
+    forms = [re.escape(form).replace(r"\{Z\}", "[a-z -]+") for form in WORDS["findings"]]
     for number in range(2000):
         abstract, kind = world.row(number).paper.abstract, world.planned(number).kind
         counts = [len(re.findall(form, abstract)) for form in forms]
         assert max(counts) <= 1 and sum(counts) == (0 if kind == SURVEY else 2), abstract
-        assert {m for m in papers_words.METHODS if f"a {m}" in world.planned(number).title} <= {
-            m for m in papers_words.METHODS if m in abstract
+        assert {m for m in WORDS["methods"] if f"a {m}" in world.planned(number).title} <= {
+            m for m in WORDS["methods"] if m in abstract
         }
-        vague[kind] += abstract.startswith(papers_words.VAGUE_OPENINGS)
+        vague[kind] += abstract.startswith(WORDS["vague_openings"])
     assert vague[SURVEY] == 0 and vague[PLAIN] + vague[SYNONYM] > 0.5 * vague[HIDDEN] > 300
 
 
@@ -182,7 +189,7 @@ def search_only(env):
     names = [named[slot] for slot in ("a", "b", "x") if slot in named]
     texts = " ".join(pooled.paper.abstract for pooled in state.pool.values())
     names += re.findall(r"(?:speak of|known as|called|others call|communities:) ([a-z ]+?)[.,)]", texts)
-    ends = ["", *([named["s"]] if "s" in named else []), "survey", *papers_words.SETTINGS[state.turns * 4 :]]
+    ends = ["", *([named["s"]] if "s" in named else []), "survey", *WORDS["settings"][state.turns * 4 :]]
     queries = [f"{name} {end}".strip() for end in ends for name in dict.fromkeys(names)]
     fresh = [query for query in queries if query.lower() not in state.searched][:5]
     return "\n".join(env.format_call("search", {"query": query}) for query in fresh) or "Done."

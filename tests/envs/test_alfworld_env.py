@@ -26,8 +26,8 @@ import pytest
 
 import agent_envs
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
-from agent_envs.datasets.alfworld.pddl import parse_problem
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, RELEASED, Problem, family_goal
+from agent_envs.datasets.alfworld.pddl import family_goal, parse_problem
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, RELEASED, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, alfworld_games, load_game, load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.game import GroundedGame

@@ -26,8 +26,6 @@ from typing import Any
 
 from agent_envs.envs.alfworld.game import MARKS, NO_TRAITS, GroundedGame
 
-__all__ = ["NOTHING", "GameState", "begin", "intro", "play"]
-
 NOTHING = "Nothing happens."
 """The answer to a command that is not admissible."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["EXPERTS", "wrong_command"]
-
 EXPERTS = ("explore", "oracle")
 """`explore` acts only on what it has read, as a policy does; `oracle` sees the whole state."""
 

@@ -10,8 +10,6 @@ from agent_envs.datasets.alfworld.generated.rooms import lamp_weight, placement_
 from agent_envs.datasets.alfworld.object_classes import OBJECT_CLASSES, OPENABLE, RECEPTACLE_CLASSES
 from agent_envs.envs.alfworld.notes import RoomNotes, class_of, read_transcript
 
-__all__ = ["explore_action"]
-
 _TAKE = re.compile(r"take (\w+ \d+) from (\w+ \d+)")
 _PUT = re.compile(r"(?:put|move) (\w+ \d+) (?:in/on|to) (\w+ \d+)")
 _OBJECTS = {name.lower(): name for name in OBJECT_CLASSES}
@@ -21,12 +19,7 @@ _APPLIANCES = {"clean": ("sinkbasin", "sink"), "heat": ("microwave",), "cool": (
 
 
 def explore_action(transcript: Sequence[str], admissible: Sequence[str]) -> str | None:
-    """Return the next command, or None if the task's wording is unknown.
-
-    Args:
-        transcript: The first observation, then actions and observations in turn.
-        admissible: The admissible commands.
-    """
+    """Return the next command, or None if the task's wording is unknown."""
     notes = read_transcript(transcript)
     return None if notes is None else _Player(notes, admissible).decide()
 

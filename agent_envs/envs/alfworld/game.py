@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
 from agent_envs.errors import DataError
 
-__all__ = ["MARKS", "NO_TRAITS", "GroundedGame", "Traits"]
-
 Facts = dict[str, set[tuple[str, ...]]]
 
 MARKS = ("isclean", "iscool", "ishot", "issliced", "istoggled")
@@ -58,10 +56,6 @@ class GroundedGame:
     Args:
         problem: The game's problem.
         where: Its name in error messages, such as its file.
-
-    Raises:
-        DataError: The problem cannot be played: it has no agent or several, a goal outside this domain, or a goal that
-            nothing could ever reach.
     """
 
     __slots__ = tuple(_ATTRIBUTES.split())

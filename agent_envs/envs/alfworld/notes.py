@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Errand", "RoomNotes", "class_of", "read_errand", "read_transcript"]
-
 _ERRANDS = (
     (re.compile(r"(?:put|find) two (\w+)(?: and put them)? (?:in|on) (\w+)"), "two", (1, 2, 0)),
     (re.compile(r"(?:look at|examine) (?:the )?(\w+) (?:under|with) the (\w+)"), "look", (1, 0, 2)),
@@ -92,11 +90,7 @@ def read_errand(text: str) -> Errand | None:
 
 
 def read_transcript(transcript: Sequence[str]) -> RoomNotes | None:
-    """Return what the texts of an episode tell, or None if the wording of the task is unknown.
-
-    Args:
-        transcript: The first observation, then actions and observations in turn.
-    """
+    """Return what the texts of an episode tell, or None if the wording of the task is unknown."""
     errand = read_errand(transcript[0])
     if errand is None:
         return None

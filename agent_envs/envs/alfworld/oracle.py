@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from agent_envs.envs.alfworld.engine import GameState
 from agent_envs.envs.alfworld.game import GroundedGame
 
-__all__ = ["oracle_action", "oracle_plan"]
-
 Fact = tuple[str, ...]
 
 _VERBS = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView, sections
 
-__all__ = ["alfworld_prompt"]
-
 
 def alfworld_prompt(view: PromptView) -> str:
     """Show the room and the task, the steps so far, the last observation and the admissible commands."""

@@ -21,8 +21,6 @@ from agent_envs.envs.alfworld.reward import condition_rate
 from agent_envs.envs.alfworld.textworld import TextWorldEpisode, begin_episode, play_episode
 from agent_envs.errors import DataError
 
-__all__ = ["EngineSession", "SessionState", "anchor_text", "grounded_game"]
-
 Task = Game | GeneratedGame
 
 _MAX_GAMES = 64  # kept per process though nobody plays them; about 25 kB each
@@ -60,11 +58,7 @@ class SessionState:
 
 
 def grounded_game(task: Task) -> GroundedGame:
-    """Return the grounded game of a task: that of the episodes that play it, or of the cache if it was used recently.
-
-    Raises:
-        DataError: The game file cannot be played.
-    """
+    """Return the grounded game of a task: that of episodes that play it, or of the cache if it was used recently."""
     key = _key(task)
     with _lock:
         game = _games.get(key)

@@ -22,8 +22,6 @@ from agent_envs.checks import shown
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import DataError, MissingExtraError
 
-__all__ = ["TextWorldEpisode", "answer", "begin_episode", "play_episode"]
-
 _TRANSLATIONS = 8  # translated problems to keep; about 1 MB each
 _EXPRESSIONS = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.Load),
@@ -54,17 +52,7 @@ class TextWorldEpisode:
 def begin_episode(
     game: str, read: Callable[[], dict[str, Any]], left: TextWorldEpisode | None = None
 ) -> TextWorldEpisode:
-    """Begin a game.
-
-    Args:
-        game: What tells the game's file from all others, its name in the first line.
-        read: Reads the content of the file.
-        left: An episode that nobody goes on with, whose engine is free.
-
-    Raises:
-        DataError: TextWorld cannot load it.
-        MissingExtraError: TextWorld, its planner or alfworld is not installed.
-    """
+    """Begin a game."""
     for package in ("textworld", "fast_downward", "alfworld"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra="alfworld")

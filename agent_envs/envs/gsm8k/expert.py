@@ -14,8 +14,6 @@ from agent_envs.datasets.gsm8k.rows import GSM8KTask
 from agent_envs.errors import ToolError
 from agent_envs.tools.calculator import evaluate
 
-__all__ = ["demonstrated", "next_calculation", "worked_steps", "wrong_answer"]
-
 _ANNOTATION = re.compile(r"<<([^<>=]{1,200})=[^<>]{0,200}>>")
 _OPERATOR = re.compile(r"(?<=[0-9)%])\s*([-+*/])")
 

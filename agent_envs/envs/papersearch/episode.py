@@ -14,18 +14,6 @@ from agent_envs.text import clean_text
 from agent_envs.tools import Tool
 from agent_envs.tools.base import string_parameter
 
-__all__ = [
-    "ExpandTool",
-    "FinishTool",
-    "Found",
-    "PaperState",
-    "Pooled",
-    "SearchPapersTool",
-    "one_line",
-    "rejection",
-    "render_papers",
-]
-
 MAX_QUERY = 4096  # characters
 MAX_SHOWN_QUERY = 300
 _WAIT = 3600.0  # seconds; network backends have their own limits, which tell a broken service from a bad call

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.datasets.papersearch.generated import words
+from agent_envs.datasets.papersearch.generated.literature import WORDS
 from agent_envs.envs.papersearch.episode import PaperState, Pooled
-
-__all__ = ["STEPS", "expert_text", "parse_query", "wrong_text"]
 
 STEPS = 5  # the number of turns that the solver plans for: the limit of the registered id
 
@@ -30,11 +28,11 @@ def _pattern(form: str) -> re.Pattern[str]:
 
 
 _QUERY_PATTERNS = [
-    (kind, _pattern(form)) for kind in ("setting", "followups", "pair", "topic") for form in words.QUERIES[kind]
+    (kind, _pattern(form)) for kind in ("setting", "followups", "pair", "topic") for form in WORDS["queries"][kind]
 ]
-_ALIAS_PATTERNS = [_pattern(form) for form in (*words.ALIASES, *words.SURVEYS)]
-_BASE_PATTERNS = [_pattern(form) for form in words.BUILDS]
-_SURVEY_TITLES = [_pattern(form) for form in words.SURVEY_TITLES]
+_ALIAS_PATTERNS = [_pattern(form) for form in (*WORDS["aliases"], *WORDS["surveys"])]
+_BASE_PATTERNS = [_pattern(form) for form in WORDS["builds"]]
+_SURVEY_TITLES = [_pattern(form) for form in WORDS["survey_titles"]]
 
 
 def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
@@ -109,7 +107,7 @@ def _by_promise(state: PaperState, texts: dict[str, str]) -> list[Pooled]:
 
 def wrong_text(query: str, state: PaperState, format_call: FormatCall, right: str, rng: np.random.Generator) -> str:
     """Return a well-formed text with a mistake: a vague search, a repeated expansion, or an early end."""
-    vague = [*words.METHODS, *words.THEMES, query.split()[-1].strip("?.")]
+    vague = [*WORDS["methods"], *WORDS["themes"], query.split()[-1].strip("?.")]
     searches = [format_call("search", {"query": vague[int(rng.integers(len(vague)))]}) for _ in range(2)]
     expanded = [i for i, pooled in state.pool.items() if pooled.expanded]
     wrong = [searches[0], "\n".join(searches)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView
 
-__all__ = ["INSTRUCTIONS", "papersearch_prompt"]
-
 INSTRUCTIONS = (
     "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
     "and citations; several calls at once run side by side. What fits the query joins the pool. When nothing more is "

@@ -11,8 +11,6 @@ from agent_envs.datasets.picturesearch.task import PictureTask
 from agent_envs.envs.picturesearch.view import View
 from agent_envs.envs.picturesearch.words import contains
 
-__all__ = ["misread", "next_boxes", "random_box"]
-
 _LETTERS, _DIGITS = "ACDEFHJKLMNPRTUVWXY", "0123456789"
 
 
@@ -21,13 +19,6 @@ def next_boxes(task: PictureTask, views: Sequence[View], size: int, most: int, *
 
     An explorer looks at the candidates of a stage in order until the one it looks for has been seen. Several of them
     are looked at in one box if it holds them all and they are legible in it.
-
-    Args:
-        task: A generated task.
-        views: What has been seen.
-        size: Pixels of the longest side that is shown.
-        most: The most boxes to return.
-        oracle: Whether to look only where the answer is.
     """
     assert task.sheet is not None
     page = (task.sheet.width, task.sheet.height)

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from agent_envs.datasets.picturesearch.generated.drawing import Drawing, palette
 from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, Sheet
 
-__all__ = ["DrawnPage", "LargePicture", "Shown", "View", "kept", "window"]
-
 _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarter of its side
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
 _PIXEL = np.dtype("V3")  # the three bytes of a pixel

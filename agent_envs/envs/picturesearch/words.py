@@ -5,8 +5,6 @@ from __future__ import annotations
 from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet, Thing
 from agent_envs.envs.picturesearch.view import View
 
-__all__ = ["contains", "described", "thousandths"]
-
 _NOTHING = "(nothing)"
 
 

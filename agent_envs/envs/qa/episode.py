@@ -15,8 +15,6 @@ from agent_envs.tools import Tool
 from agent_envs.tools.base import string_parameter
 from agent_envs.tools.search import Passage, SearchResults, find_passages
 
-__all__ = ["LookupTool", "OpenPageTool", "QAState", "sentences_of"]
-
 SHOWN = 5  # sentences of a page that opening it shows
 SEARCHED = 50  # passages among which the page of an entity is looked for
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(0-9])")

@@ -10,8 +10,6 @@ import numpy as np
 from agent_envs.envs.qa.episode import QAState
 from agent_envs.envs.qa.reader import RELATIONS_BY_NAME, Missing, parse_question, queries_for, solve
 
-__all__ = ["UNKNOWN", "expert_text", "format_answer", "wrong_text"]
-
 UNKNOWN = "unknown"  # the answer if no search finds what is missing
 
 FormatCall = Callable[[str, dict[str, Any]], str]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView, flat, one_line, sections
 
-__all__ = ["INSTRUCTIONS", "hotpotqa_prompt"]
-
 INSTRUCTIONS = {
     "tool": (
         "Answer the question. Search for what you need with the tool, as often as you need, then write the final "

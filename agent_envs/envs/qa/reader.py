@@ -16,8 +16,6 @@ from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.datasets.qa.generated.relations import RELATIONS
 from agent_envs.rewards.short_answers import normalize_answer
 
-__all__ = ["Mention", "Missing", "Plan", "Side", "find_article", "parse_question", "queries_for", "read_fact", "solve"]
-
 RELATIONS_BY_NAME = {relation.name: relation for relation in RELATIONS}
 
 _NAME = r"(?:(?:The|Under the) )?[A-Z][\w-]*(?:(?: of| &)? [A-Z][\w-]*)*"

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 
 from agent_envs.envs.webshop.words import token_pieces
 
-__all__ = ["tokenize"]
-
 
 def _spans(codes: Iterable[int]) -> str:
     """Return a character class of code points, which must be sorted."""

@@ -14,8 +14,6 @@ from agent_envs.envs.webshop.notes import Seen, ShopperNotes, read_transcript
 from agent_envs.envs.webshop.site import Page
 from agent_envs.retrieval.analysis.analyzer import analyze
 
-__all__ = ["choose_options", "explore_action", "oracle_action", "stray_action"]
-
 _STEPS = 15
 _PAGES = 5  # of results
 # What counts against a product: its rank, the same title on a product that was not right, a price that may be too high.

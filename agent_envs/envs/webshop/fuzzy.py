@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from difflib import SequenceMatcher
 
-__all__ = ["alike", "token_set_ratio"]
-
 _NOT_WORD = re.compile(r"\W")
 _DROPPED = dict.fromkeys(range(128, 256))  # thefuzz removes these as not ASCII and keeps the characters above
 

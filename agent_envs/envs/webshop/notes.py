@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Seen", "ShopperNotes", "read_transcript"]
-
 _RESULTS = re.compile(r"Page (\d+) \(Total results: \d+\)")
 _AMOUNT = re.compile(r"\$([\d.]+)")
 _SUB_PAGES = ("description", "features", "reviews", "attributes")

@@ -11,8 +11,6 @@ from agent_envs.envs.webshop.english_tokens import tokenize
 from agent_envs.envs.webshop.words import words
 from agent_envs.errors import ConfigError, needs_extra
 
-__all__ = ["TAGGERS", "Tagger", "check_tagger", "open_tagger", "rule_nouns"]
-
 Tagger = Callable[[str], Sequence[str]]
 """Title -> its nouns in order, in lower case, repeated as often as they occur."""
 

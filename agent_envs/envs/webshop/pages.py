@@ -7,8 +7,6 @@ from html import escape
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.envs.webshop.site import Page, Visit
 
-__all__ = ["MODES", "page_html", "page_text"]
-
 MODES = ("text", "text_rich")
 _INDENT = {"button": "", "option": "  ", "product": "\n"}  # text_rich
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.prompts.templates import NONE, PromptView, one_line, sections
 
-__all__ = ["SEARCH", "webshop_prompt"]
-
 SEARCH = "search[...]"  # how `available_actions()` writes a search
 
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from agent_envs.datasets.webshop.products import Catalog, Product
 
-__all__ = ["BASE_URL", "SUB_PAGES", "Page", "Site", "Text", "Visit", "parse_action"]
-
 BASE_URL = "http://127.0.0.1:3000"
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
 PER_PAGE, FOUND = 10, 50

@@ -6,8 +6,6 @@ import functools
 
 from agent_envs.files import table
 
-__all__ = ["token_pieces", "words"]
-
 
 @functools.cache
 def words(name: str) -> tuple[str, ...]:

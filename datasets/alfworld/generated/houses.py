@@ -27,8 +27,6 @@ from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, 
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
 from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream
 
-__all__ = ["DEFAULT_SIZE", "SPLITS", "GeneratedHouse", "Target", "Thing", "build_house", "parse_size", "parse_split"]
-
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
 
@@ -114,15 +112,7 @@ def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
 def build_house(
     split: str, index: int, size: tuple[int, int], families: tuple[str, ...], seed: int = 0
 ) -> GeneratedHouse:
-    """Return one generated game; other seeds give other tasks in the same scenes.
-
-    Args:
-        split: "train", "valid_seen" or "valid_unseen".
-        index: Its index in the split.
-        size: The smallest and the largest size, from `parse_size`.
-        families: The families to draw from, sorted.
-        seed: 0 for `data="generated"`.
-    """
+    """Return one generated game; other seeds give other tasks in the same scenes."""
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
     other = f"/seed{seed}" if seed else ""
     name = f"alfworld-generated/{split}/{range_text(*size)}{some}{other}/{index}"

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN
 from agent_envs.files import table
 
-__all__ = ["HEIGHTS", "ROOMS", "SIZES", "TASK_PHRASES", "Room", "lamp_weight", "placement_weight"]
-
 SIZES = (1, 2, 3, 4, 5)
 """Sizes of a house. Receptacles to search, and the things in them, grow by about two thirds from size to size."""
 

@@ -14,8 +14,6 @@ from agent_envs.datasets.alfworld.generated.rooms import HEIGHTS, SIZES, Room
 from agent_envs.datasets.alfworld.object_classes import OPENABLE, holders_of
 from agent_envs.datasets.draws import Draws, shuffled, stream
 
-__all__ = ["SEEN_SCENES", "UNSEEN_SCENES", "Place", "Scene", "build_scene", "coordinates"]
-
 SEEN_SCENES = 250
 """Scenes per room and size that train and valid_seen share, numbered from 1."""
 

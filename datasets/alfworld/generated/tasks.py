@@ -17,10 +17,9 @@ from agent_envs.datasets.alfworld.generated.houses import (
     parse_size,
     parse_split,
 )
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem, family_goal
+from agent_envs.datasets.alfworld.pddl import family_goal
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
-
-__all__ = ["GeneratedGame", "GeneratedHouses", "house_problem", "mangled"]
 
 _AGENT = "agent1"
 _TYPES = {name: f"{name.lower()}type" for name in (*object_classes.OBJECT_CLASSES, *object_classes.RECEPTACLE_CLASSES)}
@@ -120,9 +119,6 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
             11, 16, 24 or 37 receptacles, of which 2, 3, 6, 10 or 18 start closed, and 13, 18, 23, 28 or 34 things that
             can be taken.
         families: The families to draw from; None for all six.
-
-    Raises:
-        ConfigError: There is no such split, size or family.
     """
 
     sizes = SPLITS

@@ -1,17 +1,17 @@
-"""Events of generated GSM8K problems that take one operation: openings, changes and questions, with their arithmetic.
+"""Events of generated GSM8K problems, with their arithmetic: openings, changes and questions.
 
-Most are rows of `events.json`. The first wording of each is the plain one, of levels 1 and 2. Events of more operations
-or between two people are in `long_events.py`, which extends the same list.
+Most of those of one operation are rows of `events.json`. The first wording of each is the plain one, of levels 1 and 2.
+Events between two people, or of two and three operations (repeated amounts, parts, percents, leftovers), are used from
+level 3 on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent_envs.datasets.gsm8k.generated.world import HAS, TIMES, Event, Quantity, World
+from agent_envs.datasets.draws import Impossible
+from agent_envs.datasets.gsm8k.generated.world import HAS, PARTS, PERCENTS, TIMES, Event, Quantity, World
 from agent_envs.files import table
-
-__all__ = ["EVENTS", "event"]
 
 EVENTS: list[Event] = []
 """All events, in the order that choices are drawn from."""
@@ -130,3 +130,135 @@ def _sell_all(world: World) -> None:
     world.kind = "dollars"
     world.known = ()
     world.key += ("sell_all", str(price))
+
+
+# -- two people whose quantities are both known
+@event("both", "close", "items dollars", "+")
+def _both(world: World) -> None:
+    other, held = _someone_known(world)
+    world.tell(("How many {unit} do {A} and {B} have together?",), B=other)
+    world.now = world.work(world.now, "+", held, "Together they have {x} {unit}.")
+    world.key.append("both")
+
+
+@event("gap", "close", "items dollars", "-")
+def _gap(world: World) -> None:
+    other, held = _someone_known(world)
+    more, less, low = world.now, held, other
+    high = world.owner
+    if more.value < less.value:
+        more, less, high, low = held, world.now, other, world.owner
+    world.tell(("How many more {unit} does {H} have than {L}?",), H=high, L=low)
+    world.now = world.work(more, "-", less, "{H} has {x} more {unit} than {L}.", H=high, L=low)
+    world.key.append("gap")
+
+
+@event("merge", "event", "items dollars", "+")
+def _merge(world: World) -> None:
+    other, held = _someone_known(world)
+    world.tell(("{B} gives everything to {A}.", "{A} is given all the {unit} of {B}."), link=True, B=other)
+    world.now = world.work(world.now, "+", held, HAS[world.kind])
+    world.known = tuple(pair for pair in world.known if pair[0] != other)
+    world.key.append("merge")
+
+
+def _someone_known(world: World) -> tuple[int, Quantity]:
+    if not world.known:
+        raise Impossible
+    return world.draws.pick(world.known)
+
+
+# -- two and three operations
+def _repeat(name: str, kinds: str, sign: str, says: str, texts: Sequence[str]) -> None:
+    """Add an event in which an amount comes in (+) or goes out (-) several times."""
+    named = any("{B}" in text for text in texts)
+
+    def run(world: World) -> None:
+        count, each = world.draws.between(2, 9), world.draws.between(2, 15)
+        if sign == "-" and count * each >= world.now.value:
+            raise Impossible
+        other = world.someone() if named else 0
+        world.tell(texts, link=True, B=other, n=count, m=each)
+        moved = world.work(Quantity(count), "*", Quantity(each), says, B=other)
+        world.now = world.work(world.now, sign, moved, HAS[world.kind])
+        world.key += (name, str(count), str(each))
+
+    event(name, "event", kinds, "*", cost=2)(run)
+
+
+for _row in table(__package__, "events.json")["repeats"]:
+    _repeat(**_row)
+
+
+@event("part_gone", "event", "items dollars", "/", cost=2)
+def _part_gone(world: World) -> None:
+    part = world.divisor(world.now.value, 5)
+    texts = ("{A} gives {part} of the {unit} to {B}.", "{A} hands {part} of the {unit} over to {B}.")
+    world.tell(texts, link=True, B=world.someone(), part=PARTS[part])
+    moved = world.work(world.now, "/", Quantity(part), "That is {x} {unit}.")
+    world.now = world.work(world.now, "-", moved, HAS[world.kind])
+    world.key += ("part_gone", str(part))
+
+
+@event("fraction", "close", "items", "/", cost=2)
+def _fraction(world: World) -> None:
+    whole = world.divisor(world.now.value, 10)
+    part = world.draws.between(2, whole - 1)
+    color = world.draws.pick(("red", "green", "old", "new", "small", "blue"))
+    world.tell(
+        ("{p}/{q} of the {it} of {A} are {color}. How many {color} {it} does {A} have?",), p=part, q=whole, color=color
+    )
+    one = world.work(world.now, "/", Quantity(whole), "1/{q} of them is {x}.", q=whole)
+    world.now = world.work(one, "*", Quantity(part), "There are {x} {color} {it}.", color=color)
+    world.key += ("fraction", str(part), str(whole))
+
+
+def _percent_of(world: World, says: str) -> tuple[int, Quantity]:
+    choices = [p for p in PERCENTS if world.now.value * p % 100 == 0]
+    if not choices:
+        raise Impossible
+    percent = world.draws.pick(choices)
+    product = world.work(world.now, "*", Quantity(percent), "Take {x} first.", cap=10**6)
+    return percent, world.work(product, "/", Quantity(100), says)
+
+
+@event("percent_gone", "event", "items dollars", "*", cost=3)
+def _percent_gone(world: World) -> None:
+    percent, moved = _percent_of(world, "That is {x} {unit}.")
+    other = world.someone()
+    world.tell(
+        ("{A} gives {n}% of the {unit} to {B}.", "{A} lets {B} have {n}% of the {unit}."), link=True, B=other, n=percent
+    )
+    world.now = world.work(world.now, "-", moved, HAS[world.kind])
+    world.key += ("percent_gone", str(percent))
+
+
+@event("percent_more", "event", "items dollars", "*", cost=3)
+def _percent_more(world: World) -> None:
+    percent, moved = _percent_of(world, "That is {x} {unit}.")
+    world.tell(("{A} gets {n}% more {unit}.", "The number of {unit} that {A} has goes up by {n}%."), n=percent)
+    world.now = world.work(world.now, "+", moved, HAS[world.kind])
+    world.key += ("percent_more", str(percent))
+
+
+@event("percent_of", "close", "items", "*", cost=2)
+def _percent_question(world: World) -> None:
+    percent, world.now = _percent_of(world, "{x} of the {it} {are} painted.")
+    world.tell(("{n}% of the {it} of {A} are painted. How many painted {it} does {A} have?",), n=percent)
+    world.key += ("percent_of", str(percent))
+
+
+@event("leftover", "close", "items", "-", cost=3)
+def _leftover(world: World) -> None:
+    size = world.draws.between(3, 12)
+    if world.now.value % size == 0:
+        raise Impossible
+    texts = (
+        "{A} fills as many {box} of {n} as possible. How many {it} are left over?",
+        "{A} packs the {it} into {box} that hold exactly {n} each. How many {it} do not fit into a full one?",
+    )
+    world.tell(texts, n=size)
+    full = world.work(world.now, "//", Quantity(size), "{A} fills {x} {box}.")
+    packed = world.work(full, "*", Quantity(size), "They hold {x} {it}.")
+    world.now = world.work(world.now, "-", packed, "{x} {it} {are} left over.")
+    world.key += ("leftover", str(size))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
 from agent_envs.datasets.generated_tasks import GeneratedTasks
-from agent_envs.datasets.gsm8k.generated.long_events import EVENTS
+from agent_envs.datasets.gsm8k.generated.events import EVENTS
 from agent_envs.datasets.gsm8k.generated.world import (
     ASK_NOW,
     GIVEN,
@@ -31,8 +31,6 @@ from agent_envs.datasets.gsm8k.generated.world import (
     Wording,
     World,
 )
-
-__all__ = ["DEFAULT_LEVEL", "GeneratedGSM8K", "GeneratedTask"]
 
 DEFAULT_LEVEL = "1-8"
 Level = int | str | Sequence[int]
@@ -83,9 +81,6 @@ class GeneratedGSM8K(GeneratedTasks[GeneratedTask]):
         level: Operations per problem: 1 to 8, or a range like "2-4" or [2, 4] from which each task's level is drawn
             evenly. Up to 2 the sentences are short and the numbers small; from 3 on come money and ways, percents,
             fractions and leftovers; from 4 on, facts that do not matter.
-
-    Raises:
-        ConfigError: There is no such split or level.
     """
 
     def __init__(self, split: str = "train", level: Level = DEFAULT_LEVEL) -> None:

@@ -2,7 +2,7 @@
 
 A `World` keeps the true quantities while events happen to them. Each event adds a sentence to the text, does its
 arithmetic on the state and notes the worked step: nothing is computed from text, and the text says only what the state
-bears out. The events are in `events.py`, `long_events.py` and `events.json`, the other words in `words.json`.
+bears out. The events are in `events.py` and `events.json`, the other words in `words.json`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,6 @@ from typing import NamedTuple
 
 from agent_envs.datasets.draws import Draws, Impossible
 from agent_envs.files import table
-
-__all__ = [
-    "ASK_NOW",
-    "GIVEN",
-    "HAS",
-    "NAMES",
-    "PARTS",
-    "PERCENTS",
-    "TIMES",
-    "TRIVIA",
-    "Event",
-    "Mark",
-    "Note",
-    "Operation",
-    "Quantity",
-    "Wording",
-    "World",
-]
 
 _WORDS = table(__package__, "words.json")
 

@@ -15,9 +15,6 @@ from typing import Any
 
 from agent_envs.datasets.draws import Draws, Impossible
 
-__all__ = ["FAMILIES", "Posed"]
-
-
 Posed = tuple[int | Fraction, dict[str, Any]]
 """The answer, and the fields of the wording. Numbers and lists of them make the problem what it is, texts do not."""
 

@@ -17,8 +17,6 @@ from agent_envs.datasets.mathcode.generated.families import FAMILIES
 from agent_envs.files import table
 from agent_envs.rewards.math_answers import plain
 
-__all__ = ["DEFAULT_LEVEL", "GeneratedMath", "MathProblem"]
-
 DEFAULT_LEVEL = "1-5"
 _SPLIT_OF = ("validation", "test", *("train",) * 8)  # by the last digit of the digest
 

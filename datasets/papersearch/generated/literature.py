@@ -9,6 +9,10 @@
 Every paper but the first of each setting refers to an earlier one of its topic and setting that is not hidden, so that
 every answer can be reached from what a search finds, at any date. Nothing is stored: papers are a function of split,
 size, share and number, and stream field by field. No two splits share an invented word.
+
+The slots of `words.json`: {A} the topic as the paper calls it ({B} its other name), {N} a neighbouring topic, {X} the
+paper's own method, {Y} the method it builds on, {S} the setting it works in, {M} the kind of method, {Z} something
+unrelated to the topic; in queries, {a} and {b} are topics, {s} a setting and {x} a method.
 """
 
 from __future__ import annotations
@@ -23,13 +27,13 @@ from typing import Any
 
 from agent_envs import checks
 from agent_envs.datasets.draws import Draws, stream
-from agent_envs.datasets.papersearch.generated import words
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
+from agent_envs.files import table
 from agent_envs.retrieval.papers import Paper
 from agent_envs.retrieval.papers.paper import PaperRow
 
-__all__ = ["HIDDEN", "PLAIN", "SURVEY", "SYNONYM", "Literature", "PlannedPaper", "Topic", "literature"]
-
+WORDS: dict[str, Any] = table(__package__, "words.json")
+"""What the papers and the queries are made of."""
 SMALLEST, LARGEST = 100, 5_000_000
 TOPICS = 6  # of a field
 SETTINGS = 3  # of a topic
@@ -84,9 +88,6 @@ class Literature:
         split: "train", "validation" or "test", which share no invented word.
         papers: How many papers there are, 100 to 5,000,000.
         hidden: Share of a topic's papers that never mention its name, 0 to 0.6: the difficulty.
-
-    Raises:
-        ConfigError: There is no such split, or a number is out of range.
     """
 
     def __init__(self, split: str, papers: int = 2000, hidden: float = 0.4) -> None:
@@ -130,11 +131,11 @@ class Literature:
 
     def shared_name(self, field: int) -> str:
         """Return the words that the names of a field's topics share."""
-        return f"{self._word(field).lower()} {words.NOUNS[mix(self._seed + 1, field) % len(words.NOUNS)]}"
+        return f"{self._word(field).lower()} {WORDS['nouns'][mix(self._seed + 1, field) % len(WORDS['nouns'])]}"
 
     def _topic_names(self, topic: int) -> tuple[str, str]:
         first, second, third = (self._word(self.fields + 3 * topic + n).lower() for n in range(3))
-        noun = words.OTHER_NOUNS[mix(self._seed + 2, topic) % len(words.OTHER_NOUNS)]
+        noun = WORDS["other_nouns"][mix(self._seed + 2, topic) % len(WORDS["other_nouns"])]
         return f"{first} {self.shared_name(topic // TOPICS)}", f"{second} {third} {noun}"
 
     def topic(self, number: int) -> Topic:
@@ -176,8 +177,10 @@ class Literature:
         start, end = self._starts[number], self._starts[number + 1]
         count = end - start
         survey = draws.between(count * 2 // 3, count - 1) if count >= 6 else -1
-        offset = draws.between(0, len(words.SETTINGS) - 1)
-        settings = [words.SETTINGS[(offset + 7 * n) % len(words.SETTINGS)] for n in range(min(SETTINGS, count // 3))]
+        offset = draws.between(0, len(WORDS["settings"]) - 1)
+        settings = [
+            WORDS["settings"][(offset + 7 * n) % len(WORDS["settings"])] for n in range(min(SETTINGS, count // 3))
+        ]
         of = [n % len(settings) if n < len(settings) else draws.between(0, len(settings) - 1) for n in range(count)]
         later = [n for n in range(len(settings), count) if n != survey]
         kinds = [PLAIN] * count
@@ -197,8 +200,8 @@ class Literature:
             setting = "" if kind == SURVEY else settings[of[n]]
             method = "" if kind == SURVEY else self._word(self._methods + start + n)
             called = other_name if kind == SYNONYM else name
-            forms = {SURVEY: words.SURVEY_TITLES, HIDDEN: words.HIDDEN_TITLES}.get(kind, words.PLAIN_TITLES)
-            method_kind = draws.pick(words.METHODS)
+            forms = {SURVEY: WORDS["survey_titles"], HIDDEN: WORDS["hidden_titles"]}.get(kind, WORDS["plain_titles"])
+            method_kind = draws.pick(WORDS["methods"])
             title = draws.pick(forms).format(A=called, X=method, S=setting, M=method_kind)
             paper = PlannedPaper(start + n, kind, setting, when, method, method_kind, title[0].upper() + title[1:])
             self._refer(paper, papers, draws)
@@ -239,21 +242,21 @@ class Literature:
     def _write(self, topic: Topic, paper: PlannedPaper) -> PaperRow:
         draws = Draws(_numbers(self._seed, paper.number))
         if paper.kind == SURVEY:
-            parts = [draws.pick(words.SURVEYS), draws.pick(words.SURVEY_ENDINGS)]
+            parts = [draws.pick(WORDS["surveys"]), draws.pick(WORDS["survey_endings"])]
         else:
             named = paper.kind in (PLAIN, SYNONYM)
             # Half of the papers that name their topic begin like those that do not. Otherwise opening and setting would
             # identify the latter, and nobody would need citations to find them.
-            parts = [draws.pick(words.VAGUE_OPENINGS)] if not named or draws.between(0, 1) else []
+            parts = [draws.pick(WORDS["vague_openings"])] if not named or draws.between(0, 1) else []
             if named:
-                parts.append(draws.pick(words.OPENINGS))
-            parts.append(draws.pick(words.WORK))
+                parts.append(draws.pick(WORDS["openings"]))
+            parts.append(draws.pick(WORDS["work"]))
             if paper.builds >= 0 and named:
-                parts.append(draws.pick(words.BUILDS))
+                parts.append(draws.pick(WORDS["builds"]))
             if paper.kind == PLAIN and draws.between(1, 4) == 1:
-                parts.append(draws.pick(words.ALIASES))
+                parts.append(draws.pick(WORDS["aliases"]))
             if named and draws.between(1, 4) == 1:
-                parts.append(draws.pick(words.LOOKALIKES))
+                parts.append(draws.pick(WORDS["lookalikes"]))
             parts += _findings(draws)
         called, other = topic.name, topic.other_name
         text = " ".join(parts).format(
@@ -280,9 +283,9 @@ class Literature:
 
 def _findings(draws: Draws) -> list[str]:
     """Draw two sentences of different forms."""
-    one = draws.between(0, len(words.FINDINGS) - 1)
-    other = (one + draws.between(1, len(words.FINDINGS) - 1)) % len(words.FINDINGS)
-    return [words.FINDINGS[n].format(Z=draws.pick(words.THEMES)) for n in (one, other)]
+    one = draws.between(0, len(WORDS["findings"]) - 1)
+    other = (one + draws.between(1, len(WORDS["findings"]) - 1)) % len(WORDS["findings"])
+    return [WORDS["findings"][n].format(Z=draws.pick(WORDS["themes"])) for n in (one, other)]
 
 
 def _numbers(seed: int, number: int) -> Any:

@@ -15,15 +15,13 @@ from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.papersearch.generated.literature import (
     PLAIN,
     TOPICS,
+    WORDS,
     Literature,
     PlannedPaper,
     Topic,
     literature,
 )
-from agent_envs.datasets.papersearch.generated.words import QUERIES
 from agent_envs.datasets.papersearch.rows import PaperTask
-
-__all__ = ["GeneratedQueries"]
 
 FEWEST, MOST = 2, 30  # papers that answer a query
 _KINDS = (*("topic",) * 8, *("setting",) * 6, *("followups",) * 3, *("pair",) * 3)
@@ -48,7 +46,7 @@ class GeneratedQueries(GeneratedTasks[PaperTask]):
                 continue
             return PaperTask(
                 task_id=f"papersearch/{world.split}/{index}",
-                query=draws.pick(QUERIES[kind]).format(**values),
+                query=draws.pick(WORDS["queries"][kind]).format(**values),
                 titles=tuple(paper.title for paper in gold),
                 ids=tuple(world.paper_id(paper.number) for paper in gold),
                 date=latest,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from agent_envs.datasets.draws import shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import LETTER, Asked, Box, Draft, Stage
 
-__all__ = ["chart", "form", "table"]
-
 # charts, bars of each, labelled lines of the axis, unlabelled steps between two of them
 _CHARTS = {1: (1, 4, 5, 1), 2: (1, 6, 6, 2), 3: (2, 8, 6, 5), 4: (3, 10, 8, 5), 5: (4, 12, 8, 5)}
 _TABLES = {1: (3, 6), 2: (4, 12), 3: (6, 24), 4: (9, 44), 5: (12, 60)}  # columns, rows

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from agent_envs.datasets.picturesearch.generated.sheet import ICON, LETTER, Box, Sheet, Stamp
 from agent_envs.files import table
 
-__all__ = ["Drawing", "draw", "palette"]
-
 _MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen lies on it as a whole
 _BLANK, _UNKNOWN = 254, 255
 

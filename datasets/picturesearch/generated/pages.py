@@ -17,8 +17,6 @@ from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft
 from agent_envs.datasets.picturesearch.generated.yards import compare, count, find
 from agent_envs.datasets.picturesearch.task import PictureTask
 
-__all__ = ["DEFAULT_LEVEL", "FAMILIES", "GeneratedPages"]
-
 DEFAULT_LEVEL = "1-5"
 FAMILIES: dict[str, Callable[[Draft], Asked]] = {
     "chart": chart,

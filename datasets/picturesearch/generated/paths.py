@@ -7,8 +7,6 @@ from itertools import pairwise
 from agent_envs.datasets.draws import Impossible, shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Box, Draft, Look, Stage, split_up
 
-__all__ = ["follow"]
-
 _WIRES = {1: (4, 1), 2: (6, 1), 3: (9, 2), 4: (13, 2), 5: (18, 3)}  # lines, and how often they change places
 _CARDS = {1: (3, 3, 2), 2: (4, 3, 3), 3: (5, 5, 4), 4: (7, 6, 6), 5: (9, 8, 8)}  # across, down, arrows to follow
 _STEPS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from agent_envs.datasets.draws import Draws, Impossible, shuffled
 from agent_envs.files import table
 
-__all__ = ["GRID", "LETTER", "Asked", "Box", "Draft", "Look", "Sheet", "Stage", "Stamp", "Thing", "split_up"]
-
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 

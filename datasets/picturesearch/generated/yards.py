@@ -7,8 +7,6 @@ from typing import NamedTuple
 from agent_envs.datasets.draws import Impossible, shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Box, Draft, Stage
 
-__all__ = ["compare", "count", "find"]
-
 _GRIDS = {1: (3, 2), 2: (4, 3), 3: (5, 4), 4: (7, 5), 5: (9, 7)}  # things across and down, by level
 _LIKE = {1: 1, 2: 1, 3: 3, 4: 5, 5: 8}  # things that look like the right one from afar
 _COMPARED = {1: 3, 2: 4, 3: 5, 4: 6, 5: 8}

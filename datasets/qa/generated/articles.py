@@ -10,8 +10,6 @@ from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World
 from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.datasets.qa.generated.relations import relations_of
 
-__all__ = ["Article", "article_about", "article_at", "article_rows", "mention"]
-
 _JOINTS = (", and ", "; ", ", while ", ", and ")
 
 
@@ -46,13 +44,7 @@ def article_rows(world: World) -> Iterator[dict[str, str]]:
 
 
 def mention(thing: Thing, draws: Draws, alias: bool = True) -> str:
-    """Return a thing as a text names it: "the painter Tadan Rirek", "the River Sithir", "the novel The Last Winter".
-
-    Args:
-        thing: What is named.
-        draws: Source of the choices.
-        alias: Whether one of its other names may be used.
-    """
+    """Return a thing as a text names it: "the painter Tadan Rirek", "the River Sithir", "the novel The Last Winter"."""
     kind = KINDS[thing.kind]
     name = thing.name
     if thing.aliases and alias and thing.kind != "country" and draws.between(0, 5) == 0:

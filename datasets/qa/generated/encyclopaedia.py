@@ -22,8 +22,6 @@ from agent_envs.datasets.qa.generated.kinds import KINDS, OCCUPATIONS
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
 from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 
-__all__ = ["MONTHS", "Thing", "World", "encyclopaedia"]
-
 SMALLEST, LARGEST = 200, 5_000_000
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -62,9 +60,6 @@ class World:
     Args:
         split: "train", "validation" or "test": worlds that share no name.
         articles: How many articles it has, 200 to 5,000,000.
-
-    Raises:
-        ConfigError: There is no such split, or the size is out of range.
     """
 
     def __init__(self, split: str, articles: int) -> None:

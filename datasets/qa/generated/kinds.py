@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from agent_envs.files import table
 
-__all__ = ["KINDS", "OCCUPATIONS", "Kind"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

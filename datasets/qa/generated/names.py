@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import math
 
-__all__ = ["SPLITS", "Shuffle", "mix", "spell"]
-
 SPLITS = ("train", "validation", "test")
 
 _ONSETS = (

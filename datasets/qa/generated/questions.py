@@ -24,8 +24,6 @@ from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
 from agent_envs.datasets.qa.rows import QATask
 from agent_envs.errors import ConfigError
 
-__all__ = ["MIXES", "GeneratedQA", "parse_hops"]
-
 MIXES = {
     "hotpotqa": ("bridge",) * 7 + ("comparison",) * 2 + ("yesno",),
     "2wiki": ("bridge",) * 4 + ("comparison",) * 4 + ("yesno",) * 2,
@@ -75,9 +73,6 @@ class GeneratedQA(GeneratedTasks[QATask]):
         split: "train" (100,000 questions), "validation" or "test" (1,000 each). Each asks about a world of its own.
         hops: Articles needed per question: 2, 3 or 4, or a range like "2-4" from which each question draws evenly.
         articles: Articles of the split's world.
-
-    Raises:
-        ConfigError: There is no such split, number of hops or size.
     """
 
     def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.files import table
 
-__all__ = ["RELATIONS", "Relation", "relations_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Relation:

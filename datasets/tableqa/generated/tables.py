@@ -19,8 +19,6 @@ from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text
 from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.files import table
 
-__all__ = ["DEFAULT_LEVEL", "QUESTIONS", "GeneratedTables", "TableTask"]
-
 DEFAULT_LEVEL = "1-5"
 _ROWS = {1: (20, 40), 2: (30, 120), 3: (60, 400), 4: (100, 800), 5: (400, 2000)}
 _TARIFFS = "tariffs.csv"

@@ -27,8 +27,6 @@ from agent_envs.datasets.webshop.generated.wording import (
 )
 from agent_envs.files import table
 
-__all__ = ["DEFAULT_GOALS", "DEFAULT_PRODUCTS", "OPTION_VALUES", "GeneratedItem", "GeneratedShop", "Kind", "kinds"]
-
 DEFAULT_PRODUCTS = 1_000
 DEFAULT_GOALS = 10_000
 _LARGEST = 100_000_000
@@ -116,9 +114,6 @@ class GeneratedShop:
         products: How many products.
         goals: How many instructions, spread evenly over the products; slightly fewer if wordings coincide.
         seed: The seed of the catalog.
-
-    Raises:
-        ConfigError: A number is not positive or too large.
     """
 
     def __init__(self, products: int = DEFAULT_PRODUCTS, goals: int | None = None, seed: int = 0) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from agent_envs.datasets.draws import Draws
 from agent_envs.files import table
 
-__all__ = ["instruction", "is_plural", "shown_value", "synthetic_instruction", "with_article"]
-
 _WORDING = table(__package__, "wording.json")
 _OPENERS: tuple[str, ...] = _WORDING["openers"]
 _OPTION_FORMS: dict[str, tuple[str, ...]] = _WORDING["options"]
@@ -33,14 +31,7 @@ def synthetic_instruction(query: str, attributes: Sequence[str]) -> str:
 
 
 def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str], draws: Draws) -> str:
-    """Return a wish in a shopper's words.
-
-    Args:
-        noun: What the product is called.
-        attributes: The attributes wanted; + and > say how each is phrased.
-        options: Name and value of each option wanted, as shown.
-        draws: Source of the choices.
-    """
+    """Return a wish in a shopper's words."""
     before, with_, for_ = _by_phrasing(attributes)
     phrases = [
         draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value, a=with_article(value))
