@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 from agent_envs.errors import DataError
+from agent_envs.files import MAX_ROW_BYTES, read_text
 
 
 def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
@@ -19,6 +22,15 @@ def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{where}: expected {expected}, got {type(value).__name__} {value!r:.60}")
     return value
+
+
+def read_object(path: str | os.PathLike[str], expected: str = "a JSON object", longest: int = MAX_ROW_BYTES) -> Any:
+    """Return the JSON object that a file of at most `longest` bytes holds; `expected` says what it should be."""
+    try:
+        value = json.loads(read_text(path, longest))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{os.fspath(path)}: cannot be read as {expected}: {e}") from e
+    return as_object(value, expected, os.fspath(path))
 
 
 def text_field(row: Mapping[str, Any], key: str, where: str) -> str:

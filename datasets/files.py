@@ -28,7 +28,6 @@ from agent_envs.files import move_folder
 from agent_envs.tasks import FileTasks
 
 __all__ = [
-    "agent_loop_columns",
     "fetch_splits",
     "file_tasks",
     "find_files",
@@ -36,6 +35,7 @@ __all__ = [
     "find_splits",
     "replaced_folder",
     "write_jsonl",
+    "write_split",
 ]
 
 T = TypeVar("T")
@@ -213,10 +213,40 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def agent_loop_columns(env_id: str, split: str) -> dict[str, str]:
-    """Return the columns of a trainer's row that tell the agent loop which environment to play."""
+def write_split(
+    folder: Path,
+    split: str,
+    env_id: str,
+    source: str,
+    tasks: Iterable[tuple[Mapping[str, Any], str, Sequence[str], Mapping[str, Any]]],
+    **columns: Any,
+) -> None:
+    """Write the questions of a split: `SPLIT.jsonl` as prepared, and `trainer/SPLIT.parquet` as trainers read them.
+
+    Args:
+        folder: The prepared data.
+        split: The split.
+        env_id: The environment that the agent loop plays them in.
+        source: The released name of the data set.
+        tasks: Of each question the prepared row, its text, its answers, and what else trainers are told of it.
+        **columns: More columns of the trainers' rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     env_kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
-    return {"agent_name": "agentr1_env", "env_id": env_id, "env_kwargs": env_kwargs, "wrappers": "[]"}
+    phase = "train" if split == "train" else "validation"
+    records, rows = [], []
+    for index, (record, question, answers, more) in enumerate(tasks):
+        records.append(record)
+        row = {"data_source": source, "prompt": [{"role": "user", "content": question}], **columns}
+        row["reward_model"] = {"style": "rule", "ground_truth": list(answers)}
+        row["extra_info"] = {"index": index, "phase": phase, "question_id": record["id"], "split": split, **more}
+        row |= {"agent_name": "agentr1_env", "env_id": env_id, "env_kwargs": env_kwargs, "wrappers": "[]"}
+        rows.append(row)
+    write_jsonl(folder / f"{split}.jsonl", records)
+    (folder / "trainer").mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "trainer" / f"{split}.parquet")
 
 
 def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:

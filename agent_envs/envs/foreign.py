@@ -21,7 +21,6 @@ from agent_envs.envs.replayed import ReplayedEnv
 from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.tasks import IndexedTasks
-from agent_envs.text_env import Outcome
 
 __all__ = [
     "SPLITS",
@@ -33,7 +32,6 @@ __all__ = [
     "SeededTask",
     "SeededTasks",
     "calls_runners",
-    "judged",
     "made",
     "require_generated",
     "require_trust",
@@ -75,19 +73,6 @@ class PosedTasks(IndexedTasks[PosedTask]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.split, *self.arguments)
-
-
-def judged(said: str, score: float, *, invalid: bool = False, success: bool | None = None) -> Outcome:
-    """Return the outcome of a final answer, whose reward is its score; a score of 1 is success unless that is said."""
-    return Outcome(
-        said,
-        reward=score,
-        terminated=True,
-        invalid_action=invalid,
-        score=score,
-        success=score >= 1.0 if success is None else success,
-        components={"answer": score},
-    )
 
 
 class PosedEnv(ProblemEnv):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from agent_envs.checks import boolean, load_function, number, shown, string
 from agent_envs.datasets.fields import answer_field, as_list, as_object, text_field
 from agent_envs.datasets.files import file_tasks
-from agent_envs.envs.foreign import judged
+from agent_envs.envs.answers import judged
 from agent_envs.envs.replayed import ReplayedEnv, Trail
 from agent_envs.errors import BackendReplyError, ConfigError, DataError, ToolError
 from agent_envs.rewards.short_answers import exact_match

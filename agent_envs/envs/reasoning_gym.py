@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_envs.checks import choice, option_mapping
-from agent_envs.envs.foreign import SPLITS, PosedEnv, PosedTask, PosedTasks, calls_runners, judged, require_trust
+from agent_envs.envs.answers import judged
+from agent_envs.envs.foreign import SPLITS, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
 from agent_envs.errors import ConfigError, first_line, needs_extra
 from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome

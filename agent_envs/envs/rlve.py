@@ -16,16 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from agent_envs.checks import integer, shown
-from agent_envs.envs.foreign import (
-    SPLITS,
-    OwnDraws,
-    PosedEnv,
-    PosedTask,
-    PosedTasks,
-    calls_runners,
-    judged,
-    require_trust,
-)
+from agent_envs.envs.answers import judged
+from agent_envs.envs.foreign import SPLITS, OwnDraws, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.text_env import Outcome
 

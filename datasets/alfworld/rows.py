@@ -11,7 +11,6 @@ contains `movable` or `Sliced`, that have no game file, or that are not flagged 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from agent_envs.datasets.alfworld.game_rules import read_rules
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.datasets.data_dir import official_dir, user_path
-from agent_envs.datasets.fields import text_field
+from agent_envs.datasets.fields import read_object, text_field
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
-from agent_envs.files import open_data, read_text
+from agent_envs.files import open_data
 from agent_envs.tasks import IndexedTasks
 
 GAME_FILE = "game.tw-pddl"
@@ -193,14 +192,5 @@ def load_problem(file: str | os.PathLike[str]) -> Problem:
 
 
 def _read_json(file: str) -> dict[str, Any]:
-    try:
-        if os.path.getsize(file) > _MAX_BYTES:
-            raise DataError(f"{file}: {os.path.getsize(file)} bytes, far more than a game file")
-        data = json.loads(read_text(file))
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{file}: cannot be read: {e}") from e
-    except (ValueError, RecursionError) as e:
-        raise DataError(f"{file}: not valid JSON, or cut off: {e}") from e
-    if not isinstance(data, dict):
-        raise DataError(f"{file}: expected a JSON object, got {type(data).__name__}")
-    return data
+    found: dict[str, Any] = read_object(file, "the JSON object of a game", _MAX_BYTES)
+    return found

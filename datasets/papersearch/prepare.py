@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir, user_path
-from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_split
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
 from agent_envs.errors import DataError, needs_extra
@@ -32,18 +31,15 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
     search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
     """
     with needs_extra("data"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow  # noqa: F401  (checked before the work rather than after it)
     target = data_dir() / TASK if out is None else out
     with replaced_folder(target) as folder:
         source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
             _fetch(source)
-        splits = _local_tasks(source)
-        (folder / "trainer").mkdir()
-        for split, tasks in splits.items():
-            write_jsonl(folder / f"{split}.jsonl", map(_record, tasks))
-            pq.write_table(pa.Table.from_pylist(trainer_rows(split, tasks)), folder / "trainer" / f"{split}.parquet")
+        for split, tasks in _local_tasks(source).items():
+            described = map(_described, tasks)
+            write_split(folder, split, "AgentR1/PaperSearch-v0", "bytedance/pasa", described, ability="paper_search")
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
         if from_path is None:
@@ -51,15 +47,10 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
     return target
 
 
-def _record(task: PaperTask) -> dict[str, Any]:
-    """Return a task as a prepared row."""
-    return {
-        "id": task.query_id,
-        "query": task.query,
-        "titles": list(task.titles),
-        "ids": list(task.ids),
-        "date": task.date,
-    }
+def _described(task: PaperTask) -> tuple[dict[str, Any], str, tuple[str, ...], dict[str, Any]]:
+    titles, ids = list(task.titles), list(task.ids)
+    record = {"id": task.query_id, "query": task.query, "titles": titles, "ids": ids, "date": task.date}
+    return record, task.query, task.titles, {}
 
 
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
@@ -83,23 +74,3 @@ def _fetch(folder: Path) -> None:
             for number, row in enumerate(rows, start=1):
                 query_row(row, f"split {split}, row {number}")
                 file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-
-
-def trainer_rows(split: str, tasks: Iterable[PaperTask]) -> list[dict[str, Any]]:
-    """Return the queries of a split as trainers read them: the released columns, and those of the agent loop."""
-    return [
-        {
-            "data_source": "bytedance/pasa",
-            "prompt": [{"role": "user", "content": task.query}],
-            "ability": "paper_search",
-            "reward_model": {"style": "rule", "ground_truth": list(task.titles)},
-            "extra_info": {
-                "index": index,
-                "phase": "train" if split == "train" else "validation",
-                "question_id": task.query_id,
-                "split": split,
-            },
-            **agent_loop_columns("AgentR1/PaperSearch-v0", split),
-        }
-        for index, task in enumerate(tasks)
-    ]

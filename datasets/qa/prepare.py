@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.download import compare_released, hub_source
-from agent_envs.datasets.files import agent_loop_columns, fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl, write_split
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError, needs_extra
@@ -40,10 +40,9 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         if not any(tasks.values()):
             raise DataError(f"no row of {from_path or hub_source(dataset)[0]} has an answer")
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
-        (folder / "trainer").mkdir()
         for split, answered in tasks.items():
             if answered:
-                _write_split(folder, dataset, split, answered)
+                write_split(folder, split, _ENVS[dataset], _SOURCES[dataset], map(_described, answered))
     return target
 
 
@@ -55,46 +54,17 @@ def _collect(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]])
             yield row
 
 
-def _write_split(folder: Path, dataset: str, split: str, tasks: list[QATask]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    records = (
-        {
-            "id": task.question_id,
-            "question": task.question,
-            "answers": list(task.answers),
-            "supporting": list(task.supporting),
-            "type": task.question_type,
-            "level": task.level,
-            "hops": task.hops,
-        }
-        for task in tasks
-    )
-    write_jsonl(folder / f"{split}.jsonl", records)
-    rows = trainer_rows(dataset, split, tasks)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "trainer" / f"{split}.parquet")
-
-
-def trainer_rows(dataset: str, split: str, tasks: Iterable[QATask]) -> list[dict[str, Any]]:
-    """Return the questions of a split as trainers read them: the released columns, and those of the agent loop."""
-    return [
-        {
-            "data_source": _SOURCES[dataset],
-            "prompt": [{"role": "user", "content": task.question}],
-            "reward_model": {"style": "rule", "ground_truth": list(task.answers)},
-            "extra_info": {
-                "index": index,
-                "phase": "train" if split == "train" else "validation",
-                "question_id": task.question_id,
-                "split": split,
-                "type": task.question_type,
-                "level": task.level,
-            },
-            **agent_loop_columns(_ENVS[dataset], split),
-        }
-        for index, task in enumerate(tasks)
-    ]
+def _described(task: QATask) -> tuple[dict[str, Any], str, tuple[str, ...], dict[str, Any]]:
+    record = {
+        "id": task.question_id,
+        "question": task.question,
+        "answers": list(task.answers),
+        "supporting": list(task.supporting),
+        "type": task.question_type,
+        "level": task.level,
+        "hops": task.hops,
+    }
+    return record, task.question, task.answers, {"type": task.question_type, "level": task.level}
 
 
 def _hub_rows(dataset: str) -> dict[str, Iterable[QARow]]:

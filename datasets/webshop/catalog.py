@@ -30,8 +30,7 @@ from agent_envs.datasets.data_dir import data_dir, data_name, official_dir, user
 from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row
 from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products
-from agent_envs.datasets.webshop.store import ProductStore, Reopen
-from agent_envs.datasets.webshop.store_writer import VERSION, write_store
+from agent_envs.datasets.webshop.store import VERSION, ProductStore, Reopen, write_store
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, read_text
 from agent_envs.per_process import PerProcess
@@ -137,7 +136,7 @@ def _remove_others(folder: Path, about: dict[str, Any]) -> None:
             shutil.rmtree(other.parent, ignore_errors=True)
 
 
-_CODE = ("goals.py", "products.py", "released_files.py", "store_writer.py")
+_CODE = ("goals.py", "products.py", "released_files.py", "store.py")
 
 
 @functools.cache

@@ -7,20 +7,16 @@ draws all prices in the products' order and then all ceilings in the goals' orde
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, MutableSequence
-from dataclasses import replace
+from collections.abc import Mapping, MutableSequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from agent_envs.datasets.fields import read_object
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
-from agent_envs.files import read_text
-from agent_envs.rewards import total
 from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
 
@@ -34,28 +30,9 @@ _SHUFFLE_SEED = 233
 _STEP, _HIGHEST, _CHOICES = 10.0, 99, 4  # a ceiling is one of the next four multiples of 10, at most 990
 
 
-def draw_prices(products: Iterable[tuple[str, tuple[float, ...]]], rng: random.Random) -> dict[str, float]:
-    """Return the price of each product, drawn from its range if it has one."""
-    return {asin: rng.uniform(*pricing) if len(pricing) == 2 else pricing[0] for asin, pricing in products}
-
-
-def make_goals(
-    products: Iterable[Product], prices: Mapping[str, float], rng: random.Random, *, human: bool
-) -> list[Goal]:
-    """Return all goals in their shuffled order, which begins with the test split; `rng` draws the ceilings."""
-    goals: list[Goal] = []
-    for product in products:
-        price = prices[product.asin]
-        if human:
-            goals += [human_goal(product, n, draw_ceiling(price, rng)) for n in human_goal_numbers(product)]
-        elif (count := synthetic_goal_count(product)) is not None:
-            ceiling = draw_ceiling(price, rng)
-            goals += [synthetic_goal(product, n, ceiling) for n in range(count)]
-    if not human:
-        counts = Counter(attribute for goal in goals for attribute in goal.attributes)
-        goals = [replace(g, weight=total(1.0 / counts[a] for a in g.attributes) / len(g.attributes)) for g in goals]
-    shuffle_goals(goals)
-    return goals
+def draw_price(pricing: tuple[float, ...], rng: random.Random) -> float:
+    """Return a product's price, drawn from its range if it has one; `rng` draws the ceilings after all prices."""
+    return rng.uniform(*pricing) if len(pricing) == 2 else pricing[0]
 
 
 def shuffle_goals(goals: MutableSequence[Any]) -> None:
@@ -134,12 +111,7 @@ def _goal(
 
 def read_prices(path: str | Path) -> dict[str, float]:
     """Read drawn prices from a JSON object {asin: price}; a DataError says what is wrong with it."""
-    try:
-        prices = json.loads(read_text(Path(path).expanduser()))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{path}: expected a JSON object {{asin: price}}: {e}") from e
-    if not isinstance(prices, dict):
-        raise DataError(f"{path}: expected an object {{asin: price}}, got {type(prices).__name__}")
+    prices: dict[str, float] = read_object(Path(path).expanduser(), "an object {asin: price}")
     for asin, price in prices.items():
         if not _is_number(price):
             raise DataError(f"{path}: the price of {asin!r} must be a number, got {price!r:.80}")
@@ -174,7 +146,6 @@ def _read_goal(row: Any, where: str) -> Goal:
         raise DataError(f"{where}: 'goal_options' must be a list of strings or an object; got {options!r:.80}")
     if not _is_number(ceiling):
         raise DataError(f"{where}: 'price_upper' must be a number, got {ceiling!r:.80}")
-    weight = row.get("weight", 1)
     return Goal(
         asin=row["asin"],
         name=row["name"],
@@ -185,7 +156,6 @@ def _read_goal(row: Any, where: str) -> Goal:
         attributes=tuple(attributes),
         options=options if isinstance(options, dict) else tuple(options),
         price_upper=ceiling,
-        weight=weight if _is_number(weight) else 1,
     )
 
 

@@ -1,4 +1,4 @@
-"""WebShop's products and goals as pages, search and reward need them, and the interface of a catalog.
+"""WebShop's products and goals as pages, search and reward need them.
 
     {"asin": "B06Y3VLDFB", "name": "Vhomes Lights Reclaimed Wood Console Table ...", "category": "garden",
      "query": "console tables", "product_category": "Home & Kitchen › Furniture › ...", "pricing": "$877.8",
@@ -11,10 +11,10 @@ Rows are cleaned as in load_products of princeton-nlp/WebShop's web_agent_site/e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agent_envs.errors import DataError
 from agent_envs.text import clean_text
@@ -88,39 +88,6 @@ class Goal:
     """Options wanted: by name in synthetic goals, values only in human ones."""
     price_upper: float
     """The highest price allowed, 1,000,000 if any price will do."""
-    weight: float = field(default=1, compare=False)
-    """How often the original draws it, relative to other goals."""
-
-
-class Catalog(Protocol):
-    """Products and their search index: immutable, and shared by all environments of a process."""
-
-    @property
-    def human(self) -> bool:
-        """Whether any product has a human instruction."""
-
-    def __len__(self) -> int: ...
-
-    def product(self, asin: str) -> Product | None:
-        """The product with this id."""
-
-    def product_at(self, number: int) -> Product:
-        """The product at a position of the file, from 0."""
-
-    def products(self) -> Iterator[Product]:
-        """All products in the file's order."""
-
-    def price(self, asin: str) -> float:
-        """What the product costs, drawn from its range if it has one (`goals.draw_prices`)."""
-
-    def goals(self, human: bool) -> Sequence[Goal]:
-        """All goals in their shuffled order (`goals.make_goals`)."""
-
-    def search(self, query: str, k: int) -> Sequence[str]:
-        """Ids of the best k products for a query, by Lucene's BM25 (k1 0.9, b 0.4) over `search_text`."""
-
-    def where(self, key: str, value: str) -> Sequence[str]:
-        """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
 
 
 def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:

@@ -4,23 +4,19 @@
     items_ins_v2.json, items_ins_v2_1000.json       an object {asin: attributes and a synthetic instruction}
     items_human_ins.json                            an object {asin: [what people wrote]}
 
-Neither object is in the order of the products: each is copied once into a temporary file, in which a product's entry is
-found by its offset.
+Neither object is in the order of the products: each is copied once into a temporary database.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from array import array
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
+from typing import Any
 
 from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
@@ -104,7 +100,7 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
     """Yield the products in the file's order, each asin once; `read` gets the number of bytes after each read."""
     seen: set[str] = set()
     empty = True
-    with _Lookup(files.attributes, read) as attributes, _Lookup(files.human, read) as human:
+    with _lookup(files.attributes, read) as attributes, _lookup(files.human, read) as human:
         stream = JSONStream(files.products, read)
         for row in stream.rows():
             asin = row.get("asin") if isinstance(row, dict) else None
@@ -113,7 +109,7 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
                 if asin in seen:
                     continue
                 seen.add(asin)
-                entry, instructions = attributes.get(asin), human.get(asin)
+                entry, instructions = attributes(asin), human(asin)
             if instructions is not None and not isinstance(instructions, list):
                 raise DataError(f"{files.human}: the entry of {asin!r} must be a list, got {instructions!r:.60}")
             if entry is not None and not isinstance(entry, dict):
@@ -126,41 +122,24 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
         raise DataError(f"there are no products in {files.products}")
 
 
-class _Lookup:
-    """Looks up the members of an object in a file by name, without holding them in memory."""
+@contextmanager
+def _lookup(path: Path | None, read: Callable[[int], object] | None) -> Iterator[Callable[[str], Any]]:
+    """Yield a function from the names of an object's members in a file to their values, None for others.
 
-    def __init__(self, path: Path | None, read: Callable[[int], object] | None) -> None:
-        self._path, self._read = path, read
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed by __exit__)
-        self._offsets = array("q", [0])
+    They are in a temporary database on disk; of a name that occurs twice the last value counts.
+    """
+    with closing(sqlite3.connect("")) as database:
+        database.execute("CREATE TABLE members (name BLOB PRIMARY KEY, value TEXT) WITHOUT ROWID")
+        pairs = JSONStream(path, read).pairs() if path else ()
+        short = ((_key(name), json.dumps(value)) for name, value in pairs if len(name) <= LONGEST_ASIN)
+        database.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", short)
 
-    def __enter__(self) -> Self:
-        names: list[bytes] = []
-        try:
-            for name, value in JSONStream(self._path, self._read).pairs() if self._path else ():
-                if len(name) <= LONGEST_ASIN:
-                    data = json.dumps(value, separators=(",", ":")).encode()
-                    names.append(name.encode("utf-8", "surrogatepass"))
-                    self._offsets.append(self._offsets[-1] + self._file.write(data))
-        except BaseException:
-            self._file.close()
-            raise
-        unsorted = np.array(names, dtype="S") if names else np.empty(0, "S1")
-        self._order = np.argsort(unsorted, kind="stable")
-        self._names = unsorted[self._order]
-        return self
+        def value_of(name: str) -> Any:
+            row = database.execute("SELECT value FROM members WHERE name = ?", (_key(name),)).fetchone()
+            return None if row is None else json.loads(row[0])
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+        yield value_of
 
-    def get(self, name: str) -> Any:
-        """Return the value of a name, the last one if it occurs twice, or None."""
-        wanted = name.encode("utf-8", "surrogatepass")
-        index = int(np.searchsorted(self._names, np.bytes_(wanted), side="right")) - 1
-        if index < 0 or self._names[index] != wanted:
-            return None
-        number = int(self._order[index])
-        self._file.seek(self._offsets[number])
-        return json.loads(self._file.read(self._offsets[number + 1] - self._offsets[number]))
+
+def _key(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agent_envs.checks import choice
 from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.webshop.goals import MOST_GOALS, read_goals, read_prices
-from agent_envs.datasets.webshop.products import Catalog, Goal
+from agent_envs.datasets.webshop.products import Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps
+
+if TYPE_CHECKING:
+    from agent_envs.datasets.webshop.store import ProductStore
 
 SPLITS = ("train", "validation", "test", "all")
 _ALIASES = {"eval": "validation", "val": "validation", "dev": "validation"}
@@ -74,7 +78,7 @@ def check_split(split: str) -> str:
     return choice("split", _ALIASES.get(split, split), SPLITS)
 
 
-def goals_of(catalog: Catalog, human: bool | None, path: str | None, name: str) -> Sequence[Goal]:
+def goals_of(catalog: ProductStore, human: bool | None, path: str | None, name: str) -> Sequence[Goal]:
     """Return the goals to play: of human instructions or synthetic ones, or those of a file at `path`.
 
     `human=None` prefers human instructions if there are any; `name` is the data's, for errors.

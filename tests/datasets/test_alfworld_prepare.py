@@ -82,7 +82,10 @@ def test_paths_that_lead_out_are_not_followed(tmp_path):
     ("files", "says"),
     [
         ({}, "there are no games"),
-        ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d", "gram'}, f"trial_T1/{GAME}.*not valid JSON, or cut off"),
+        (
+            {**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d", "gram'},
+            f"trial_T1/{GAME}.*cannot be read as the JSON object of a game",
+        ),
         ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d"}'}, "'grammar'"),
         ({**FILES, f"{TRIAL}/{TRAJECTORY}": "[]"}, "expected a JSON object, got list"),
         ({**FILES, f"{TRIAL}/{TRAJECTORY}": "{}"}, "'task_type'"),

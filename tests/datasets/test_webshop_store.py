@@ -17,9 +17,9 @@ import pytest
 
 from agent_envs import json_stream
 from agent_envs.datasets.webshop import catalog as webshop_catalog
+from agent_envs.datasets.webshop import goals as webshop_goals
 from agent_envs.datasets.webshop.catalog import open_catalog
-from agent_envs.datasets.webshop.goals import draw_prices, make_goals
-from agent_envs.datasets.webshop.products import product_from_row
+from agent_envs.datasets.webshop.products import Goal, Product, product_from_row
 from agent_envs.datasets.webshop.released_files import find_released, read_products
 from agent_envs.datasets.webshop.store import ProductStore
 from agent_envs.errors import ConfigError, DataError
@@ -84,6 +84,20 @@ def test_store_holds_what_was_released(released: Path) -> None:
         store.goals(False)[2]
 
 
+def _goals(products: list[Product], prices: dict[str, float], rng: random.Random, *, human: bool) -> list[Goal]:
+    goals: list[Goal] = []
+    for product in products:
+        price, draw = prices[product.asin], webshop_goals.draw_ceiling
+        if human:
+            numbers = webshop_goals.human_goal_numbers(product)
+            goals += [webshop_goals.human_goal(product, n, draw(price, rng)) for n in numbers]
+        elif (count := webshop_goals.synthetic_goal_count(product)) is not None:
+            ceiling = draw(price, rng)
+            goals += [webshop_goals.synthetic_goal(product, n, ceiling) for n in range(count)]
+    webshop_goals.shuffle_goals(goals)
+    return goals
+
+
 @pytest.mark.parametrize("folder", ["webshop", "webshop_synthetic"])
 def test_real_catalogues_are_kept_whole(folder: str, data_dir: Path) -> None:
     files = find_released(data_dir / folder)
@@ -97,9 +111,8 @@ def test_real_catalogues_are_kept_whole(folder: str, data_dir: Path) -> None:
     products = [product for product in expected if product]
     for kind in (True, False):
         rng = random.Random(0)
-        prices = draw_prices([(product.asin, product.pricing) for product in products], rng)
-        goals = make_goals(products, prices, rng, human=kind)
-        assert list(store.goals(kind)) == goals
+        prices = {product.asin: webshop_goals.draw_price(product.pricing, rng) for product in products}
+        assert list(store.goals(kind)) == _goals(products, prices, rng, human=kind)
         assert {asin: store.price(asin) for asin in prices} == prices
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 from agent_envs.datasets.alfworld.generate import game_document
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame
@@ -23,10 +21,6 @@ from agent_envs.errors import DataError
 
 Task = Game | GeneratedGame
 
-_MAX_GAMES = 64  # kept per process though nobody plays them; about 25 kB each
-_recent: OrderedDict[tuple[Any, ...], GroundedGame] = OrderedDict()
-_games: WeakValueDictionary[tuple[Any, ...], GroundedGame] = WeakValueDictionary()
-_lock = threading.Lock()
 _MARKS = {"isclean": "Clean", "iscool": "Cool", "ishot": "Hot", "issliced": "Sliced", "istoggled": "Used"}
 
 
@@ -58,25 +52,19 @@ class SessionState:
 
 
 def grounded_game(task: Task) -> GroundedGame:
-    """Return the grounded game of a task: that of episodes that play it, or of the cache if it was used recently."""
-    key = _key(task)
-    with _lock:
-        game = _games.get(key)
-    if game is None:
-        problem, where = (
-            (load_problem(task.file), task.file) if isinstance(task, Game) else (task.problem, task.task_id)
-        )
-        game = GroundedGame(problem, where)
-    with _lock:
-        game = _games.setdefault(key, game)
-        _recent[key] = game
-        _recent.move_to_end(key)
-        if len(_recent) > _MAX_GAMES:
-            _recent.popitem(last=False)
-    return game
+    """Return the grounded game of a task; DataError if its file cannot be played."""
+    return _ground(task, _key(task))
+
+
+@functools.lru_cache(maxsize=128)  # about 25 kB each
+def _ground(task: Task, key: tuple[Any, ...]) -> GroundedGame:
+    if isinstance(task, Game):
+        return GroundedGame(load_problem(task.file), task.file)
+    return GroundedGame(task.problem, task.task_id)
 
 
 def _key(task: Task) -> tuple[Any, ...]:
+    """Return what tells a task, and the state of its file, from all others."""
     if not isinstance(task, Game):
         return (task.task_id,)
     try:

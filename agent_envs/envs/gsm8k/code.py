@@ -5,14 +5,8 @@ Agent-R1's paper reports GSM8K with sandboxed code; no part of that task was rel
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from agent_envs.checks import integer
 from agent_envs.envs.code_env import CodeEnv
-from agent_envs.envs.gsm8k.env import GSM8KTasks
-from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps
+from agent_envs.envs.gsm8k.env import StepwiseGSM8K
 from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.text_env import Outcome
@@ -20,7 +14,7 @@ from agent_envs.text_env import Outcome
 __all__ = ["GSM8KCodeEnv"]
 
 
-class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
+class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     """Answer a word problem with the help of Python.
 
     ## Description
@@ -69,41 +63,12 @@ class GSM8KCodeEnv(GSM8KTasks, CodeEnv):
 
     answer_format = "Write the final answer as a number after ####."
 
-    recorded_arguments = ("step_limit",)
-
-    def __init__(self, *, step_limit: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
-
     def answer(self, text: str) -> Outcome:
         return judge(text, self.task.answer)
 
-    def expert_action(self) -> str | None:
-        """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
-        if not self.task.answer:
-            return None
-        left = self.answer_limit(self.step_limit) - self.state.steps
-        calculation = next_calculation(self.task, self._numbers(), left)
-        if calculation is None or left <= 1:
-            return f"#### {self.task.answer}"
-        return self.write_program(_shown_value(calculation, self.style))
-
-    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
-        """Return the next action of a demonstrator that mistakes the operation of a calculation, and never notices."""
-        task, seen = self.task, self._numbers()
-        if not task.answer:
-            return None
-        right = [result for _, result in worked_steps(task.solution)]
-        if len(seen) < len(right) and not self.state.failed:
-            return self.write_program(_shown_value(demonstrated(task, seen, rng, noise), self.style))
-        if seen[: len(right)] == right and not self.state.failed:
-            return f"#### {task.answer}"
-        return f"#### {seen[-1] if seen else 0}"
-
-    def _numbers(self) -> list[str]:
+    def seen(self) -> list[str]:
         """Return what the programs printed as numbers in plain form: 12.0 is 12."""
         return [extract_answer(output) or output for output in self.state.outputs]
 
-
-def _shown_value(calculation: str, style: str) -> str:
-    return calculation if style == "tool" else f"print({calculation})"
+    def calculate(self, calculation: str) -> str:
+        return self.write_program(calculation if self.style == "tool" else f"print({calculation})")

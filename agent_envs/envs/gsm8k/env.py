@@ -30,7 +30,7 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
-__all__ = ["GSM8KEnv", "GSM8KTasks", "GSM8KToolEnv"]
+__all__ = ["GSM8KEnv", "GSM8KTasks", "GSM8KToolEnv", "StepwiseGSM8K"]
 
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
@@ -62,10 +62,53 @@ class GSM8KTasks(TextEnv):
     def right_answer(self) -> str:
         return self.task.answer
 
-    def answer_limit(self, step_limit: int | None) -> int:
-        """Return the steps that an episode may take, for the expert: those named, or those of the registration."""
+
+class StepwiseGSM8K(GSM8KTasks):
+    """A problem that takes a calculation a step: what the expert and the demonstrator of such an environment do.
+
+    Its state has the number of ``steps`` and whether a calculation ``failed``.
+    """
+
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("step_limit",)
+
+    def __init__(self, *, step_limit: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
+
+    def seen(self) -> list[str]:
+        """Return the results so far as numbers in plain form."""
+        raise NotImplementedError
+
+    def calculate(self, calculation: str) -> str:
+        """Return the action that makes a calculation."""
+        raise NotImplementedError
+
+    def steps_left(self) -> int:
+        """Return the steps that are left, by the limit that was named or that of the registration."""
         registered = gym.registry.get(self.spec.id) if self.spec else None
-        return step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
+        limit = self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
+        return int(limit) - self.state.steps
+
+    def expert_action(self) -> str | None:
+        """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
+        if not self.task.answer:
+            return None
+        calculation = next_calculation(self.task, self.seen(), self.steps_left())
+        if calculation is None or self.steps_left() <= 1:
+            return f"#### {self.task.answer}"
+        return self.calculate(calculation)
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the next action of a demonstrator that mistakes the operation of a calculation, and never notices."""
+        task, seen = self.task, self.seen()
+        if not task.answer:
+            return None
+        right = [result for _, result in worked_steps(task.solution)]
+        if len(seen) < len(right) and not self.state.failed:
+            return self.calculate(demonstrated(task, seen, rng, noise))
+        if seen[: len(right)] == right and not self.state.failed:
+            return f"#### {task.answer}"
+        return f"#### {seen[-1] if seen else 0}"
 
 
 class _Rewarded(GSM8KTasks):
@@ -160,7 +203,7 @@ class _Progress:
     failed: bool = False  # whether a call returned an error
 
 
-class GSM8KToolEnv(_Rewarded, ToolEnv):
+class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
@@ -206,11 +249,10 @@ class GSM8KToolEnv(_Rewarded, ToolEnv):
 
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
     settled_arguments = ("tools",)
-    recorded_arguments = ("tool", "step_limit")
+    recorded_arguments = ("tool",)
 
-    def __init__(self, *, tool: str = "calculator", step_limit: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, tool: str = "calculator", **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)
-        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
         super().__init__(tools=[calculator if tool == "calculator" else self.calc_gsm8k_reward], **kwargs)
 
     def calc_gsm8k_reward(self, answer: str) -> str:
@@ -250,39 +292,28 @@ class GSM8KToolEnv(_Rewarded, ToolEnv):
     def anchor(self) -> str:
         return self.state.anchor
 
+    def seen(self) -> list[str]:
+        observed: list[str] = self.state.observed
+        return observed
+
+    def calculate(self, calculation: str) -> str:
+        name, key = TOOLS[self.tool]
+        return self.format_call(name, {key: calculation})
+
     def expert_action(self) -> str | None:
         """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
-        task, observed = self.task, self.state.observed
-        limit = self.answer_limit(self.step_limit)
-        if not task.answer:
-            return None
-        if self.tool == "check_answer":
-            argument = None if observed else task.answer
-        else:
-            argument = next_calculation(task, observed, limit - self.state.steps)
-        if argument is None or limit - self.state.steps <= 1:
-            return f"#### {task.answer}"
-        return self._call(argument)
+        if self.tool == "check_answer" and self.task.answer:
+            done = self.seen() or self.steps_left() <= 1
+            return f"#### {self.task.answer}" if done else self.calculate(self.task.answer)
+        return super().expert_action()
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that mistakes the operation of a calculation, and never notices.
 
         With `tool="check_answer"` a mistake is a wrong answer, which is kept whatever the tool says.
         """
-        task, observed = self.task, self.state.observed
-        if not task.answer:
-            return None
-        if self.tool == "check_answer":
-            if observed:
-                return f"#### {extract_answer(observed[0])}"
-            return self._call(wrong_answer(task.answer, rng) if rng.random() < noise else task.answer)
-        right = [result for _, result in worked_steps(task.solution)]
-        if len(observed) < len(right) and not self.state.failed:
-            return self._call(demonstrated(task, observed, rng, noise))
-        if observed[: len(right)] == right and not self.state.failed:
-            return f"#### {task.answer}"
-        return f"#### {observed[-1] if observed else 0}"
-
-    def _call(self, argument: str) -> str:
-        name, key = TOOLS[self.tool]
-        return self.format_call(name, {key: argument})
+        if self.tool == "check_answer" and self.task.answer:
+            if self.seen():
+                return f"#### {extract_answer(self.seen()[0])}"
+            return self.calculate(wrong_answer(self.task.answer, rng) if rng.random() < noise else self.task.answer)
+        return super().demo_action(rng, noise)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from agent_envs.envs.answers import judged
 from agent_envs.rewards.math_answers import extract_answer, gold_answer, plain, tail
 from agent_envs.text_env import Outcome
 
@@ -24,15 +25,8 @@ def judge(text: str, gold: str) -> Outcome:
     """Judge a final answer: reward 1 if it equals the gold number ("" if unknown), else 0."""
     answer = extract_answer(text)
     right = float(answer == gold)  # both in plain form
-    return Outcome(
-        NO_NUMBER if answer is None else f"The answer was read as {answer}.",
-        reward=right,
-        terminated=True,
-        invalid_action=answer is None,
-        score=right,
-        success=right == 1.0,
-        components={"answer": right},
-    )
+    said = NO_NUMBER if answer is None else f"The answer was read as {answer}."
+    return judged(said, right, invalid=answer is None)
 
 
 def score_agentr1(text: str, gold: str) -> float:

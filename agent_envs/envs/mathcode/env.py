@@ -15,6 +15,7 @@ import numpy as np
 from agent_envs.checks import choice
 from agent_envs.datasets.mathcode.generated.problems import DEFAULT_LEVEL, GeneratedMath, MathProblem
 from agent_envs.datasets.mathcode.rows import MathRow, math_rows
+from agent_envs.envs.answers import judged
 from agent_envs.envs.code_env import CodeEnv
 from agent_envs.envs.mathcode.judge import answer_of, equivalent, need_math_verify
 from agent_envs.errors import ConfigError
@@ -125,15 +126,9 @@ class MathCodeEnv(CodeEnv):
     def answer(self, text: str) -> Outcome:
         given = answer_of(text)
         right = given is not None and equivalent(given, self.task.answer)
-        return Outcome(
-            _NO_BOX if given is None else f"The answer was read as {given[:_SHOWN]}.",
-            reward=float(right) if self.reward == "terminal" or right else -1.0,
-            terminated=True,
-            invalid_action=given is None,
-            score=float(right),
-            success=right,
-            components={"answer": float(right)},
-        )
+        said = _NO_BOX if given is None else f"The answer was read as {given[:_SHOWN]}."
+        reward = float(right) if self.reward == "terminal" or right else -1.0
+        return judged(said, float(right), invalid=given is None, reward=reward)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         task = self.task

@@ -10,7 +10,7 @@ PaperScout. Titles are compared as in PaSa's evaluation.
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from agent_envs.envs.papersearch.reward import (
     retrieval_metrics,
 )
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ToolSpec, join_tool_results
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_results
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers import (
     CachedSelector,
@@ -251,30 +251,33 @@ class PaperSearchEnv(ToolEnv):
         return task.query, PaperState()
 
     def act(self, action: str) -> Outcome:
-        parsed = self.parser.parse(action)
         state: PaperState = self.state
         state.problems, state.new = [], []
         state.turns += 1
-        if not parsed.calls:
-            if parsed.text.strip():
-                return self._finish(Outcome(f"The search ends with {len(state.pool)} papers."))
-            text = self.call_reminder.format(format=self.parser.describe())
-            state.problems = [text]
-            return Outcome(text, invalid_action=True)
-        results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
-        calls, shown = self._settle(results)
+        outcome = super().act(action)
+        if outcome.invalid_action and not outcome.extra:  # no call, and no text
+            state.problems = [str(outcome.observation)]
+        return outcome
+
+    def answer(self, text: str) -> Outcome:
+        return self._finish(Outcome(f"The search ends with {len(self.state.pool)} papers."))
+
+    def after_tools(
+        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
+    ) -> Outcome:
+        scored, shown = self._settle(results)
         reward = CALL_REWARDS[self.reward]
-        components = {f"call_{n}": reward(call) for n, call in enumerate(calls[: self.max_parallel_calls], start=1)}
-        state.gains.append(sum(len(call.scores) for call in calls))
-        state.problems = [result["content"] for result in shown if result["error"]]
+        components = {f"call_{n}": reward(call) for n, call in enumerate(scored[: self.max_parallel_calls], start=1)}
+        self.state.gains.append(sum(len(call.scores) for call in scored))
+        self.state.problems = [result["content"] for result in shown if result["error"]]
         outcome = Outcome(
             join_tool_results(shown),
             reward=total(components.values()),
-            invalid_action=any(call.status != OK for call in calls),  # malformed calls have the status ERROR
+            invalid_action=any(call.status != OK for call in scored),  # malformed calls have the status ERROR
             components=components,
             extra={"tool_results": shown},
         )
-        finished = any(call.kind == "finish" and call.status == OK for call in calls)
+        finished = any(call.kind == "finish" and call.status == OK for call in scored)
         return self._finish(outcome) if finished else outcome
 
     def refuse(self, action: str, results: list[ToolResult]) -> tuple[str, dict[str, Any]]:
@@ -283,7 +286,7 @@ class PaperSearchEnv(ToolEnv):
         self.state.problems = [clean_text(result.content) for result in results]
         return super().refuse(action, results)
 
-    def _settle(self, results: list[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
+    def _settle(self, results: Sequence[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
         """Add what was found to the pool, call by call; return each call's outcome and its tool result."""
         scores = self._scores([r.content for r in results if isinstance(r.content, Found)])
         calls, shown = [], []

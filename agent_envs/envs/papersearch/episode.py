@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from agent_envs.envs.papersearch.reward import MIN_SCORE, OK, REPEATED, UNKNOWN
 from agent_envs.errors import ToolError, UnknownPaperError
@@ -111,15 +111,6 @@ class Found(str):
         return found
 
 
-class _Env(Protocol):
-    """The part of an environment that the tools need."""
-
-    state: PaperState
-
-    @property
-    def task(self) -> Any: ...
-
-
 def one_line(text: str) -> str:
     """Return a text in one line, so that an id or a title cannot imitate the lines of another paper."""
     return clean_text(" ".join(text.split()))
@@ -147,7 +138,7 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
 class _PaperTool(Tool):
     """A tool that asks a backend. Copies of an environment share the backend, but not the tool."""
 
-    def __init__(self, env: _Env, backend: PaperBackend) -> None:
+    def __init__(self, env: Any, backend: PaperBackend) -> None:
         self.env = env
         self.backend = backend
         self.blocking = backend.blocking
@@ -169,7 +160,7 @@ class SearchPapersTool(_PaperTool):
     description = "Search for papers on a topic; the best ones that are new join the pool."
     parameters = string_parameter("query", "What to search for, in a few words.")
 
-    def __init__(self, env: _Env, backend: PaperBackend, top_k: int = 10) -> None:
+    def __init__(self, env: Any, backend: PaperBackend, top_k: int = 10) -> None:
         super().__init__(env, backend)
         self.top_k = top_k
 

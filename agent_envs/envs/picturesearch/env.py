@@ -21,6 +21,7 @@ from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAM
 from agent_envs.datasets.picturesearch.generated.sheet import Box
 from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released_picture
 from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.envs.answers import NO_ANSWER, judged
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right
 from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, Shown, View, kept, window
@@ -221,15 +222,7 @@ class PictureSearchEnv(ToolEnv):
         given = tagged_answer(text)
         right = is_right(given, self.task)
         said = " ".join(given.split())[:_SHOWN]
-        return Outcome(
-            f"The answer was read as {said}." if said else "No answer was found. Expected <answer>...</answer>.",
-            reward=float(right),
-            terminated=True,
-            invalid_action=not said,
-            score=float(right),
-            success=right,
-            components={"answer": float(right)},
-        )
+        return judged(f"The answer was read as {said}." if said else NO_ANSWER, float(right), invalid=not said)
 
     def anchor(self) -> str:
         boxes = sorted({thousandths(self.state.page, view.box) for view in self.state.views[1:]})

@@ -6,7 +6,7 @@ import bisect
 import copy
 import re
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from agent_envs.errors import ToolError
 from agent_envs.retrieval import Retriever
@@ -67,12 +67,6 @@ class QAState:
                 self.pages[passage.title] = f"{seen} {passage.text}"
 
 
-class _Env(Protocol):
-    """The part of an environment that the tools need."""
-
-    state: QAState
-
-
 def sentences_of(text: str) -> tuple[str, ...]:
     """Return the sentences of a text."""
     return tuple(sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip())
@@ -85,7 +79,7 @@ class OpenPageTool(Tool):
     description = "Open the page of an entity: its first sentences, or similar titles where there is none."
     parameters = string_parameter("entity", "The entity's name.")
 
-    def __init__(self, env: _Env, retriever: Retriever, top_k: int, passage_chars: int) -> None:
+    def __init__(self, env: Any, retriever: Retriever, top_k: int, passage_chars: int) -> None:
         self.env = env
         self.retriever = retriever
         self.top_k = top_k
@@ -138,7 +132,7 @@ class LookupTool(Tool):
     description = "Find the next sentence with a keyword on the page that is open."
     parameters = string_parameter("keyword", "The keyword.")
 
-    def __init__(self, env: _Env, passage_chars: int) -> None:
+    def __init__(self, env: Any, passage_chars: int) -> None:
         self.env = env
         self.passage_chars = passage_chars
 

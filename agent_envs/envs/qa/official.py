@@ -11,7 +11,6 @@ that have an answer. All are shares from 0 to 1, not rounded; 2Wiki's script pri
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import string
@@ -20,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.fields import as_list, as_object, as_texts, text_field
+from agent_envs.datasets.fields import as_list, as_object, as_texts, read_object, text_field
 from agent_envs.datasets.qa.rows import decoded, read_row
 from agent_envs.errors import DataError
-from agent_envs.files import read_text
 from agent_envs.rewards.short_answers import exact_match, overlap, squad_f1
 from agent_envs.tasks import read_rows
 
@@ -198,14 +196,9 @@ def read_predictions(dataset: str, path: Path) -> dict[str, Stated]:
             facts = tuple(("", _number(number, where)) for number in numbers)
             stated[text_field(row, "id", where)] = Stated(_text(row.get("predicted_answer"), where), facts)
         return stated
-    try:
-        data = json.loads(read_text(path, 1 << 30))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{path}: expected a JSON object with 'answer' and 'sp': {e}") from e
     where, form = str(path), "an object with 'answer' and 'sp', each by question id"
-    answers, facts_by_id, triples = (
-        as_object(as_object(data, form, where).get(key, {}), form, where) for key in ("answer", "sp", "evidence")
-    )
+    data = read_object(path, form, 1 << 30)
+    answers, facts_by_id, triples = (as_object(data.get(key, {}), form, where) for key in ("answer", "sp", "evidence"))
     return {
         name: Stated(
             _text(answers[name], where) if name in answers else None,

@@ -15,6 +15,7 @@ import numpy as np
 from agent_envs.checks import choice
 from agent_envs.datasets.tableqa.generated.tables import DEFAULT_LEVEL, GeneratedTables, TableTask
 from agent_envs.datasets.tableqa.rows import table_rows
+from agent_envs.envs.answers import NO_ANSWER, judged
 from agent_envs.envs.code_env import CodeEnv
 from agent_envs.envs.tableqa.reward import given_answers, same_answers
 from agent_envs.errors import ConfigError
@@ -122,15 +123,8 @@ class TableQAEnv(CodeEnv):
         given = given_answers(text)
         right = same_answers(given, self.task.answers, self.task.unit)
         said = "; ".join(given)[:_SHOWN]
-        return Outcome(
-            f"The answer was read as {said}." if said else "No answer was found. Expected <answer>...</answer>.",
-            reward=float(right),
-            terminated=True,
-            invalid_action=not given,
-            score=float(right),
-            success=right,
-            components={"answer": float(right)},
-        )
+        said = f"The answer was read as {said}." if said else NO_ANSWER
+        return judged(said, float(right), invalid=not given)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         return super().info(outcome) | {"family": self.task.family}

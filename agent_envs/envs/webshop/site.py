@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent_envs.datasets.webshop.products import Catalog, Product
+from agent_envs.datasets.webshop.products import Product
+
+if TYPE_CHECKING:
+    from agent_envs.datasets.webshop.store import ProductStore
 
 BASE_URL = "http://127.0.0.1:3000"
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
@@ -90,7 +93,7 @@ def parse_action(action: str) -> tuple[str, str]:
 class Site:
     """The pages of a shop. It holds no state of an episode."""
 
-    def __init__(self, catalog: Catalog, buy: Buy, *, show_attributes: bool = False) -> None:
+    def __init__(self, catalog: ProductStore, buy: Buy, *, show_attributes: bool = False) -> None:
         self.catalog = catalog
         self._buy = buy
         self._buttons = SUB_PAGES if show_attributes else SUB_PAGES[:-1]

@@ -131,22 +131,18 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
     ) -> None:
         split, self.size = parse_split(split), parse_size(size)
         self.families = parse_families(families, FAMILIES)
-        super().__init__(split, split, self.size, self.families)
+        super().__init__(split, split, self.size, self.families, cache=1024)
 
     def get(self, index: int) -> GeneratedGame:
-        return _game((self.split, index, self.size, self.families))
+        house = self.split, index, self.size, self.families
+        built = _built(house)
+        game = f"{self.split}/{built.folder}/trial_G{index:06d}"
+        return GeneratedGame(built.task_id, game, built.target.family, house)
 
     def content(self, index: int) -> dict[str, Any]:
         """Return a task with its problem."""
         game = self[index]
         return {"task_id": game.task_id, "game": game.game, "problem": game.problem}
-
-
-@functools.lru_cache(maxsize=1024)
-def _game(house: _House) -> GeneratedGame:
-    built = _built(house)
-    split, index, *_ = house
-    return GeneratedGame(built.task_id, f"{split}/{built.folder}/trial_G{index:06d}", built.target.family, house)
 
 
 @functools.lru_cache(maxsize=16)

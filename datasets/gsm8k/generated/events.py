@@ -80,42 +80,22 @@ def _goal(world: World) -> None:
 
 
 # -- openings that take an operation
-@event("boxes", "open", "items", "*", plain=True)
-def _boxes(world: World) -> None:
-    count, each = world.draws.between(2, 12), world.start("*")
-    texts = ("{A} has {n} {box} with {m} {it} in each.", "{A} buys {n} {box} of {m} {it} each.")
-    world.tell(texts, n=count, m=each.value)
-    world.now = world.work(Quantity(count), "*", each, HAS["items"])
-    world.key += ("boxes", str(count), str(each.value))
+def _opening(
+    name: str, kinds: str, sign: str, numbers: Sequence[Sequence[int]], texts: Sequence[str], plain: bool = False
+) -> None:
+    """Add an event that begins with two numbers, each from a range, or one that suits the sign if that is empty."""
+
+    def run(world: World) -> None:
+        first, second = (Quantity(world.draws.between(*ends)) if ends else world.start(sign) for ends in numbers)
+        world.tell(texts, n=first.value, m=second.value)
+        world.now = world.work(first, sign, second, HAS[world.kind])
+        world.key += (name, str(first.value), str(second.value))
+
+    event(name, "open", kinds, sign, plain=plain)(run)
 
 
-@event("two_days", "open", "items", "+", plain=True)
-def _two_days(world: World) -> None:
-    first, second = world.start("+"), world.start("+")
-    texts = ("{A} finds {n} {it} on Monday and {m} on Tuesday.", "{A} makes {n} {it} before noon and {m} after it.")
-    world.tell(texts, n=first.value, m=second.value)
-    world.now = world.work(first, "+", second, HAS["items"])
-    world.key += ("two_days", str(first.value), str(second.value))
-
-
-@event("wage", "open", "dollars", "*")
-def _wage(world: World) -> None:
-    hours, rate = world.draws.between(2, 12), world.draws.between(4, 25)
-    texts = (
-        "{A} has no money, and works {n} hours for {m} dollars an hour.",
-        "{A}, who has no money yet, earns {m} dollars an hour and works {n} hours.",
-    )
-    world.tell(texts, n=hours, m=rate)
-    world.now = world.work(Quantity(hours), "*", Quantity(rate), HAS["dollars"])
-    world.key += ("wage", str(hours), str(rate))
-
-
-@event("ride", "open", "kilometers", "*")
-def _ride(world: World) -> None:
-    hours, speed = world.draws.between(2, 6), world.draws.between(8, 30)
-    world.tell(("{A} rides away from home for {n} hours at {m} kilometers an hour.",), n=hours, m=speed)
-    world.now = world.work(Quantity(hours), "*", Quantity(speed), HAS["kilometers"])
-    world.key += ("ride", str(hours), str(speed))
+for _row in table(__package__, "events.json")["openings"]:
+    _opening(**_row)
 
 
 @event("sell_all", "event", "items", "*")

@@ -98,12 +98,7 @@ def _arrows(draft: Draft) -> Asked:
     x, y = draws.between(0, across - 1), draws.between(0, down - 1)
     way, arrows = [(x, y)], {}
     for _ in range(hops):
-        ways = [
-            (name, far, (x + dx * far, y + dy * far))
-            for name, (dx, dy) in _STEPS.items()
-            for far in range(1, most + 1)
-            if 0 <= x + dx * far < across and 0 <= y + dy * far < down and (x + dx * far, y + dy * far) not in way
-        ]
+        ways = [step for step in _steps(x, y, across, down, most) if step[2] not in way]
         if not ways:
             raise Impossible
         name, far, (to_x, to_y) = draws.pick(ways)
@@ -114,7 +109,7 @@ def _arrows(draft: Draft) -> Asked:
     codes = {}
     for row in range(down):
         for column in range(across):
-            name, far = arrows.get((column, row)) or _any_arrow(draft, column, row, across, down, most)
+            name, far = arrows.get((column, row)) or draws.pick(_steps(column, row, across, down, most))[:2]
             box, code = grid[row][column], draft.code()
             codes[column, row] = code
             paper = colour if (column, row) == way[0] else "white"
@@ -138,10 +133,11 @@ def _arrows(draft: Draft) -> Asked:
     return Asked(question, (codes[way[-1]],), stages, draft.looks(boxes[-1]))
 
 
-def _any_arrow(draft: Draft, column: int, row: int, across: int, down: int, most: int) -> tuple[str, int]:
-    return draft.draws.pick([
-        (name, far)
+def _steps(x: int, y: int, across: int, down: int, most: int) -> list[tuple[str, int, _Point]]:
+    """Return the arrows that a card may have, how far each leads, and where to."""
+    return [
+        (name, far, (x + dx * far, y + dy * far))
         for name, (dx, dy) in _STEPS.items()
         for far in range(1, most + 1)
-        if 0 <= column + dx * far < across and 0 <= row + dy * far < down
-    ])  # fmt: skip
+        if 0 <= x + dx * far < across and 0 <= y + dy * far < down
+    ]
