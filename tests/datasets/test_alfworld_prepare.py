@@ -87,7 +87,7 @@ def test_paths_that_lead_out_are_not_followed(tmp_path):
             f"trial_T1/{GAME}.*cannot be read as the JSON object of a game",
         ),
         ({**FILES, f"{TRIAL}/{GAME}": '{"pddl_domain": "d"}'}, "'grammar'"),
-        ({**FILES, f"{TRIAL}/{TRAJECTORY}": "[]"}, "expected a JSON object, got list"),
+        ({**FILES, f"{TRIAL}/{TRAJECTORY}": "[]"}, "expected the JSON object of a game, got list"),
         ({**FILES, f"{TRIAL}/{TRAJECTORY}": "{}"}, "'task_type'"),
     ],
 )
