@@ -118,7 +118,7 @@ def build(folder: Path, name: str) -> dict[str, Any]:
         lucene.build_index(folder / "rows", out, threads=2)
     else:
         begin, cpu = time.perf_counter(), _cpu_seconds()
-        BM25Retriever.build_from_file(folder / "rows" / "rows.jsonl", out, engine="numpy", processes=2)
+        BM25Retriever.build(folder / "rows" / "rows.jsonl", out, engine="numpy", processes=2)
     seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
     size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
     return {"build_s": seconds, "build_cpu_s": cpu, "disk_mb": size / 1e6, "build_memory_mb": _memory()}

@@ -47,7 +47,7 @@ def run(options: Options) -> str:
         return f"{len(lucene)} documents in {options.out}"
     from agent_envs.retrieval import BM25Retriever
 
-    index = BM25Retriever.build_from_file(
+    index = BM25Retriever.build(
         options.source, out, options.k1, options.b, overwrite=options.force, progress=not options.quiet,
         processes=max(options.processes, 0), engine="numpy",
     )  # fmt: skip

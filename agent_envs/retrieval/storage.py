@@ -10,12 +10,12 @@ Numbers are little-endian. Offsets are 64-bit; there is one more offset than the
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import mmap
 import os
 import shutil
 import tempfile
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,19 +26,18 @@ import numpy as np
 from agent_envs.checks import shown
 from agent_envs.errors import BackendBusyError, BackendError, ConfigError, DataError
 from agent_envs.files import FileLock, move_folder, open_data, read_text
+from agent_envs.retrieval.corpus import row_contents, row_id
 
 __all__ = [
     "Blob",
     "DocumentStore",
     "FileWriter",
     "RowWriter",
-    "encode_row",
     "map_array",
     "new_folder",
     "offsets_of",
     "read_manifest",
     "write_array",
-    "write_id_order",
     "write_manifest",
 ]
 
@@ -175,7 +174,11 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
     except OSError as e:
         raise ConfigError(f"an index cannot be written to {shown(str(path))}: {e.strerror}") from e
     try:
-        with _locked(partial):
+        lock = FileLock(partial / "lock", wait=False)
+    except BlockingIOError as e:
+        raise BackendBusyError(f"another process is building in {partial}") from e
+    try:
+        with lock:
             if not resume:
                 _empty(partial)
             try:
@@ -194,16 +197,6 @@ def _empty(folder: Path) -> None:
     for entry in folder.iterdir():
         if entry.name != "lock":
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        lock = FileLock(folder / "lock", wait=False)
-    except BlockingIOError as e:
-        raise BackendBusyError(f"another process is building in {folder}") from e
-    with lock:
-        yield
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -265,65 +258,77 @@ def write_array(folder: Path, name: str, values: np.ndarray) -> dict[str, dict[s
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def encode_row(row: Mapping[str, Any], where: object) -> bytes:
-    """Encode a row as JSON. Raises DataError, which names `where`, if that is impossible."""
-    try:
-        return _encode(row).encode("utf-8", "surrogatepass")
-    except (TypeError, ValueError, RecursionError) as e:
-        raise DataError(f"{where}: the row cannot be written as JSON ({e})") from e
-
-
 class RowWriter:
-    """Writes the files of a `DocumentStore`."""
+    """Writes the files of a `DocumentStore`, whose existing files stay up to the given sizes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None) -> None:
+        names = ("documents.bin", "documents.offsets", "ids.bin", "ids.offsets")
         self._folder = folder
-        self._writers = {name: FileWriter(folder / f"{name}.bin") for name in ("documents", "ids")}
-        self._lengths = {name: array("q") for name in self._writers}
+        self._writers = {name: FileWriter(folder / name, (sizes or {}).get(name, 0)) for name in names}
+        if not sizes:
+            for name in ("documents.offsets", "ids.offsets"):
+                self._writers[name].write(np.zeros(1, "<i8"))
+        self.count = self._writers["ids.offsets"].size // 8 - 1
+        """The number of rows."""
+        self._waiting: dict[str, list[bytes]] = {"ids": [], "documents": []}
 
-    def add(self, doc_id: str, row: Mapping[str, Any], where: object) -> None:
-        """Add a row. Raises DataError, which names `where`, if it cannot be written as JSON."""
-        for name, data in (("documents", encode_row(row, where)), ("ids", doc_id.encode("utf-8", "surrogatepass"))):
-            self._writers[name].write(data)
-            self._lengths[name].append(len(data))
+    def add(self, row: Mapping[str, Any], raw: bytes | None = None) -> str:
+        """Add a row, with the JSON that it was read from, if it is known; return its contents, which are indexed.
+
+        Raises DataError, which names the row, if it has no id or text or cannot be written as JSON.
+        """
+        where = f"document {self.count}"
+        doc_id, contents = row_id(row, where), row_contents(row, where)
+        try:
+            encoded = _encode(row).encode("utf-8", "surrogatepass") if raw is None else raw
+        except (TypeError, ValueError, RecursionError) as e:
+            raise DataError(f"{where}: the row cannot be written as JSON ({e})") from e
+        self._waiting["ids"].append(doc_id.encode("utf-8", "surrogatepass"))
+        self._waiting["documents"].append(encoded)
+        self.count += 1
+        return contents
+
+    def flush(self) -> dict[str, int]:
+        """Pass what was added on to the operating system; return the sizes of the files."""
+        for name, items in self._waiting.items():
+            data, offsets = self._writers[f"{name}.bin"], self._writers[f"{name}.offsets"]
+            offsets.write((data.size + np.cumsum(np.fromiter(map(len, items), np.int64, len(items)))).astype("<i8"))
+            data.write(b"".join(items))
+            items.clear()
+        for writer in self._writers.values():
+            writer.flush()
+        return {name: writer.size for name, writer in self._writers.items()}
 
     def close(self) -> None:
         """Close the files."""
         for writer in self._writers.values():
             writer.close()
 
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return len(self._lengths["ids"])
-
     def finish(self) -> dict[str, dict[str, Any]]:
-        """Close the files; return their entries for the manifest. Raises DataError if an id occurs twice."""
-        files = {f"{name}.bin": writer.close() for name, writer in self._writers.items()}
-        for name, lengths in self._lengths.items():
-            offsets = offsets_of(np.array(lengths, np.int64))
-            files |= write_array(self._folder, f"{name}.offsets", offsets.astype("<i8"))
-        return files | write_id_order(self._folder)
+        """Close the files; return their entries for the manifest. DataError if there are no rows, or an id is twice."""
+        if not self.count:
+            raise DataError("there are no documents to index")
+        self.flush()
+        files = {name: writer.close() for name, writer in self._writers.items()}
+        return files | _write_id_order(self._folder)
 
 
-def write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
+def _write_id_order(folder: Path) -> dict[str, dict[str, Any]]:
     """Sort the written ids as strings; return the new files' entries for the manifest. DataError if an id is twice."""
     offsets = np.fromfile(folder / "ids.offsets", "<i8")
     raw = np.fromfile(folder / "ids.bin", np.uint8)
     lengths = np.diff(offsets)
-    width = int(lengths.max(initial=0))
-    if 0 < width <= 64 and not (raw == 0).any():
+    width = int(lengths.max())
+    if width <= 64 and not (raw == 0).any():
         # [documents, bytes], padded with zeros, which sort first
         padded = np.zeros((len(lengths), width), np.uint8)
         padded[np.arange(width) < lengths[:, None]] = raw
-        ids: Any = padded.view(f"S{width}").ravel()
-        order = np.argsort(ids, kind="stable")
-        same = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
+        ids = padded.view(f"S{width}").ravel()
     else:
         data = raw.tobytes()
-        ids = [data[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)
-        same = np.array([i for i in range(len(ids) - 1) if ids[order[i]] == ids[order[i + 1]]], np.int64)
+        ids = np.array([data[a:b] for a, b in itertools.pairwise(offsets.tolist())], object)
+    order = np.argsort(ids, kind="stable")
+    same = np.flatnonzero(ids[order[1:]] == ids[order[:-1]])
     if len(same):
         first, second = order[same[0]], order[same[0] + 1]
         twice = bytes(ids[first]).decode("utf-8", "surrogatepass")

@@ -223,7 +223,7 @@ def test_a_full_disk_in_a_helper_of_index(tmp_path, monkeypatch):
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
     try:
         with pytest.raises(BackendError, match=os.strerror(errno.EFBIG)):
-            BM25Retriever.build_from_file(rows, tmp_path / "index", processes=1)
+            BM25Retriever.build(rows, tmp_path / "index", processes=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

@@ -375,7 +375,7 @@ def slow(self):
     if self.documents > 500:
         time.sleep(60)
 bm25_build.IndexBuilder._end_segment = slow
-BM25Retriever.build_from_file(sys.argv[1], sys.argv[2])
+BM25Retriever.build(sys.argv[1], sys.argv[2])
 """
 
 
@@ -407,7 +407,7 @@ def test_a_killed_build_leaves_no_index_and_goes_on(tmp_path, monkeypatch, root)
     monkeypatch.setattr(
         IndexBuilder, "add_all", lambda self, rows, **kw: (added.append(self.documents), add_all(self, rows, **kw))
     )
-    index = BM25Retriever.build_from_file(source, out)
+    index = BM25Retriever.build(source, out)
     assert added == [done]
     expected = BM25Retriever.build(documents)
     for query in queries(documents, 30):
@@ -421,9 +421,9 @@ def test_a_helper_process_that_dies_is_a_backend_error(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(sys, "executable", shutil.which("false"))
         with pytest.raises(BackendError, match="ended"):
-            BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
+            BM25Retriever.build(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
     assert not (tmp_path / "index").exists()
-    index = BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
+    index = BM25Retriever.build(tmp_path / "rows.jsonl", tmp_path / "index", processes=1)
     assert len(index) == 300 and sorted(p.name for p in tmp_path.iterdir()) == ["index", "rows.jsonl"]
 
 
@@ -431,10 +431,10 @@ def test_a_stopped_build_starts_anew_when_the_file_has_changed(tmp_path, monkeyp
     monkeypatch.setitem(IndexBuilder.__init__.__kwdefaults__, "segment_characters", 400)
     write_rows(tmp_path / "rows.jsonl", [*rows(50), {"id": "bad"}])
     with pytest.raises(DataError, match="line 51"):
-        BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index")
+        BM25Retriever.build(tmp_path / "rows.jsonl", tmp_path / "index")
     assert (tmp_path / "index.partial" / "state.json").exists()
     write_rows(tmp_path / "rows.jsonl", [{"id": "only", "text": "one"}])
-    index = BM25Retriever.build_from_file(tmp_path / "rows.jsonl", tmp_path / "index")
+    index = BM25Retriever.build(tmp_path / "rows.jsonl", tmp_path / "index")
     assert len(index) == 1 and index.search("one")[0][0] == "only"
 
 

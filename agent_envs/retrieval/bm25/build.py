@@ -32,12 +32,10 @@ import numpy as np
 from tqdm import tqdm
 
 from agent_envs.checks import number
-from agent_envs.errors import DataError
 from agent_envs.files import read_text
 from agent_envs.retrieval.analysis.analyzer import ANALYZER
-from agent_envs.retrieval.bm25.segment import PostingReader, SegmentWriter, TermReader
-from agent_envs.retrieval.corpus import row_contents, row_id
-from agent_envs.retrieval.storage import FileWriter, encode_row, offsets_of, write_array, write_id_order, write_manifest
+from agent_envs.retrieval.bm25.segment import SegmentWriter, TermReader, frequency_type
+from agent_envs.retrieval.storage import FileWriter, RowWriter, offsets_of, write_array, write_manifest
 
 __all__ = ["FORMAT", "VERSION", "IndexBuilder", "check_parameters", "impacts_of", "inverse_norms", "norm_lengths"]
 
@@ -101,10 +99,9 @@ class IndexBuilder:
         self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
         # Segment names begin with `build`, so that a process left over from another build cannot overwrite them.
         self._state: dict[str, Any] = {"settings": self._settings, "build": uuid.uuid4().hex[:8], "segments": 0}
-        self._state |= {"documents": 0, "bytes": {}} | self._read_state()
-        self._segments, self.documents = self._state["segments"], self._state["documents"]
-        sizes = self._state["bytes"]
-        self._rows = {name: FileWriter(folder / name, sizes.get(name, 0)) for name in ("documents.bin", "ids.bin")}
+        self._state |= {"bytes": {}} | self._read_state()
+        self._segments = self._state["segments"]
+        self._rows = RowWriter(folder, self._state["bytes"])
         self._segment_writer = SegmentWriter(processes)
         self._waiting = processes + 1
         self._begun: deque[tuple[Future[None], dict[str, Any]]] = deque()  # pending segments, and the state after each
@@ -112,8 +109,12 @@ class IndexBuilder:
     def close(self) -> None:
         """Close the files and end the helper processes."""
         self._segment_writer.close()
-        for writer in self._rows.values():
-            writer.close()
+        self._rows.close()
+
+    @property
+    def documents(self) -> int:
+        """The number of rows that are written."""
+        return self._rows.count
 
     def _read_state(self) -> dict[str, Any]:
         try:
@@ -127,40 +128,27 @@ class IndexBuilder:
 
         Raises DataError if a row has no id or text or is not JSON, BackendError if a helper process failed.
         """
-        ids: list[bytes] = []
-        documents: list[bytes] = []
         contents: list[str] = []
         characters = 0
-        bar = tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress)
-        for position, (row, raw) in enumerate(bar, self.documents):
-            where = f"document {position}"
-            ids.append(row_id(row, where).encode("utf-8", "surrogatepass"))
-            contents.append(row_contents(row, where))
-            documents.append(encode_row(row, where) if raw is None else raw)
+        for row, raw in tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress):
+            contents.append(self._rows.add(row, raw))
             characters += len(contents[-1])
             if characters >= self._segment_characters:
-                self._begin_segment(ids, documents, contents)
-                ids, documents, contents, characters = [], [], [], 0
-        if ids:
-            self._begin_segment(ids, documents, contents)
+                self._begin_segment(contents)
+                contents, characters = [], 0
+        if contents:
+            self._begin_segment(contents)
         while self._begun:
             self._end_segment()
 
     def _part(self, name: str, segment: int) -> Path:
         return self.folder / f"part-{self._state['build']}-{segment:05d}.{name}"
 
-    def _begin_segment(self, ids: list[bytes], documents: list[bytes], contents: list[str]) -> None:
-        number = self._segments
-        done = self._segment_writer.write(str(self._part("", number))[:-1], contents, self.documents)
-        for name, items in (("documents", documents), ("ids", ids)):
-            np.save(self._part(f"{name}.npy", number), np.fromiter(map(len, items), np.int64, len(items)))
-            self._rows[f"{name}.bin"].write(b"".join(items))
-            self._rows[f"{name}.bin"].flush()
+    def _begin_segment(self, contents: list[str]) -> None:
+        name = str(self._part("", self._segments))[:-1]
+        done = self._segment_writer.write(name, contents, self.documents - len(contents))
         self._segments += 1
-        self.documents += len(ids)
-        sizes = {name: writer.size for name, writer in self._rows.items()}
-        state = {**self._state, "segments": self._segments, "documents": self.documents, "bytes": sizes}
-        self._begun.append((done, state))
+        self._begun.append((done, {**self._state, "segments": self._segments, "bytes": self._rows.flush()}))
         while len(self._begun) > self._waiting or (self._begun and self._begun[0][0].done()):
             self._end_segment()
 
@@ -176,18 +164,13 @@ class IndexBuilder:
 
         Raises DataError if there are no documents, or an id occurs twice.
         """
-        if not self.documents:
-            raise DataError("there are no documents to index")
-        files = {name: writer.close() for name, writer in self._rows.items()}
+        files = self._rows.finish()
 
         def save(name: str, values: np.ndarray) -> None:
             files.update(write_array(self.folder, name, values))
 
-        for name in ("documents", "ids"):
-            save(f"{name}.offsets", offsets_of(self._all(f"{name}.npy")).astype("<i8"))
-        files.update(write_id_order(self.folder))
-
-        lengths = self._all("lengths.npy").astype(np.int64)
+        parts = range(self._segments)
+        lengths = np.concatenate([np.load(self._part("lengths.npy", s)) for s in parts]).astype(np.int64)
         norms = (np.searchsorted(norm_lengths(), lengths, side="right") - 1).astype(np.uint8)
         save("documents.norms", norms)
         # Lucene's statistics ignore documents without a term.
@@ -197,12 +180,12 @@ class IndexBuilder:
         term_lengths, numbers = self._vocabulary(files)
         terms = len(term_lengths)
         save("terms.offsets", offsets_of(term_lengths).astype("<i8"))
-        counts = [np.load(self._part("counts.npy", s)).astype(np.int32) for s in range(self._segments)]
-        found = np.zeros(terms, np.int64)  # documents with the term
+        counts = [np.load(self._part("counts.npy", s)).astype(np.int32) for s in parts]
+        documents = np.zeros(terms, np.int64)  # with the term
         for own, count in zip(numbers, counts, strict=True):
-            found[own] += count
-        offsets = offsets_of(found)
-        idf = np.log(1 + (field_documents - found + 0.5) / (found + 0.5)).astype("<f4")
+            documents[own] += count
+        offsets = offsets_of(documents)
+        idf = np.log(1 + (field_documents - documents + 0.5) / (documents + 0.5)).astype("<f4")
         save("terms.idf", idf)
         save("postings.offsets", offsets.astype("<i8"))
         inverse = inverse_norms(self.k1, self.b, average)
@@ -214,17 +197,13 @@ class IndexBuilder:
         manifest |= {"postings": int(offsets[-1]), "frequency_type": dtype, "files": files}
         write_manifest(self.folder, manifest)
 
-    def _all(self, name: str) -> np.ndarray:
-        return np.concatenate([np.load(self._part(name, s)) for s in range(self._segments)])
-
     def _vocabulary(self, files: dict[str, Any]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Write the terms of all segments; return their lengths, and for each segment the numbers of its terms.
 
         All segments are read in parallel, in portions that make the terms up to some term complete.
         """
         lengths = array("q")
-        with ExitStack() as files_open:
-            terms = files_open.enter_context(FileWriter(self.folder / "terms.bin"))
+        with FileWriter(self.folder / "terms.bin") as terms:
             readers = [TermReader(self._part("terms", s), self._segments) for s in range(self._segments)]
             numbers = [array("i") for _ in readers]
             while sum(reader.fill() for reader in readers):
@@ -232,8 +211,8 @@ class IndexBuilder:
                 taken = [reader.take(last) for reader in readers]
                 union = sorted(set().union(*taken))
                 number = dict(zip(union, range(len(lengths), len(lengths) + len(union)), strict=True))
-                for found, part in zip(numbers, taken, strict=True):
-                    found.extend(map(number.__getitem__, part))
+                for own, part in zip(numbers, taken, strict=True):
+                    own.extend(map(number.__getitem__, part))
                 lengths.extend(map(len, union))
                 terms.write(b"".join(union))
             files["terms.bin"] = terms.close()
@@ -253,9 +232,9 @@ class IndexBuilder:
         """Merge postings, some terms at a time; return the dtype of the frequencies."""
         segments = range(self._segments)
         begins = [0] * self._segments  # where the next term's postings begin in each segment
-        docs = [PostingReader(self._part("docs.npy", s)) for s in segments]
-        frequencies = [PostingReader(self._part("frequencies.npy", s)) for s in segments]
-        dtype = max((f.dtype.str.replace("|", "<") for f in frequencies), key=lambda d: int(d[-1]))
+        parts = {name: [self._part(f"{name}.npy", s) for s in segments] for name in ("docs", "frequencies")}
+        dtypes = [np.load(path, mmap_mode="r").dtype for path in parts["frequencies"]]
+        dtype = frequency_type(max(np.iinfo(each).max for each in dtypes))
         names = ("postings.docs", "postings.impacts", "postings.frequencies", "terms.max")
         with ExitStack() as opened:
             writers = {name: opened.enter_context(FileWriter(self.folder / name)) for name in names}
@@ -274,8 +253,9 @@ class IndexBuilder:
                     starts = offsets_of(count)
                     begin, end = begins[s], begins[s] + int(starts[-1])
                     goal = np.repeat(fill[local] - starts[:-1], count) + np.arange(end - begin)
-                    group_docs[goal] = docs[s].read(begin, end)
-                    group_frequencies[goal] = frequencies[s].read(begin, end)
+                    # A file is open only here: there may be more segments than files that can be open.
+                    group_docs[goal] = np.load(parts["docs"][s], mmap_mode="r")[begin:end]
+                    group_frequencies[goal] = np.load(parts["frequencies"][s], mmap_mode="r")[begin:end]
                     begins[s] = end
                     fill[local] += count
                 weight = np.repeat(idf[first:last], np.diff(offsets[first : last + 1]))

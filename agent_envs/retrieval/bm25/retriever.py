@@ -120,47 +120,8 @@ class BM25Retriever(Shared):
     @classmethod
     def build(
         cls,
-        docs: Iterable[Mapping[str, Any]],
+        docs: Iterable[Mapping[str, Any]] | str | Path,
         path: str | Path | None = None,
-        k1: float = 0.9,
-        b: float = 0.4,
-        *,
-        overwrite: bool = False,
-        progress: bool = False,
-        engine: str = "auto",
-    ) -> BM25Retriever:
-        """Index rows and open the index.
-
-        Args:
-            docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}, read as a stream.
-            path: The index's folder; None for one that lives as long as the retriever.
-            k1: How slowly repeated terms saturate.
-            b: How much document length counts.
-            overwrite: Whether to replace an existing index.
-            progress: Whether to show a progress bar.
-            engine: As in the class.
-
-        Raises:
-            ConfigError: `path` exists, or k1 or b is out of range.
-            DataError: A row is invalid, an id occurs twice, or there are no rows.
-        """
-        check_parameters(k1, b)
-        target = None if path is None else Path(path)
-        with new_folder(target, overwrite=overwrite) as folder:
-            with closing(IndexBuilder(folder, k1, b)) as builder:
-                builder.add_all(((row, None) for row in docs), progress=progress)
-                builder.finish(progress=progress)
-            if target is None:
-                retriever = cls(folder, engine=engine, verify=False)
-                retriever.path = None
-                return retriever
-        return cls(target, engine=engine, verify=False)
-
-    @classmethod
-    def build_from_file(
-        cls,
-        source: str | Path,
-        path: str | Path,
         k1: float = 0.9,
         b: float = 0.4,
         *,
@@ -169,22 +130,45 @@ class BM25Retriever(Shared):
         processes: int = 2,
         engine: str = "auto",
     ) -> BM25Retriever:
-        """Index a .jsonl file or a folder of them. An interrupted build resumes where it stopped, unless `overwrite`.
+        """Index rows and open the index.
 
-        A corpus that is not small is indexed by helper `processes`; BackendError if one fails. The other arguments and
-        errors are those of `build`.
+        Args:
+            docs: Rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}, read as a stream; or a .jsonl file
+                or a folder of them, whose interrupted build resumes where it stopped, unless `overwrite`.
+            path: The index's folder; None for one that lives as long as the retriever.
+            k1: How slowly repeated terms saturate.
+            b: How much document length counts.
+            overwrite: Whether to replace an existing index.
+            progress: Whether to show a progress bar.
+            processes: Number of helper processes for files that are not small.
+            engine: As in the class.
+
+        Raises:
+            ConfigError: `path` exists, or k1 or b is out of range.
+            DataError: A row is invalid, an id occurs twice, or there are no rows.
+            BackendError: A helper process failed.
         """
         check_parameters(k1, b)
-        files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
+        target = None if path is None else Path(path)
+        files: list[tuple[str, int, int]] = []
+        if isinstance(docs, (str, Path)):
+            files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(docs)]
         if sum(size for _, size, _ in files) < _SMALL_CORPUS:
             processes = 0  # it would take as long to start them
-        with (
-            new_folder(Path(path), overwrite=overwrite, resume=not overwrite) as folder,
-            closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder,
-        ):
-            builder.add_all(read_lines(source, skip=builder.documents), progress=progress)
-            builder.finish(progress=progress)
-        return cls(path, engine=engine, verify=False)
+        with new_folder(target, overwrite=overwrite, resume=bool(files) and not overwrite) as folder:
+            with closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder:
+                rows: Iterable[tuple[Mapping[str, Any], bytes | None]]
+                if isinstance(docs, (str, Path)):
+                    rows = read_lines(docs, skip=builder.documents)
+                else:
+                    rows = ((row, None) for row in docs)
+                builder.add_all(rows, progress=progress)
+                builder.finish(progress=progress)
+            if target is None:
+                retriever = cls(folder, engine=engine, verify=False)
+                retriever.path = None
+                return retriever
+        return cls(target, engine=engine, verify=False)
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -242,14 +226,14 @@ class BM25Retriever(Shared):
         except IndexError:
             size = self._window
             scratch = np.zeros(size), np.empty(size + 1, np.int32), np.empty(size + 1, np.int32)
-        found: tuple[np.ndarray, np.ndarray] = self._compiled(
+        best: tuple[np.ndarray, np.ndarray] = self._compiled(
             np.fromiter(counts, np.int64, len(counts)),
             np.fromiter(counts.values(), np.float64, len(counts)),
             self._offsets, self._docs, self._impacts, self._largest, self._ranks, k, *scratch,
         )  # fmt: skip
         if len(self._free_windows) < (os.cpu_count() or 1):
             self._free_windows.append(scratch)
-        return found
+        return best
 
     def _postings(self, term: int, boost: int) -> _Postings:
         begin, end = int(self._offsets[term]), int(self._offsets[term + 1])

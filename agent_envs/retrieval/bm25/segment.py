@@ -28,9 +28,7 @@ from agent_envs.retrieval.analysis.analyzer import term_of, tokenize
 if TYPE_CHECKING:
     from agent_envs.retrieval.bm25.numba_tokens import TokenTable
 
-__all__ = [
-    "PostingReader", "SegmentWriter", "TermNumbers", "TermReader", "frequency_type", "serve_segments", "write_segment",
-]  # fmt: skip
+__all__ = ["SegmentWriter", "TermNumbers", "TermReader", "frequency_type", "serve_segments", "write_segment"]
 
 _TERMS_BYTES = 1 << 25  # of all segments' terms that are in memory during the merge, about
 _LEAST_BYTES = 1 << 14
@@ -218,19 +216,6 @@ def serve_segments() -> None:
         else:
             sys.stdout.buffer.write(b"done\n")
         sys.stdout.buffer.flush()
-
-
-class PostingReader:
-    """Reads parts of an array that `write_segment` wrote, whose file is open only meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        mapped = np.load(path, mmap_mode="r")
-        self._path, self.dtype, self._offset = path, mapped.dtype, int(mapped.offset)
-
-    def read(self, begin: int, end: int) -> np.ndarray:
-        """Return the items from `begin` to before `end`."""
-        offset = self._offset + begin * self.dtype.itemsize
-        return np.fromfile(self._path, self.dtype, end - begin, offset=offset)
 
 
 class TermReader:
