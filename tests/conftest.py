@@ -52,13 +52,14 @@ class Asked:
     body: bytes
     headers: dict[str, str]
     time: float
+    client: tuple[str, int]
 
 
 class FakeService:
     """An HTTP server on the loopback that answers what `answer(request, number)` returns.
 
     An answer is (status, body) or (status, body, headers); a body is bytes, or anything that JSON can hold. None closes
-    the connection without a word.
+    the connection without a word, bytes are sent as they are before it closes.
     """
 
     def __init__(self, answer: Callable[[Asked, int], Any]) -> None:
@@ -72,12 +73,17 @@ class FakeService:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 parts = urlsplit(self.path)
                 params = dict(parse_qsl(parts.query, keep_blank_values=True))
-                asked = Asked(self.command, unquote(parts.path), params, body, dict(self.headers), time.monotonic())
+                asked = Asked(self.command, unquote(parts.path), params, body, dict(self.headers), time.monotonic(),
+                              self.client_address)  # fmt: skip
                 with lock:
                     service.asked.append(asked)
                     number = len(service.asked)
                 given = answer(asked, number)
                 if given is None:
+                    self.close_connection = True
+                    return
+                if isinstance(given, bytes):
+                    self.wfile.write(given)
                     self.close_connection = True
                     return
                 status, content, *more = given

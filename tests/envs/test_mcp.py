@@ -11,7 +11,6 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import os
@@ -19,9 +18,7 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import gymnasium as gym
@@ -305,64 +302,32 @@ def test_nothing_outlives_a_killed_process(tasks, tmp_path):
     assert _gone(pids)
 
 
-class _Notes(BaseHTTPRequestHandler):
+def notes(asked, number):
     """A server over HTTP with one tool; the path says which fault its answers to calls have."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        method, fault = message["method"], self.path.strip("/")
-        allowed = self.headers.get("Authorization") == "Bearer open sesame"
-        if not allowed or "id" not in message:
-            self._answer(b"", 202 if allowed else 401)
-            return
-        result = {"content": [{"type": "text", "text": "counted"}]}
-        if method == "initialize":
-            version = message["params"]["protocolVersion"]
-            result = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "n", "version": "1"}}
-        elif method == "tools/list":
-            result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
-        elif fault == "stalls":
-            time.sleep(3)
-        elif fault == "fails":
-            self._answer(b"no such luck", 500)
-            return
-        elif fault == "lies":
-            result = [1]
-        elif fault == "packed":
-            self._answer(gzip.compress(b" " * 10_000_000), packed=True)
-            return
-        elif fault == "elsewhere":
-            self._answer(b"", 307, place="http://127.0.0.2:9/mcp")
-            return
-        self._answer(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
-
-    def do_GET(self):
-        self._answer(b"", 405)
-
-    def _answer(self, body, status=200, packed=False, place=""):
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if packed:
-            self.send_header("Content-Encoding", "gzip")
-        if place:
-            self.send_header("Location", place)
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture(scope="module")
-def http_server():
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Notes) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    if asked.method == "GET":
+        return 405, b""
+    message, fault = json.loads(asked.body), asked.path.strip("/")
+    if asked.headers.get("Authorization") != "Bearer open sesame":
+        return 401, b""
+    if "id" not in message:
+        return 202, b""
+    result = {"content": [{"type": "text", "text": "counted"}]}
+    if message["method"] == "initialize":
+        version = message["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "n", "version": "1"}}
+    elif message["method"] == "tools/list":
+        result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
+    elif fault == "stalls":
+        time.sleep(3)
+    elif fault == "fails":
+        return 500, b"no such luck"
+    elif fault == "lies":
+        result = [1]
+    elif fault == "packed":
+        return 200, gzip.compress(b" " * 10_000_000), {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    elif fault == "elsewhere":
+        return 307, b"", {"Location": "http://127.0.0.2:9/mcp"}
+    return 200, {"jsonrpc": "2.0", "id": message["id"], "result": result}, {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(
@@ -376,9 +341,14 @@ def http_server():
         ("elsewhere", BackendReplyError),
     ],
 )
-def test_a_server_over_http(make, http_server, monkeypatch, fault, error):
+def test_a_server_over_http(make, fake_service, monkeypatch, fault, error):
     monkeypatch.setenv("NOTES_TOKEN", "open sesame")
-    arguments = {"command": [], "url": f"{http_server}/{fault}", "token_variable": "NOTES_TOKEN", "fresh": False}
+    arguments = {
+        "command": [],
+        "url": f"{fake_service(notes).url}/{fault}",
+        "token_variable": "NOTES_TOKEN",
+        "fresh": False,
+    }
     env = make(**arguments, timeout=0.7 if fault == "stalls" else 10)
     env.reset(options={"index": 0})
     call_it = env.unwrapped.format_call("count", {})
@@ -391,10 +361,10 @@ def test_a_server_over_http(make, http_server, monkeypatch, fault, error):
     assert time.monotonic() - begin < 8
 
 
-def test_a_server_that_refuses_the_token(make, http_server, monkeypatch):
+def test_a_server_that_refuses_the_token(make, fake_service, monkeypatch):
     monkeypatch.setenv("NOTES_TOKEN", "wrong")
     with pytest.raises(BackendReplyError, match="401"):
-        make(command=[], url=http_server, token_variable="NOTES_TOKEN")
+        make(command=[], url=fake_service(notes).url, token_variable="NOTES_TOKEN")
 
 
 def test_a_record_may_not_start_a_program(tasks):

@@ -13,9 +13,7 @@ import copy
 import importlib.util
 import json
 import pickle
-import threading
 import tracemalloc
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -356,36 +354,16 @@ def test_rows_of_their_own_are_the_corpus(rows: str) -> None:
     assert observation.count("Pigam is a town.") == 1  # in both rows, and once in the corpus
 
 
-class Broken(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>no</html>")
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path: Path) -> None:
-    server = HTTPServer(("127.0.0.1", 0), Broken)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        env = gym.make(HOTPOT, data=rows, retriever=f"http://127.0.0.1:{server.server_port}")
-        env.reset(options={"index": 0})
-        with pytest.raises(BackendError):
-            env.step(search("Korvath"))
-        policy = agent_envs.policies.ScriptedPolicy([search("Korvath"), "Pigam"])
-        episode = agent_envs.run_episode(env, policy, options={"index": 0})
-        assert episode.stop_reason is StopReason.ERROR
-        assert "BackendReplyError" in str(episode.error)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path: Path, fake_service: Any) -> None:
+    service = fake_service(lambda asked, number: (200, b"<html>no</html>"))
+    env = gym.make(HOTPOT, data=rows, retriever=service.url)
+    env.reset(options={"index": 0})
+    with pytest.raises(BackendError):
+        env.step(search("Korvath"))
+    policy = agent_envs.policies.ScriptedPolicy([search("Korvath"), "Pigam"])
+    episode = agent_envs.run_episode(env, policy, options={"index": 0})
+    assert episode.stop_reason is StopReason.ERROR
+    assert "BackendReplyError" in str(episode.error)
     for corpus in (tmp_path / "missing", tmp_path):
         with pytest.raises(DataError):
             gym.make(HOTPOT, data=rows, corpus=str(corpus)).reset(seed=0)

@@ -19,8 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -142,47 +140,6 @@ def test_a_broken_retriever_is_503_and_then_a_backend_error():
         HTTPRetriever(broken.url, retries=1, backoff=0.01).search("x")
 
 
-@contextmanager
-def fake(answer) -> Iterator[tuple[str, list[str]]]:
-    """A server that does what `answer(handler, number)` does; its address, and the paths it was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            asked.append(self.path)
-            self.rfile.read(int(self.headers["Content-Length"]))
-            answer(self, len(asked))
-
-        do_GET = do_POST  # noqa: N815
-
-        def log_message(self, *args):
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, request, client_address):
-            pass
-
-    running = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{running.server_port}", asked
-    finally:
-        running.shutdown()
-        running.server_close()
-
-
-def send(handler, body, status=200, length=None):
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
 GOOD = b'{"result": [[{"document": {"id": 7, "contents": "c"}, "score": 1}]]}'
 
 
@@ -199,18 +156,18 @@ def test_down():
         HTTPRetriever("http://no-such-host.invalid", retries=0).search("x")
 
 
-def test_slow():
-    with fake(lambda handler, n: (time.sleep(0.5), send(handler, GOOD))) as (url, asked):
-        begin = time.perf_counter()
-        with pytest.raises(BackendError, match="timed out|TimeoutError"):
-            HTTPRetriever(url, timeout=0.1, retries=1, backoff=0.01).search("x")
-        assert time.perf_counter() - begin < 2 and len(asked) == 2
+def test_slow(fake_service):
+    service = fake_service(lambda asked, n: time.sleep(0.5) or (200, GOOD))
+    begin = time.perf_counter()
+    with pytest.raises(BackendError, match="timed out|TimeoutError"):
+        HTTPRetriever(service.url, timeout=0.1, retries=1, backoff=0.01).search("x")
+    assert time.perf_counter() - begin < 2 and len(service.asked) == 2
 
 
-def test_busy_then_well():
-    with fake(lambda handler, n: send(handler, GOOD, 503 if n < 3 else 200)) as (url, asked):
-        assert HTTPRetriever(url, retries=2, backoff=0.01).search("x") == [("7", 1.0)]
-        assert len(asked) == 3
+def test_busy_then_well(fake_service):
+    service = fake_service(lambda asked, n: (503 if n < 3 else 200, GOOD))
+    assert HTTPRetriever(service.url, retries=2, backoff=0.01).search("x") == [("7", 1.0)]
+    assert len(service.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -224,71 +181,59 @@ def test_busy_then_well():
         b'{"result": [[{"document": {"id": 1}, "score": 1' + b"0" * 400 + b"}]]}",
     ],
 )  # fmt: skip
-def test_garbage(body):
-    with fake(lambda handler, n: send(handler, body)) as (url, asked):
-        with pytest.raises(BackendError, match="sent"):
-            HTTPRetriever(url, backoff=0.01).search("x")
-        assert len(asked) == 1  # saying it again would not help
+def test_garbage(fake_service, body):
+    service = fake_service(lambda asked, n: (200, body))
+    with pytest.raises(BackendError, match="sent"):
+        HTTPRetriever(service.url, backoff=0.01).search("x")
+    assert len(service.asked) == 1  # saying it again would not help
 
 
-def test_garbled_http_and_cut_answers():
-    def cut(handler, n):
-        send(handler, GOOD[:10], length=1000)
-        handler.close_connection = True
-
-    def garbled(handler, n):
-        handler.wfile.write(b"\x00\x01 what?\r\n\r\n")
-        handler.close_connection = True
-
-    for answer in (cut, garbled):
-        with fake(answer) as (url, asked), pytest.raises(BackendError, match="failed 2 times"):
-            HTTPRetriever(url, retries=1, backoff=0.01).search("x")
-        assert len(asked) == 2
-    with fake(lambda handler, n: send(handler, b"no", 404)) as (url, _), pytest.raises(BackendError, match="404: no"):
-        HTTPRetriever(url, backoff=0.01).search("x")
+def test_garbled_http_and_cut_answers(fake_service):
+    cut = {"Content-Length": "1000", "Connection": "close"}
+    for answer in ((200, GOOD[:10], cut), b"\x00\x01 what?\r\n\r\n"):
+        service = fake_service(lambda asked, n, answer=answer: answer)
+        with pytest.raises(BackendError, match="failed 2 times"):
+            HTTPRetriever(service.url, retries=1, backoff=0.01).search("x")
+        assert len(service.asked) == 2
+    service = fake_service(lambda asked, n: (404, b"no"))
+    with pytest.raises(BackendError, match="404: no"):
+        HTTPRetriever(service.url, backoff=0.01).search("x")
 
 
-def test_results_of_other_servers():
+def test_results_of_other_servers(fake_service):
     answers = {
         b'{"result": [[{"id": "1", "contents": "c"}, {"id": "2", "contents": "d"}]]}': [("1", 2.0), ("2", 1.0)],
         GOOD: [("7", 1.0)],
     }
     for body, hits in answers.items():
-        with fake(lambda handler, n, body=body: send(handler, body)) as (url, asked):
-            client = HTTPRetriever(url + "/deep/path")
-            assert client.search("x") == hits
-            assert client.document(hits[0][0])["contents"] == "c"
-            assert asked == ["/deep/path/retrieve"]
+        service = fake_service(lambda asked, n, body=body: (200, body))
+        client = HTTPRetriever(service.url + "/deep/path")
+        assert client.search("x") == hits
+        assert client.document(hits[0][0])["contents"] == "c"
+        assert [asked.path for asked in service.asked] == ["/deep/path/retrieve"]
 
 
-def test_documents_without_ids_are_told_apart_by_what_they_say():
+def test_documents_without_ids_are_told_apart_by_what_they_say(fake_service):
     """As the servers of Search-R1 that search the web answer."""
     body = b"""{"result": [[{"document": {"contents": "a"}}, {"document": {"contents": "b", "id": null}, "score": null},
         {"document": {"contents": "a"}}, {"contents": "c", "id": null}]]}"""
-    with fake(lambda handler, n: send(handler, body)) as (url, asked):
-        client = HTTPRetriever(url)
-        (first, second, third, fourth), again = client.search("x"), client.search("x")
-        assert [score for _, score in (first, second, third, fourth)] == [4.0, 3.0, 2.0, 1.0]
-        assert first[0] == third[0] and len({first[0], second[0], fourth[0]}) == 3 and again[0] == first
-        assert [client.document(hit[0])["contents"] for hit in (first, second, fourth)] == ["a", "b", "c"]
-        assert len(asked) == 2
+    service = fake_service(lambda asked, n: (200, body))
+    client = HTTPRetriever(service.url)
+    (first, second, third, fourth), again = client.search("x"), client.search("x")
+    assert [score for _, score in (first, second, third, fourth)] == [4.0, 3.0, 2.0, 1.0]
+    assert first[0] == third[0] and len({first[0], second[0], fourth[0]}) == 3 and again[0] == first
+    assert [client.document(hit[0])["contents"] for hit in (first, second, fourth)] == ["a", "b", "c"]
+    assert len(service.asked) == 2
 
 
-def test_connections_are_kept_and_replaced():
-    closed = []
-
-    def answer(handler, n):
-        send(handler, GOOD)
-        closed.append(handler.client_address)
-        if n == 2:
-            handler.close_connection = True
-
-    with fake(answer) as (url, _):
-        client = HTTPRetriever(url, retries=0)
-        for _ in range(4):
-            client.search("x")
-            time.sleep(0.05)
-        assert closed[0] == closed[1] != closed[2] == closed[3]
+def test_connections_are_kept_and_replaced(fake_service):
+    service = fake_service(lambda asked, n: (200, GOOD, {"Connection": "close"} if n == 2 else {}))
+    client = HTTPRetriever(service.url, retries=0)
+    for _ in range(4):
+        client.search("x")
+        time.sleep(0.05)
+    first, second, third, fourth = (asked.client for asked in service.asked)
+    assert first == second != third == fourth
 
 
 def test_many_threads(server):
