@@ -1,5 +1,6 @@
 """Fixtures shared by the tests."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,26 @@ def fake_service():
     yield start
     for service in running:
         service.stop()
+
+
+@pytest.fixture(scope="session")
+def settings_are_read_once() -> Iterator[None]:
+    """Composing a run reads forty files and parses hundreds of references: here each is read and parsed once."""
+    base = pytest.importorskip("omegaconf.base")
+    source = pytest.importorskip("hydra._internal.core_plugins.file_config_source").FileConfigSource
+    load = source.load_config
+
+    @cache
+    def read(provider: str, folder: str, name: str) -> Any:
+        return load(source(provider, folder), name)
+
+    def load_once(self: Any, config_path: str) -> Any:
+        return copy.deepcopy(read(self.provider, self.path, config_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "load_config", load_once)
+        patch.setattr(base, "parse", cache(base.parse))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,8 @@ def _parameter(name: str) -> Any:
 def test_bytes_are_what_they_were(name, request):
     for module in pins.PINS[name].needs:
         pytest.importorskip(module)
+    if name.startswith("text/train"):
+        request.getfixturevalue("settings_are_read_once")
     data = request.getfixturevalue("data_dir") if pins.PINS[name].data else None
     pinned = json.loads(PINNED.read_text())
     assert name in pinned, f"no digest yet: python tests/{Path(__file__).name} --write {name}"

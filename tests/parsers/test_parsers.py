@@ -389,10 +389,10 @@ def test_any_text_is_read_without_an_error_and_in_linear_time(name):
         parser.parse("".join(rng.choices(PIECES, k=rng.randrange(30))))
     for piece in PIECES:
         started = time.process_time()
-        parser.parse(piece * (200_000 // len(piece)))
-        assert time.process_time() - started < 2, (
+        parser.parse(piece * (50_000 // len(piece)))
+        assert time.process_time() - started < 1, (
             piece
-        )  # linear time takes hundredths; quadratic time would take minutes
+        )  # linear time takes hundredths; quadratic time takes many seconds
 
 
 # The call of each format that holds `%s` unescaped, as models write it.

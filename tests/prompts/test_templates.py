@@ -273,7 +273,7 @@ def play_random(tokenizer, count):
 
 @pytest.mark.parametrize("name", ALL)
 def test_random_episodes(name, tokenizer_of):
-    play_random(tokenizer_of(name), 12)
+    play_random(tokenizer_of(name), 4)
 
 
 @pytest.mark.slow
