@@ -133,17 +133,17 @@ def fake_service():
 
 
 @pytest.fixture(scope="session")
-def settings_are_read_once() -> Iterator[None]:
+def settings_are_read_once():
     """Composing a run reads forty files and parses hundreds of references: here each is read and parsed once."""
     base = pytest.importorskip("omegaconf.base")
     source = pytest.importorskip("hydra._internal.core_plugins.file_config_source").FileConfigSource
     load = source.load_config
 
     @cache
-    def read(provider: str, folder: str, name: str) -> Any:
+    def read(provider, folder, name):
         return load(source(provider, folder), name)
 
-    def load_once(self: Any, config_path: str) -> Any:
+    def load_once(self, config_path):
         return copy.deepcopy(read(self.provider, self.path, config_path))
 
     with pytest.MonkeyPatch.context() as patch:
