@@ -77,7 +77,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def demonstrations() -> list[Demonstration]:
-    return list(islice(play(ENV, noise=0.5, seed=0, env_kwargs={"level": 1}), 300))
+    return list(islice(play(ENV, noise=0.5, seed=0, env_kwargs={"level": 1}), 150))
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_joined_sequences_keep_their_pictures() -> None:
 
 def _trainer(tokenizer: PreTrainedTokenizerBase, demonstrations: list[Demonstration]) -> SupervisedTrainer:
     sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
-    model = build_model(tokenizer, seed=3)
+    model = build_model(tokenizer, seed=3, hidden_size=64, layers=2, heads=2)
     return SupervisedTrainer(model, sequences, steps=12, tokens_per_step=1024, context_weight=0.5, warmup=4)
 
 
@@ -402,6 +402,7 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeyp
     """The whole script on a mixture of two short recipes, stopped and started again."""
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
     monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
+    monkeypatch.setitem(pretrain.pretrain.__kwdefaults__, "tokenizer_characters", 200_000)
     command = ["pretrain", "--out", str(tmp_path), "--unique-tokens", "20000", "--tokens-per-step", "512"]
     command += ["--copying-steps", "3", "--openings-steps", "2"]
     for tokens, steps in ((2048, 4), (3072, 6)):
