@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ __all__ = [
     "Configuration",
     "Measure",
     "Run",
-    "Spread",
     "correlation",
     "group_runs",
     "read_run",
@@ -154,38 +153,39 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
     """Add the values of all episodes, and curves if the files are named by step and there are no metrics."""
     without_metrics = not run.curves
     tokens: list[float] = []
-    characters: list[float] = []
     for path in episode_paths(sources):
         named = STEP_FILE.fullmatch(path.stem)
-        held_out = bool(named) and not str(named["phase"]).startswith("train") if named else False
-        if held_out and not without_metrics:
+        phase = "held-out" if named and not named["phase"].startswith("train") else "training"
+        if phase == "held-out" and not without_metrics:
             continue  # correlations are over training episodes
-        begin = len(characters)
+        begin = len(run.tasks)
         for record in read_records([path]):
             if record.get("stop_reason") in _BROKEN:
                 continue  # it says nothing about the policy
             steps = record["steps"]
             try:
-                success = bool(steps[-1]["info"].get("success", False)) if steps else False
-                reward = total(step["reward"] for step in steps)
-                calls = sum(calls_of(step["info"]) for step in steps)
-                sampled = sum(len(step.get("response_ids") or ()) for step in steps)
-                written = sum(len(step["action"]) for step in steps)
+                values = {
+                    "success": bool(steps[-1]["info"].get("success", False)) if steps else False,
+                    "reward": total(step["reward"] for step in steps),
+                    "turns": len(steps),
+                    "calls": sum(calls_of(step["info"]) for step in steps),
+                    "length": sum(len(step["action"]) for step in steps),
+                }
+                tokens.append(float(sum(len(step.get("response_ids") or ()) for step in steps)))
             except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
                 raise DataError(f"{path}: an episode lacks a field or has one of the wrong kind: {e!r}") from e
-            for name, value in (("success", success), ("reward", reward), ("turns", len(steps)), ("calls", calls)):
+            for name, value in values.items():
                 run.episodes[name].append(float(value))
             run.tasks.append(str(record.get("group_id") or f"episode {len(run.tasks)} of {path}"))
-            tokens.append(float(sampled))
-            characters.append(float(written))
-        if named and without_metrics and len(characters) > begin:
-            curves = run.curves.setdefault("held-out" if held_out else "training", {})
+        if named and without_metrics and len(run.tasks) > begin:
+            curves = run.curves.setdefault(phase, {})
             for name in ("success", "reward", "turns", "calls"):
                 part = run.episodes[name][begin:]
                 curves.setdefault(name, []).append((int(named["step"]), total(part) / len(part)))
     run.in_tokens = any(tokens)
-    run.episodes["length"] = tokens if run.in_tokens else characters
-    if without_metrics and not characters:
+    if run.in_tokens:
+        run.episodes["length"] = tokens
+    if without_metrics and not run.tasks:
         raise DataError(f"{', '.join(map(str, sources))}: there are no metrics and no episodes")
 
 
@@ -232,23 +232,19 @@ def group_runs(runs: Iterable[Run]) -> list[Configuration]:
         key = json.dumps(same, sort_keys=True) if same else _SEED.sub("", run.name)
         groups.setdefault(key, []).append(run)
     parts = [group[0].settings for group in groups.values()]
-    names = [_SEED.sub("", group[0].name) or group[0].name for group in groups.values()]
-    names = ["".join(c if c.isprintable() else " " for c in name) for name in names]
-    shown = sorted({k for part in parts for k in part if k not in _NOT_COMPARED and _varies(k, parts)})
-    labels = []
-    for part, name in zip(parts, names, strict=True):
-        settings = ", ".join(f"{key} {_short(part.get(key))}" for key in shown)
+    compared = sorted({name for part in parts for name in part} - _NOT_COMPARED)
+    varying = [name for name in compared if len({json.dumps(part.get(name), sort_keys=True) for part in parts}) > 1]
+    labels, names = [], []
+    for part, group in zip(parts, groups.values(), strict=True):
+        name = _SEED.sub("", group[0].name) or group[0].name
+        names.append("".join(c if c.isprintable() else " " for c in name))
+        settings = ", ".join(f"{key} {_short(part.get(key))}" for key in varying)
         whole = f"{_short(part.get('env', '')).rpartition('/')[2]} {_short(part.get('algo', ''))}".strip()
-        label = (settings or whole or name) if part else name
-        labels.append(label)
+        labels.append((settings or whole or names[-1]) if part else names[-1])
     return [
         Configuration(label if labels.count(label) == 1 else f"{label} ({name})", group)
         for label, name, group in zip(labels, names, groups.values(), strict=True)
     ]
-
-
-def _varies(key: str, parts: Sequence[Mapping[str, Any]]) -> bool:
-    return len({json.dumps(part.get(key), sort_keys=True) for part in parts}) > 1
 
 
 def _short(value: Any) -> str:
@@ -256,23 +252,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"...{text[-37:]}"
 
 
-class Spread(NamedTuple):
-    """Values of several seeds at one step."""
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of several seeds' values at one step, and their sample standard deviation, 0 for a single one.
 
-    mean: float
-    deviation: float
-    """Standard deviation over seeds; 0 for a single seed."""
-    seeds: int
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return the mean and the sample standard deviation of values.
-
-    >>> spread([1.0, 3.0]).mean
+    >>> spread([1.0, 3.0])[0]
     2.0
     """
     x = np.asarray(values, dtype=float)
-    return Spread(float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0, len(x))
+    return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correlation, spread
 from agent_envs.episodes.statistics import Interval, share
 from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.rewards import total
 
-__all__ = ["FORMATS", "draw_configurations", "from_zero", "new_figure", "plain", "save", "whole_steps"]
+__all__ = ["FORMATS", "draw_configurations", "errors_of", "from_zero", "new_figure", "plain", "save", "whole_steps"]
 
 FORMATS = (".png", ".svg", ".pdf")
 """Suffixes of the files that can be written."""
@@ -96,24 +98,23 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
     figure = new_figure(14, 8.4)
     above, below = figure.subfigures(2, 1)  # aligned separately, since the labels of correlations are long
     *others, last = below.subplots(1, 3, width_ratios=(1, 1, 1.4))
-    panels = [*above.subplots(1, 3), *others]
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        unit = _unit(measure, configurations) if not with_curves else measure.unit
-        axes.set(title=measure.name, ylabel=unit)
+    in_tokens = with_curves or all(run.in_tokens for configuration in configurations for run in configuration.runs)
+    for axes, measure in zip([*above.subplots(1, 3), *others], MEASURES, strict=True):
+        in_characters = measure.name == "length" and not in_tokens
+        axes.set(title=measure.name, ylabel="characters of an episode's actions" if in_characters else measure.unit)
         if with_curves:
-            drawn = [
+            for number, configuration in enumerate(configurations):
                 _draw_curve(axes, configuration, measure, number, smooth)
-                for number, configuration in enumerate(configurations)
-            ]
             axes.set_xlabel("training step")
             whole_steps(axes)
         else:
-            drawn = [_draw_mean(axes, c, measure, number) for number, c in enumerate(configurations)]
+            for number, configuration in enumerate(configurations):
+                _draw_mean(axes, configuration, measure, number)
             axes.set_xticks([])
             axes.margins(x=0.5 / max(1, len(configurations)) + 0.05)
             axes.grid(alpha=0.3, axis="y")
-        if not any(drawn):
+        if not axes.lines:
             axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="#777777")
         if measure.name == "success":
             axes.set_ylim(0, 1.08)  # with room for marks at 1
@@ -125,57 +126,41 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
     save(figure, path)
 
 
+def errors_of(intervals: Sequence[Interval]) -> list[list[float]]:
+    """Return how far intervals reach below and above their values, as matplotlib draws them; 0 where without end."""
+    lengths = [(i.value - i.low, i.high - i.value) for i in intervals]
+    return [
+        [max(0.0, length) if math.isfinite(length) else 0.0 for length in side] for side in zip(*lengths, strict=True)
+    ]
+
+
 def _style(number: int) -> dict[str, Any]:
     return {"color": _COLORS[number % len(_COLORS)], "linestyle": "-" if number < len(_COLORS) else "--"}
 
 
-def _unit(measure: Measure, configurations: Sequence[Configuration]) -> str:
-    """Return the label of the axis; lengths are in characters if tokens were not recorded."""
-    if measure.name == "length" and not all(run.in_tokens for c in configurations for run in c.runs):
-        return "characters of an episode's actions"
-    return measure.unit
-
-
-def _draw_curve(axes: Any, configuration: Configuration, measure: Measure, number: int, smooth: int) -> bool:
-    style = _style(number)
+def _draw_curve(axes: Any, configuration: Configuration, measure: Measure, number: int, smooth: int) -> None:
+    style, mark = _style(number), _FACES[number % len(_FACES)]
     training, held_out = (configuration.curve(phase, measure.name) for phase in ("training", "held-out"))
-    for values, of_training in ((training, True), (held_out, False)):
+    for values, width in ((training, smooth), (held_out, 1)):
         if not values:
             continue
-        steps = list(values)
-        spreads = [spread(values[step]) for step in steps]
-        means = [each.mean for each in spreads]
-        deviations = [each.deviation for each in spreads]
-        if of_training:
-            means, deviations = _smoothed(means, smooth), _smoothed(deviations, smooth)
-            look = {**style, "linewidth": 1.1, "alpha": 0.55 if held_out else 0.95, "zorder": 2}
-            axes.plot(steps, means, marker="." if len(steps) == 1 else None, **look)
-        else:
-            axes.plot(
-                steps, means, marker=_FACES[number % len(_FACES)], markersize=4.5, linewidth=1.9, zorder=3, **style
-            )
-        if max(each.seeds for each in spreads) > 1:
-            low = [m - d for m, d in zip(means, deviations, strict=True)]
-            high = [m + d for m, d in zip(means, deviations, strict=True)]
+        steps, spreads = list(values), [spread(values[step]) for step in values]
+        means, deviations = (_smoothed(each, width) for each in zip(*spreads, strict=True))
+        look = {"linewidth": 1.9, "marker": mark, "markersize": 4.5, "zorder": 3}
+        if values is training:
+            look = {"linewidth": 1.1, "marker": "." if len(steps) == 1 else None, "zorder": 2}
+            look["alpha"] = 0.55 if held_out else 0.95
+        axes.plot(steps, means, **style, **look)
+        if len(configuration.runs) > 1:
+            low, high = np.subtract(means, deviations), np.add(means, deviations)
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0, zorder=1)
-        elif not of_training and measure.name == "success":
-            _bars(axes, steps, means, configuration.runs[0].trials, style["color"])
-    return bool(training or held_out)
-
-
-def _bars(axes: Any, steps: Sequence[int], values: Sequence[float], trials: dict[int, int], color: str) -> None:
-    """Draw the 95 % intervals of the held-out success of a single run."""
-    known = [
-        (step, share(value * trials[step], trials[step]))
-        for step, value in zip(steps, values, strict=True)
-        if step in trials and 0 <= value <= 1
-    ]
-    if known:
-        errors = [[max(0.0, i.value - i.low) for _, i in known], [max(0.0, i.high - i.value) for _, i in known]]
-        axes.errorbar(
-            [step for step, _ in known], [i.value for _, i in known], yerr=errors, fmt="none", ecolor=color,
-            capsize=2.5, linewidth=1, zorder=2,
-        )  # fmt: skip
+        elif values is held_out and measure.name == "success":
+            trials = configuration.runs[0].trials
+            known = {s: share(v * trials[s], trials[s]) for s, v in zip(steps, means, strict=True) if s in trials}
+            known = {step: interval for step, interval in known.items() if 0 <= interval.value <= 1}
+            if known:
+                look = {"fmt": "none", "ecolor": style["color"], "capsize": 2.5, "linewidth": 1, "zorder": 2}
+                axes.errorbar([*known], [i.value for i in known.values()], yerr=errors_of([*known.values()]), **look)
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
@@ -187,54 +172,43 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
     return [total(part) / len(part) for part in (values[max(0, i + 1 - width) : i + 1] for i in range(len(values)))]
 
 
-def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> bool:
+def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number: int) -> None:
     """Draw the mean of an evaluation with its interval, and the mean of each seed if there are several."""
-    color = _style(number)["color"]
     runs = [run.episodes[measure.name] for run in configuration.runs if run.episodes[measure.name]]
     if not runs:
-        return False
-    found = configuration.estimate(measure.name)
+        return
+    color, interval = _style(number)["color"], configuration.estimate(measure.name)
     if len(runs) > 1:
-        each = [total(values) / len(values) for values in runs]
-        axes.plot([number + 0.12] * len(each), each, ".", color=color, alpha=0.6)
-    low, high = (bound if math.isfinite(bound) else found.value for bound in (found.low, found.high))
-    errors = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
-    axes.errorbar([number], [found.value], yerr=errors, fmt=_FACES[number % len(_FACES)], color=color, capsize=4)
-    axes.annotate(
-        f"{found.value:.3g}", (number, found.value), textcoords="offset points", xytext=(7, 5), fontsize=8, color=color
-    )
-    return True
+        axes.plot([number + 0.12] * len(runs), [total(v) / len(v) for v in runs], ".", color=color, alpha=0.6)
+    look = {"fmt": _FACES[number % len(_FACES)], "color": color, "capsize": 4}
+    axes.errorbar([number], [interval.value], yerr=errors_of([interval]), **look)
+    place = {"xy": (number, interval.value), "textcoords": "offset points", "xytext": (7, 5)}
+    axes.annotate(f"{interval.value:.3g}", **place, fontsize=8, color=color)
 
 
 def _draw_correlations(axes: Any, configurations: Sequence[Configuration]) -> None:
     """Draw the correlations of success with the other measures, over steps and over episodes, with 95 % intervals."""
-    rows: list[tuple[str, list[Interval | None]]] = []
-    for over, values in (("steps", Configuration.over_steps), ("episodes", Configuration.over_episodes)):
-        for measure in MEASURES[1:]:
-            found = [correlation(values(c, "success"), values(c, measure.name)) for c in configurations]
-            if any(found):
-                rows.append((f"{measure.name}, over {over}", found))
+    rows = {
+        f"{measure.name}, over {over}": intervals
+        for over, values in (("steps", Configuration.over_steps), ("episodes", Configuration.over_episodes))
+        for measure in MEASURES[1:]
+        if any(intervals := [correlation(values(c, "success"), values(c, measure.name)) for c in configurations])
+    }
     axes.set(title="what goes with success", xlabel="correlation with success (95 % interval)", xlim=(-1.05, 1.05))
     axes.axvline(0, color="#444444", linewidth=0.8)
     axes.grid(alpha=0.3, axis="x")
-    if not rows:
-        axes.set_yticks([])
-        axes.text(
-            0.5, 0.5, "nothing changes, or too few values", transform=axes.transAxes, ha="center", color="#777777"
-        )
-        return
-    for place, (_, found) in enumerate(rows):
-        for number, interval in enumerate(found):
-            if interval is None:
-                continue
-            offset = (number - (len(found) - 1) / 2) * 0.7 / max(1, len(found))
-            errors = [[interval.value - interval.low], [interval.high - interval.value]]
-            axes.errorbar(
-                [interval.value], [place + offset], xerr=errors, fmt=_FACES[number % len(_FACES)], markersize=5,
-                capsize=2.5, color=_style(number)["color"],
-            )  # fmt: skip
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    for place, intervals in enumerate(rows.values()):
+        for number, interval in enumerate(intervals):
+            if interval is not None:
+                height = place + (number - (len(intervals) - 1) / 2) * 0.7 / len(intervals)
+                look = {"fmt": _FACES[number % len(_FACES)], "markersize": 5, "color": _style(number)["color"]}
+                axes.errorbar([interval.value], [height], xerr=errors_of([interval]), capsize=2.5, **look)
+    axes.set_yticks(range(len(rows)), list(rows))
+    if rows:
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+    else:
+        text = "nothing changes, or too few values"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color="#777777")
 
 
 def _legend(figure: Any, configurations: Sequence[Configuration], with_curves: bool) -> None:
@@ -247,10 +221,8 @@ def _legend(figure: Any, configurations: Sequence[Configuration], with_curves: b
         if count > 1:
             label += f" ({count} seeds: mean, one standard deviation)" if with_curves else f" ({count} seeds)"
         handles.append(Line2D([], [], marker=_FACES[number % len(_FACES)], label=label, **_style(number)))
-    phases = {phase for c in configurations for run in c.runs for phase in run.curves}
-    if len(phases) > 1:
+    if len({phase for c in configurations for run in c.runs for phase in run.curves}) > 1:
+        marked: dict[str, Any] = {"color": "#444444", "linewidth": 1.9, "marker": "o", "markersize": 4.5}
         handles.append(Line2D([], [], color="#444444", linewidth=1.1, alpha=0.55, label="training episodes"))
-        handles.append(
-            Line2D([], [], color="#444444", linewidth=1.9, marker="o", markersize=4.5, label="held-out tasks")
-        )
+        handles.append(Line2D([], [], **marked, label="held-out tasks"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)), fontsize=9, frameon=False)

@@ -252,4 +252,4 @@ def test_correlation_agrees_with_numpy() -> None:
     for count in (5, 10, 15):  # the interval reaches from one sign's strong correlation to the other's
         assert correlation(noise[0, :count], noise[1, :count]) is None
     assert correlation(noise[0], noise[1]) is not None  # enough to tell that there is none
-    assert spread([2.0]).deviation == 0.0
+    assert spread([2.0]) == (2.0, 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_envs.episodes.figures import from_zero, new_figure, plain, save, whole_steps
+from agent_envs.episodes.figures import errors_of, from_zero, new_figure, plain, save, whole_steps
 from agent_envs.episodes.statistics import share
 
 __all__ = ["draw_curve"]
@@ -30,9 +30,9 @@ def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, 
         steps = [r["step"] for r in held_out]
         intervals = [share(r["val/success"] * int(r["val/episodes"]), int(r["val/episodes"])) for r in held_out]
         values = [i.value for i in intervals]
-        errors = [[max(0.0, i.value - i.low) for i in intervals], [max(0.0, i.high - i.value) for i in intervals]]
+        look = {"fmt": "o-", "capsize": 3, "color": _HELD_OUT, "zorder": 3}
         label = "held-out tasks, sampled once (95 % interval)"
-        left.errorbar(steps, values, yerr=errors, fmt="o-", capsize=3, color=_HELD_OUT, label=label, zorder=3)
+        left.errorbar(steps, values, yerr=errors_of(intervals), label=label, **look)
         if steps[0] == 0:
             label = f"before training: {plain(start)}" if start else "before training"
             left.axhline(values[0], linestyle=":", color=_HELD_OUT, linewidth=1, label=label)
