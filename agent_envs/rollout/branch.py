@@ -22,9 +22,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Observation
 from agent_envs.policies.best_of import ForkingActor
 from agent_envs.policies.policy import Actor, Policy, check_policy
-from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
-from agent_envs.threads import background_loop
-from agent_envs.wrapping.order import check_stock
+from agent_envs.rollout.one import run_episode
 
 __all__ = ["branch"]
 
@@ -55,12 +53,11 @@ def branch(
         ConfigError: ``policy`` is none or its actors cannot fork, ``at`` has no step of the episode, or the environment
             cannot be restored.
     """
-    check_stock(env)
     checks.integer("size", size, minimum=1)
     for step in at or ():
         checks.integer("at", step, minimum=0)
     trunk = _Trunk(check_policy(policy), None if at is None else frozenset(at))
-    first = _play(env, trunk, seed, options)
+    first = run_episode(env, trunk, seed=seed, options=options)
     if trunk.error is not None:
         raise trunk.error
     taken = len(first.steps)
@@ -77,18 +74,12 @@ def branch(
     out = [first]
     for number, begin in enumerate(begins, start=1):
         point = trunk.points[begin]
-        rest = _play(_Resumed(env, point), _Forked(point.actor.fork(number)), seed, options)
+        rest = run_episode(_Resumed(env, point), _Forked(point.actor.fork(number)), seed=seed, options=options)
         out.append(dataclasses.replace(
             rest, env_id=first.env_id, group_id=first.group_id, index=first.index, reset_info=first.reset_info,
             steps=(*first.steps[:begin], *rest.steps),
         ))  # fmt: skip
     return out
-
-
-def _play(env: TextEnvLike, policy: Policy, seed: int | None, options: Mapping[str, Any] | None) -> Episode:
-    run = EpisodeRun(env, EpisodeTask(policy, seed, options), background_loop())
-    run.play()
-    return run.episode()
 
 
 @dataclass(frozen=True)
@@ -102,48 +93,44 @@ class _Point:
 
 
 class _Trunk:
-    """The policy of the first episode, which keeps its states."""
+    """The policy of the first episode, and its actor, which keeps the states before its steps."""
 
     def __init__(self, policy: Policy, at: frozenset[int] | None) -> None:
-        self.policy, self.at = policy, at
+        self._policy, self._at, self._step = policy, at, 0
         self.points: dict[int, _Point] = {}
         self.error: ConfigError | None = None
         """Why a state could not be kept; an error of an actor would only end the episode."""
 
     def start(self, env: TextEnvLike) -> Actor:
-        return _TrunkActor(self, env, self.policy.start(env))
-
-
-class _TrunkActor:
-    def __init__(self, trunk: _Trunk, env: TextEnvLike, actor: Any) -> None:
-        self._trunk, self._env, self._actor, self._step = trunk, env, actor, 0
+        self._env = env
+        self._actor: Any = self._policy.start(env)
+        return self
 
     def act(self, observation: Observation, info: dict[str, Any]) -> Any:
-        trunk = self._trunk
-        if trunk.at is None or self._step in trunk.at:
+        if self._at is None or self._step in self._at:
             try:
                 if not callable(getattr(self._actor, "fork", None)):
                     raise ConfigError(
-                        f"{type(trunk.policy).__name__} cannot branch: its actors have no fork(number); use a policy "
+                        f"{type(self._policy).__name__} cannot branch: its actors have no fork(number); use a policy "
                         "of a model"
                     )
                 here = branching.snapshot(self._env)
             except ConfigError as e:
-                trunk.error = e
+                self.error = e
                 raise
-            trunk.points[self._step] = _Point(here, observation, dict(info), self._actor.fork(0))
+            self.points[self._step] = _Point(here, observation, dict(info), self._actor.fork(0))
         self._step += 1
         return self._actor.act(observation, info)
 
 
+@dataclass(frozen=True)
 class _Forked:
     """A policy whose one actor is there already."""
 
-    def __init__(self, actor: ForkingActor) -> None:
-        self._actor = actor
+    actor: ForkingActor
 
     def start(self, env: TextEnvLike) -> ForkingActor:
-        return self._actor
+        return self.actor
 
 
 class _Resumed(gym.Wrapper[Any, str, Any, str]):

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.checks import shown
-from agent_envs.episodes.files import read_records
-from agent_envs.episodes.record import Episode
+from agent_envs.episodes.record import read_episodes
 from agent_envs.episodes.statistics import Interval, share
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.rollout.panel import Panel, read_panel
@@ -59,19 +58,13 @@ def read_evaluated(folder: Path) -> EvaluatedRun:
         ConfigError: There is no evaluation in the folder.
         DataError: A file in it cannot be read, or an episode's score or reward is not a number.
     """
-    panel = read_panel(folder)
+    panel, path = read_panel(folder), folder / "episodes.jsonl"
     scores: dict[int, list[list[float]]] = {}
     errors = 0
     seen: set[str] = set()
-    for record in read_records([folder / "episodes.jsonl"]):
-        try:
-            episode = Episode.from_dict(record)
-        except ValueError as e:
-            raise DataError(f"{folder / 'episodes.jsonl'}: not an episode: {e}") from e
-        if episode.index is None or episode.index not in panel.tasks:
-            continue
-        if episode.episode_id in seen:  # a line that was written twice
-            continue
+    for episode in read_episodes(path):
+        if episode.index is None or episode.index not in panel.tasks or episode.episode_id in seen:
+            continue  # a line may be there twice
         seen.add(episode.episode_id)
         if episode.stop_reason.broken:
             errors += 1
@@ -79,8 +72,8 @@ def read_evaluated(folder: Path) -> EvaluatedRun:
         values = [float(episode.success), episode.score, episode.reward, float(len(episode.steps))]
         if not all(abs(value) < _LARGEST for value in values):
             raise DataError(
-                f"{folder / 'episodes.jsonl'}: episode {shown(episode.episode_id)} has the score {episode.score} and "
-                f"the reward {episode.reward}; both must be finite and below {_LARGEST:g} to be compared"
+                f"{path}: episode {shown(episode.episode_id)} has the score {episode.score} and the reward "
+                f"{episode.reward}; both must be finite and below {_LARGEST:g} to be compared"
             )
         scores.setdefault(episode.index, []).append(values)
     return EvaluatedRun(str(folder), panel, scores, errors)
@@ -110,25 +103,23 @@ class PairedComparison:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as types that JSON has; an interval without a bound has None."""
 
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
+        measures = {
+            name: {
+                "first": row.first,
+                "second": row.second,
+                "difference": row.difference.value,
+                "low": row.difference.low if math.isfinite(row.difference.low) else None,
+                "high": row.difference.high if math.isfinite(row.difference.high) else None,
+            }
+            for name, row in self.measures.items()
+        }
         return {
             "first": [run.name for run in self.first],
             "second": [run.name for run in self.second],
             "tasks": self.tasks,
             "left_out": self.left_out,
             "errors": [sum(run.errors for run in side) for side in (self.first, self.second)],
-            "measures": {
-                name: {
-                    "first": row.first,
-                    "second": row.second,
-                    "difference": row.difference.value,
-                    "low": finite(row.difference.low),
-                    "high": finite(row.difference.high),
-                }
-                for name, row in self.measures.items()
-            },
+            "measures": measures,
         }
 
 
@@ -148,15 +139,12 @@ def compare_runs(
     runs = [*first, *second]
     for run in runs[1:]:
         if found := runs[0].panel.differences(run.panel, f"in {runs[0].name}", f"in {run.name}", common=common):
-            tasks_only = not runs[0].panel.differences(run.panel, "", "", common=True)
-            advice = (
-                f"; --common compares on the tasks that both have, and agentr1 eval --panel {runs[0].name} plays the "
-            )
-            advice += "same tasks anew"
-            raise ConfigError(
-                f"{runs[0].name} (panel {runs[0].panel.name}) and {run.name} (panel {run.panel.name}) played different "
-                f"panels: {'; '.join(found)}{advice if tasks_only else ''}"
-            )
+            message = f"{runs[0].name} (panel {runs[0].panel.name}) and {run.name} (panel {run.panel.name}) played "
+            message += f"different panels: {'; '.join(found)}"
+            if not runs[0].panel.differences(run.panel, "", "", common=True):
+                message += f"; --common compares on the tasks that both have, and agentr1 eval --panel {runs[0].name} "
+                message += "plays the same tasks anew"
+            raise ConfigError(message)
     shared = [index for index in sorted(runs[0].panel.tasks) if all(index in run.panel.tasks for run in runs)]
     played = [index for index in shared if all(index in run.scores for run in runs)]
     if not played:

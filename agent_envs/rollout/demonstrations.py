@@ -7,7 +7,7 @@ the environment's answer, and so on. A prompt that is rebuilt starts another con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -72,33 +72,24 @@ def demonstrate(
     tools = tuple(env.get_wrapper_attr("tools"))
     words = env.get_wrapper_attr("tool_instructions") if tools else ""
     actor: Any = policy.start(env)
-    openings: list[tuple[Message, ...]] = []
-    actions: list[list[str]] = []
-    answers: list[list[tuple[Message, ...]]] = []
-    mistaken: list[list[bool]] = []
-    total, terminated, truncated = 0.0, False, False
-    while not (terminated or truncated):
+    parts: list[Demonstration] = []
+    total, over = 0.0, False
+    while not over:
         new, fresh = conversation.observe(observation, info)
         if fresh:
-            openings.append(tuple(new))
-            actions.append([])
-            answers.append([])
-            mistaken.append([])
+            part = Demonstration(tools, tuple(new), (), (), success=False, info=reset_info, tool_instructions=words)
+            parts.append(part)
         else:
-            answers[-1].append(tuple(new))
+            parts[-1] = replace(parts[-1], answers=(*parts[-1].answers, tuple(new)))
         right = env.get_wrapper_attr("expert_action")() if mark_mistakes else None
         action = actor.act(observation, info)
-        if mark_mistakes:
-            mistaken[-1].append(action != right)
+        mistaken = (*parts[-1].mistaken, action != right) if mark_mistakes else ()
+        parts[-1] = replace(parts[-1], actions=(*parts[-1].actions, action), mistaken=mistaken)
         conversation.respond(action)
-        actions[-1].append(action)
         observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
-    success = bool(info["success"])
-    return [
-        Demonstration(tools, opening, tuple(acted), tuple(answered), success, tuple(wrong), total, reset_info, words)
-        for opening, acted, answered, wrong in zip(openings, actions, answers, mistaken, strict=True)
-    ]
+        over = terminated or truncated
+    return [replace(part, success=bool(info["success"]), reward=total) for part in parts]
 
 
 def without_nulls(value: Any) -> Any:

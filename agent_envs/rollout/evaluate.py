@@ -84,11 +84,8 @@ def evaluate(
         BackendError: It gave up because of errors; the folder has the episodes that were played.
     """
     began = time.monotonic()
-    counts = {
-        "n": n, "samples": samples, "concurrency": concurrency, "token_budget": token_budget,
-        "give_up_after": give_up_after,
-    }  # fmt: skip
-    for name, number in counts.items():
+    limits = {"token_budget": token_budget, "give_up_after": give_up_after}
+    for name, number in {"n": n, "samples": samples, "concurrency": concurrency, **limits}.items():
         if number is not None:
             checks.integer(name, number, minimum=1)
     checks.integer("seed", seed, minimum=0)
@@ -96,73 +93,69 @@ def evaluate(
         raise ConfigError("give either indices or panel")
     check_timeouts(step_timeout, episode_timeout)
     play_all = player_of(engine)
-    given = policy if isinstance(policy, Sequence) and not isinstance(policy, str) else [policy] * samples
-    policies = [check_policy(each) for each in given]
+    several = isinstance(policy, Sequence) and not isinstance(policy, str)
+    policies = [check_policy(each) for each in (policy if several else [policy] * samples)]  # type: ignore[union-attr]
     if len(policies) != samples:
         raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
-    first_env = make_env()
-    try:
-        chosen = _chosen_tasks(first_env, n, indices if panel is None else list(panel.tasks), seed)
-        played = panel_of(first_env, chosen, env_id, env_kwargs or {}, wrappers)
-        if panel is not None and (found := panel.differences(played, "in the panel", "here")):
-            raise ConfigError(f"this is not panel {panel.name}: {'; '.join(found)}")
-    except BaseException:
-        close_env(first_env)
-        raise
-    wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
-    all_settings = {
-        "env": named(env_id),
-        "env_kwargs": {**(env_id.kwargs if isinstance(env_id, EnvSpec) else {}), **(env_kwargs or {})},
-        "wrappers": [named(wrapper) for wrapper in wrappers],
-        "seed": seed,
-        **(settings or {}),
-        "versions": versions(named(env_id)),
-    }
-    spare = [first_env]
+    spare = [make_env()]  # the first environment, until it plays
     with ExitStack() as stack:
         stack.callback(lambda: close_env(spare.pop()) if spare else None)
-        log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
+        chosen = _chosen_tasks(spare[0], n, indices if panel is None else list(panel.tasks), seed)
+        played = panel_of(spare[0], chosen, env_id, env_kwargs or {}, wrappers)
+        if panel is not None and (differences := panel.differences(played, "in the panel", "here")):
+            raise ConfigError(f"this is not panel {panel.name}: {'; '.join(differences)}")
+        all_settings = {
+            "env": named(env_id),
+            "env_kwargs": {**(env_id.kwargs if isinstance(env_id, EnvSpec) else {}), **(env_kwargs or {})},
+            "wrappers": [named(wrapper) for wrapper in wrappers],
+            "seed": seed,
+            **(settings or {}),
+            "versions": versions(named(env_id)),
+        }
+        wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
         scores: dict[str, EpisodeScore] = {}
-        kept: dict[str, Episode] = {}
+        episodes: dict[str, Episode] = {}
+        log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
         if log is not None:
             _keep_panel(log, played)
             if retry_errors:
                 log.drop(lambda episode: episode.stop_reason.broken and episode.episode_id in wanted)
             for episode, row in log.read():
                 if episode.episode_id in wanted:
-                    scores[episode.episode_id] = score_episode(
-                        episode, checks.number(f"{log.folder}: seconds", row.get("seconds", 0.0))
-                    )
+                    seconds = checks.number(f"{log.folder}: seconds", row.get("seconds", 0.0))
+                    scores[episode.episode_id] = score_episode(episode, seconds)
         missing = [name for name in wanted if name not in scores]
-        first = min(len(missing), FIRST_EPISODES)
-        state = _Tally(scores.values(), token_budget, give_up_after, first)
+        tally = _Tally(token_budget, give_up_after, first=min(len(missing), FIRST_EPISODES))
+        for score in scores.values():
+            tally.add(score)
+        tally.in_a_row = tally.gave_up = 0  # those that were played earlier are no reason to give up
 
         def tasks() -> Iterator[EpisodeTask]:
             for name in missing:
-                if state.over:
+                if tally.over:
                     return
                 index, sample = wanted[name]
                 yield EpisodeTask(policies[sample], seed + sample, {"index": index}, name)
 
         def take(number: int, episode: Episode, seconds: float) -> None:
             if episode.stop_reason is StopReason.RUN_BUDGET:
-                state.over = True  # the run ended it: it is played again once there is a budget
+                tally.spent = True  # the run ended it: it is played again once there is a budget
                 return
             if log is None:
-                kept[episode.episode_id] = episode
+                episodes[episode.episode_id] = episode
             else:
                 log.append(episode, seconds=round(seconds, 3))
             score = scores[episode.episode_id] = score_episode(episode, seconds)
-            state.add(score)
-            bar.set_postfix(state.shown(), refresh=False)
+            tally.add(score)
+            bar.set_postfix(tally.shown(), refresh=False)
             bar.update()
 
         from tqdm import tqdm
 
         with tqdm(total=len(wanted), initial=len(scores), disable=not progress, unit="episode") as bar:
-            bar.set_postfix(state.shown(), refresh=False)
-            if missing and not state.over:
+            bar.set_postfix(tally.shown(), refresh=False)
+            if missing and not tally.over:
                 play_all(
                     make_env, tasks(), take, concurrency=min(concurrency, len(missing)), step_timeout=step_timeout,
                     episode_timeout=episode_timeout, first_env=spare.pop(),
@@ -175,15 +168,15 @@ def evaluate(
             samples=samples,
             prices=prices,
             wall_seconds=time.monotonic() - began,
-            episodes=[kept[name] for name in wanted if name in kept],
+            episodes=[episodes[name] for name in wanted if name in episodes],
             folder=None if log is None else log.folder,
         )
         if log is not None:
             log.save("summary.json", evaluation.to_dict())
-        if state.failed:
+        if tally.gave_up:
             raise BackendError(
-                f"gave up after {state.failed} broken episodes in a row, the last with: "
-                f"{state.last_error[:500]}" + ("" if log is None else f"; the episodes are in {log.folder}")
+                f"gave up after {tally.gave_up} broken episodes in a row, the last with: "
+                f"{tally.last_error[:500]}" + ("" if log is None else f"; the episodes are in {log.folder}")
             )
         return evaluation
 
@@ -221,37 +214,38 @@ def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
 class _Tally:
     """Running totals, and whether to continue."""
 
-    def __init__(self, scores: Any, token_budget: int | None, give_up_after: int | None, first: int) -> None:
-        self.over, self.failed = False, 0  # errors in a row after which it gives up, or 0
-        self.last_error = ""
-        self._budget = token_budget
-        self._give_up_after = give_up_after
-        self._first = first
-        self._in_a_row = self._played = self._solved = self._errors = self._tokens = 0
-        for score in scores:
-            self.add(score)
-        self._in_a_row = self.failed = 0
-        self.over = self._budget is not None and self._tokens >= self._budget
+    def __init__(self, token_budget: int | None, give_up_after: int | None, first: int) -> None:
+        self._token_budget, self._give_up_after, self._first = token_budget, give_up_after, first
+        self._played = self._solved = self._errors = self._tokens = 0
+        self.in_a_row = self.gave_up = 0  # broken episodes, now and when it gave up
+        self.spent, self.last_error = False, ""
+
+    @property
+    def over(self) -> bool:
+        budget = self._token_budget
+        return self.gave_up > 0 or self.spent or (budget is not None and self._tokens >= budget)
 
     def add(self, score: EpisodeScore) -> None:
         self._played += 1
         self._solved += score.success
         self._tokens += score.tokens[0] + score.tokens[1]
-        if score.stop_reason.broken:
-            self._errors += 1
-            self._in_a_row += 1
-            self.last_error = score.error
-            none_worked = self._errors == self._played and self._in_a_row >= self._first
-            if self._give_up_after is not None and (none_worked or self._in_a_row >= self._give_up_after):
-                self.over, self.failed = True, self.failed or self._in_a_row
-        else:
-            self._in_a_row = 0
-        if self._budget is not None and self._tokens >= self._budget:
-            self.over = True
+        if not score.stop_reason.broken:
+            self.in_a_row = 0
+            return
+        self._errors += 1
+        self.in_a_row += 1
+        self.last_error = score.error
+        if self._give_up_after is not None:
+            most = min(self._first, self._give_up_after) if self._errors == self._played else self._give_up_after
+            if self.in_a_row >= most:
+                self.gave_up = self.gave_up or self.in_a_row
 
     def shown(self) -> dict[str, str]:
         counted = self._played - self._errors
-        out = {"success": f"{self._solved / counted:.3f}" if counted else "-"}
-        if self._tokens:
-            out["tokens"] = f"{self._tokens:,}"
-        return {**out, "errors": str(self._errors)} if self._errors else out
+        success = f"{self._solved / counted:.3f}" if counted else "-"
+        rows = {
+            "success": success,
+            "tokens": f"{self._tokens:,}" if self._tokens else "",
+            "errors": f"{self._errors or ''}",
+        }
+        return {name: text for name, text in rows.items() if text}

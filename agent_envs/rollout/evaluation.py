@@ -30,7 +30,7 @@ class Prices:
     """For prompt tokens that the server had cached; None for the price of the others."""
 
     def __post_init__(self) -> None:
-        given = [self.prompt, self.completion, *([] if self.cached is None else [self.cached])]
+        given = [price for price in (self.prompt, self.completion, self.cached) if price is not None]
         if not all(math.isfinite(price) and price >= 0 for price in given):
             raise ConfigError(f"prices must be numbers of at least 0, got {given}")
 
@@ -184,6 +184,7 @@ class Evaluation:
         stops = Counter(score.stop_reason.value for score in scores)
         powers = [2**i for i in range(self.samples.bit_length()) if 2**i <= self.samples]
         ks = sorted({*powers, self.samples}) if self.samples > 1 else []
+        sizes = Counter(score.index for score in counted).values()
         families = sorted({score.family for score in counted} - {""})
         return {
             "settings": dict(self.settings),
@@ -196,7 +197,7 @@ class Evaluation:
             "success": _row(self.success, len(counted)),
             "reward": _row(self.reward, len(counted)),
             "score": _row(self.score, len(counted)),
-            "pass_at": {str(k): _row(self.pass_at(k), _tasks_with(counted, k)) for k in ks},
+            "pass_at": {str(k): _row(self.pass_at(k), sum(size >= k for size in sizes)) for k in ks},
             "families": {
                 family: _row(clustered_share(_by_task(some, "success")), len(some))
                 for family in families
@@ -258,10 +259,6 @@ class Evaluation:
 def _by_task(scores: Iterable[EpisodeScore], name: str) -> list[list[float]]:
     scores = list(scores)
     return grouped([getattr(score, name) for score in scores], [score.index for score in scores])
-
-
-def _tasks_with(scores: Iterable[EpisodeScore], k: int) -> int:
-    return sum(count >= k for count in Counter(score.index for score in scores).values())
 
 
 def _row(interval: Interval, of: int) -> dict[str, float | int | None]:

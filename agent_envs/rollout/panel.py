@@ -39,6 +39,7 @@ __all__ = ["PANEL_FILE", "Panel", "canonical", "digest_of", "named", "panel_of",
 PANEL_FILE = "panel.json"
 _SHORT = 12  # hex characters of a digest that people see
 _SHOWN_TASKS = 5
+_FIELDS = ("env", "env_kwargs", "wrappers", "content")
 _PARSERS: Any = tuple(PARSERS.values())
 _PLAIN = (str, int, float, list, tuple)
 _HASHED = 64 << 20  # bytes up to which a file that an argument names is hashed; of larger ones the size counts
@@ -82,7 +83,8 @@ class Panel:
         one, two = _flat(self.content), _flat(other.content)
         for name in sorted({*one, *two}):
             if one.get(name) != two.get(name):
-                found.append(f"{_TITLES.get(name, name)}: {_said(one, name)} {mine}, {_said(two, name)} {its}")
+                here, there = (shown(side[name]) if name in side else "nothing" for side in (one, two))
+                found.append(f"{_TITLES.get(name, name)}: {here} {mine}, {there} {its}")
         if not common:
             for mapping, rest, where in ((self.tasks, other.tasks, mine), (other.tasks, self.tasks, its)):
                 if alone := [index for index in mapping if index not in rest]:
@@ -95,7 +97,7 @@ class Panel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as JSON has it."""
-        data = {name: getattr(self, name) for name in ("env", "env_kwargs", "wrappers", "content")}
+        data = {name: getattr(self, name) for name in _FIELDS}
         return {"digest": self.digest, **data, "tasks": [[index, *task] for index, task in self.tasks.items()]}
 
     @classmethod
@@ -106,7 +108,7 @@ class Panel:
             DataError: It is something else, or was changed afterwards; the message begins with `where`.
         """
         try:
-            env, env_kwargs, wrappers, content = (data[name] for name in ("env", "env_kwargs", "wrappers", "content"))
+            env, env_kwargs, wrappers, content = (data[name] for name in _FIELDS)
             tasks = {index: (name, digest) for index, name, digest in data["tasks"]}
             typed = all(isinstance(value, dict) for value in (env_kwargs, content, content["arguments"]))
             typed = typed and isinstance(env, str) and isinstance(wrappers, list) and tasks != {}
@@ -261,11 +263,9 @@ def _arguments(env: gym.Env[Any, Any], given: Mapping[str, Any]) -> dict[str, An
 
     Where the default is None, the environment's attribute of that name has what it stands for.
     """
-    defaults = argument_defaults(type(env))
-    arguments: dict[str, Any] = {}
-    for name in sorted(
-        {*defaults, *given} - listed(type(env), "harmless_arguments") - {"render_mode", "disable_env_checker"}
-    ):
+    defaults, arguments = argument_defaults(type(env)), dict[str, Any]()
+    harmless = listed(type(env), "harmless_arguments") | {"render_mode", "disable_env_checker"}
+    for name in sorted({*defaults, *given} - harmless):
         value = given.get(name, defaults.get(name))
         if value is None:
             own: Any = vars(env).get(name)
@@ -302,7 +302,9 @@ def _argument(value: Any) -> Any:
         return canonical(value)
     try:
         if path.is_file():
-            return _file_print(path)
+            size = path.stat().st_size
+            digest = hashlib.sha256(path.read_bytes()).hexdigest() if size <= _HASHED else ""
+            return f"file {digest[:_SHORT]}" if digest else f"file of {size} bytes"
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
             return f"folder {digest_of([(f.relative_to(path).as_posix(), f.stat().st_size) for f in files])[:_SHORT]}"
@@ -311,26 +313,14 @@ def _argument(value: Any) -> Any:
     return canonical(value)
 
 
-def _file_print(path: Path) -> str:
-    size = path.stat().st_size
-    if size > _HASHED:
-        return f"file of {size} bytes"
-    return f"file {hashlib.sha256(path.read_bytes()).hexdigest()[:_SHORT]}"
-
-
 def _offered(env: gym.Env[Any, Any], name: str) -> str:
     value = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
     return digest_of(value)[:_SHORT] if value else "none"
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = content.get("arguments")
-    flat = {name: value for name, value in content.items() if name != "arguments"}
-    return flat | {f"argument {name}": value for name, value in dict(arguments or {}).items()}
-
-
-def _said(values: Mapping[str, Any], name: str) -> str:
-    return shown(values[name]) if name in values else "nothing"
+    arguments = {f"argument {name}": value for name, value in content.get("arguments", {}).items()}
+    return {name: value for name, value in content.items() if name != "arguments"} | arguments
 
 
 def _numbered(indices: Sequence[int]) -> str:
