@@ -12,7 +12,7 @@ import gymnasium as gym
 from agent_envs.episodes.plain import EpisodeSize, own_copy, recorded
 from agent_envs.episodes.record import MAX_EPISODE_BYTES, Episode, Step, StopReason
 from agent_envs.messages import Observation, ToolSpec
-from agent_envs.policies.policy import Response, token_tuples
+from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
 from agent_envs.spaces import kept_action
 
@@ -78,7 +78,10 @@ class EpisodeBuilder:
         )
         if response is None:
             return step
-        return replace(step, usage=None if response.usage is None else dict(response.usage), **token_tuples(response))
+        names = ("prompt_ids", "response_ids", "response_logprobs")
+        tokens: Any = {name: tuple(values) for name in names if (values := getattr(response, name)) is not None}
+        usage = None if response.usage is None else dict(response.usage)
+        return replace(step, usage=usage, prompt_pictures=tuple(response.pictures), **tokens)
 
     def add(self, step: Step, observation: Any) -> None:
         """Add a step and the observation that it led to."""

@@ -25,6 +25,7 @@ from agent_envs.pictures.folder import PictureFolder, stored_observation
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import data_url
 from agent_envs.rewards import total
+from agent_envs.text import plain
 
 __all__ = [
     "GIVEN_UP",
@@ -213,15 +214,9 @@ class Episode:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the episode as types that JSON has, with `schema_version`."""
-        data: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-        for f in fields(self):
-            if f.name == "steps":
-                data["steps"] = [step.to_dict() for step in self.steps]
-            elif f.name == "stop_reason":
-                data["stop_reason"] = self.stop_reason.value
-            else:
-                data[f.name] = to_json_types(getattr(self, f.name))
-        return data
+        rows = {"steps": [step.to_dict() for step in self.steps]}
+        values = {f.name: rows.get(f.name) or to_json_types(getattr(self, f.name)) for f in fields(self)}
+        return {"schema_version": SCHEMA_VERSION, **values}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], pictures: PictureFolder | None = None) -> Episode:
@@ -316,8 +311,7 @@ def _seen(label: str, observation: Observation) -> str:
 
 def _beginning(text: Any, width: int = 40) -> str:
     """Return the first characters on one line, unprintable ones escaped."""
-    flat = " ".join(str(text)[: 4 * width].split())
-    flat = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in flat)
+    flat = plain(" ".join(str(text)[: 4 * width].split()))
     return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 

@@ -19,7 +19,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["Action", "Actor", "Policy", "PolicyLike", "Response", "check_policy", "episode_rng", "token_tuples"]
+__all__ = ["Action", "Actor", "Policy", "PolicyLike", "Response", "check_policy", "episode_rng"]
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,6 @@ class Response:
         (True, False, False)
         """
         return not self.text if self.response_ids is None else len(self.response_ids) == 0
-
-
-def token_tuples(response: Response) -> dict[str, Any]:
-    """Return the fields with a response's tokens and log-probabilities as tuples, as a recorded step holds them."""
-    names = ("prompt_ids", "response_ids", "response_logprobs")
-    fields = {name: None if (values := getattr(response, name)) is None else tuple(values) for name in names}
-    return fields | {"prompt_pictures": tuple(response.pictures)} if response.pictures else fields
 
 
 Action = str | Response

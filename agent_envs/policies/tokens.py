@@ -25,7 +25,7 @@ from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.spaces import refuse_pictures
 
-__all__ = ["Sampled", "TokenActor", "TokenPolicy", "load_tokenizer", "response_text", "turn_end_ids"]
+__all__ = ["Sampled", "TokenActor", "TokenPolicy", "load_tokenizer", "response_text"]
 
 
 class Sampled(NamedTuple):
@@ -110,8 +110,7 @@ class TokenPolicy:
         self.seed = checks.integer("seed", seed, minimum=0)
         self.tool_mode = checks.choice("tool_mode", tool_mode, ("native", "text", None))
         self._template_kwargs = dict(template_kwargs or {})
-        self.stop_token_ids = frozenset(stop_token_ids)
-        self.stop_token_ids |= turn_end_ids(PromptBuilder(tokenizer, None, template_kwargs))
+        self.stop_token_ids = frozenset(stop_token_ids) | PromptBuilder(tokenizer, None, template_kwargs).facts.ends
         self._started: dict[str, int] = {}  # number of episodes of each task so far
         self._lock = threading.Lock()
         self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
@@ -181,8 +180,3 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int
     while end and token_ids[end - 1] in ends:
         end -= 1
     return tokenizer.decode(list(token_ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
-def turn_end_ids(builder: PromptBuilder) -> frozenset[int]:
-    """Return the tokens with which a model ends a response that was trained on the chat template."""
-    return builder.facts.ends

@@ -23,7 +23,7 @@ import pytest
 
 import agent_envs
 from agent_envs.policies import ExpertPolicy
-from agent_envs.policies.tokens import Sampled, TokenPolicy, response_text, turn_end_ids
+from agent_envs.policies.tokens import Sampled, TokenPolicy, response_text
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.rollout.demonstrations import demonstrate
@@ -165,7 +165,7 @@ def test_how_a_turn_ends(name):
     answer, call, ends = ENDS[name]
     assert tokenizer.decode(builder.response("x")) == f"x{answer}"
     assert tokenizer.decode(builder.response("x", [{"role": "tool", "content": "y"}])) == f"x{call}"
-    assert " ".join(sorted(tokenizer.convert_ids_to_tokens(list(turn_end_ids(builder))))) == ends
+    assert " ".join(sorted(tokenizer.convert_ids_to_tokens(list(builder.facts.ends)))) == ends
 
 
 AFTER = [  # what ended the response, what follows it, and what the template puts there

@@ -88,23 +88,23 @@ def make_engine(
     pictures: PictureTokens | None = None,
 ) -> BatchEngine | PaddedEngine:  # fmt: skip
     """Return a `BatchEngine` if it computes what the model does (tried on a few tokens), else a `PaddedEngine`."""
-    stops = list(stop_token_ids)
-    reason = _unfit(model)
+    stops, reason = list(stop_token_ids), ""
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        reason = "its layers are on several devices"
     if pictures is not None:
         reason = "it takes pictures"
     rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
     if rope:
         reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
-    if reason is None:
-        prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
-        with torch.inference_mode():
-            expected = _greedy(model, prompt)
+    if not reason:
         try:
             engine = BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
+            prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
             computed = _computed(engine, prompt)
         except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
-            reason = f"{type(e).__name__}: {e}"  # its layers are built differently
+            reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
         else:
+            expected = _greedy(model, prompt)
             tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _LOW_PRECISION_TOLERANCE)
             if abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
                 return engine
@@ -122,17 +122,7 @@ def _rope_types(config: Any) -> set[str]:
     return {str(row.get("rope_type")) for row in (rope, *rope.values()) if isinstance(row, dict)}
 
 
-def _unfit(model: Any) -> str | None:
-    """Return why `BatchEngine` cannot even be tried, or None."""
-    if len({p.device for p in model.parameters()}) > 1:
-        return "its layers are on several devices"
-    config = model.config
-    for name in ("num_key_value_heads", "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
-        if not isinstance(getattr(config, name, None), int):
-            return f"its config has no {name}"
-    return None
-
-
+@torch.inference_mode()
 def _greedy(model: Any, prompt: list[int]) -> float:
     """Return the summed log-probabilities of the most likely next token after each beginning of the prompt."""
     ids = torch.tensor([prompt], device=next(model.parameters()).device)

@@ -7,7 +7,7 @@ results in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent_envs.messages import Content, ImagePart, Message, TextPart, content_parts, content_text, joined_content
 from agent_envs.parsers.json_calls import load_json
@@ -15,12 +15,32 @@ from agent_envs.pictures.png import data_url
 from agent_envs.policies.openai.reply import read_reply
 from agent_envs.policies.policy import Response
 
-__all__ = ["FormatCall", "answer_calls", "call_text", "from_openai", "server_content", "server_message", "to_openai"]
+__all__ = [
+    "FormatCall",
+    "Turn",
+    "answer_calls",
+    "call_text",
+    "from_openai",
+    "server_content",
+    "server_message",
+    "to_openai",
+]
 
 _PICTURES = "The pictures of the results, in order:"
 
 FormatCall = Callable[[str, dict[str, Any]], str]
 """``env.unwrapped.format_call``: a tool's name and arguments in the wire format that the environment reads."""
+
+
+class Turn(NamedTuple):
+    """A response of a server."""
+
+    message: dict[str, Any]
+    """The response as a message."""
+    call_ids: Sequence[str | None]
+    """Ids of its calls; None for a call shown as text: its arguments are not JSON, or no tools were sent."""
+    calls: str = ""
+    """The calls in the environment's wire format, at the end of the action; "" if one was not JSON."""
 
 
 def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tuple[str, bool]:
@@ -96,7 +116,9 @@ def server_content(content: Any) -> Any:
     ]
 
 
-def to_openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def to_openai(
+    messages: Sequence[Message], call_ids: Sequence[str | None] = (), turn: Callable[[Message], Turn] | None = None
+) -> list[dict[str, Any]]:
     """Return a conversation, as `ChatMessages` shows it, as OpenAI-compatible servers take it.
 
     Results follow under the ids of the calls in the message before them, or as the user's words where the calls are
@@ -105,18 +127,25 @@ def to_openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
     >>> to_openai([{"role": "assistant", "content": "add(1, 2)"}, {"role": "tool", "name": "add", "content": "3"}])
     [{'role': 'assistant', 'content': 'add(1, 2)'}, {'role': 'user', 'content': '3'}]
 
+    Args:
+        messages: The conversation, or its next part.
+        call_ids: Of the calls in the response before that part, as for `answer_calls`.
+        turn: Returns what the server said where a message of the assistant is; None if that is the message itself.
+
     Raises:
         MissingExtraError: There is a picture, and Pillow is not installed.
     """
     shown: list[dict[str, Any]] = []
-    call_ids: list[str | None] = []
     since: list[Message] = []  # the latest response
     for message in messages:
         if message["role"] != "assistant":
             since.append(message)
             continue
-        shown += [*map(server_message, answer_calls(call_ids, since)), server_message(message)]
-        call_ids, since = [call["id"] for call in message.get("tool_calls", ())], []
+        said = (
+            Turn({**message}, [call["id"] for call in message.get("tool_calls", ())]) if turn is None else turn(message)
+        )
+        shown += [*map(server_message, answer_calls(call_ids, since)), server_message(said.message)]
+        call_ids, since = said.call_ids, []
     return [*shown, *map(server_message, answer_calls(call_ids, since))]
 
 

@@ -32,6 +32,7 @@ from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.retrieval.http.pool import retry_after
+from agent_envs.text import clean_text
 from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ async def _parts(response: Any) -> AsyncIterator[bytes]:
 def _encodable(value: Any) -> Any:
     """Return JSON values with U+FFFD in place of lone surrogates."""
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return clean_text(value)
     if isinstance(value, Mapping):
         return {_encodable(name): _encodable(entry) for name, entry in value.items()}
     return [_encodable(entry) for entry in value] if isinstance(value, (list, tuple)) else value

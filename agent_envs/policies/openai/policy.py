@@ -9,7 +9,7 @@ import copy
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import gymnasium as gym
 
@@ -25,7 +25,7 @@ from agent_envs.errors import (
     TokenLimitReached,
 )
 from agent_envs.messages import Message, Observation, content_text
-from agent_envs.policies.openai.calls import answer_calls, call_text, server_message
+from agent_envs.policies.openai.calls import Turn, call_text, to_openai
 from agent_envs.policies.openai.client import OpenAIServer
 from agent_envs.policies.openai.fields import refused_fields
 from agent_envs.policies.openai.keys import bare_address, quiet_cause, request_keys, without_keys
@@ -204,17 +204,6 @@ def _characters(content: Any) -> int:
     return sum(len(part.get("text", "")) for part in content) if isinstance(content, list) else len(str(content))
 
 
-class _Turn(NamedTuple):
-    """A response of the server."""
-
-    message: dict[str, Any]
-    """The response as a message."""
-    call_ids: list[str | None]
-    """Ids of its calls; None for a call shown as text: its arguments are not JSON, or no tools were sent."""
-    calls: str
-    """The calls in the environment's wire format, at the end of the action; "" if one was not JSON."""
-
-
 class _OpenAIActor:
     def __init__(self, policy: OpenAIPolicy, env: gym.Env[Any, str]) -> None:
         self._policy = policy
@@ -222,7 +211,7 @@ class _OpenAIActor:
         self._tools = tools if policy.tool_mode == "native" else []
         self._format_call = env.get_wrapper_attr("format_call") if tools else None
         self._messages: list[dict[str, Any]] = []  # as the server takes them
-        self._turns: dict[str, _Turn] = {}  # by action
+        self._turns: dict[str, Turn] = {}  # by action
         self._used_tokens: list[int] = []  # of each request of the episode; forks share the list
         self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
         names = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
@@ -240,7 +229,8 @@ class _OpenAIActor:
         new, fresh = self._conversation.observe(observation, info)
         if fresh:
             self._messages, self._call_ids = [], []
-        self._show(new)
+        self._messages += to_openai(new, self._call_ids, self._own_turn)
+        self._call_ids = []
         limit = self._policy.max_episode_tokens
         if limit is not None and sum(self._used_tokens) >= limit:
             raise TokenLimitReached(f"the episode has used {sum(self._used_tokens)} of {limit} tokens")
@@ -273,29 +263,10 @@ class _OpenAIActor:
         self._messages.append(message)
         self._call_ids = call_ids
         calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
-        self._turns[action] = _Turn(message, call_ids, calls)
+        self._turns[action] = Turn(message, call_ids, calls)
         return Response(action, reply.prompt_ids, reply.response_ids, reply.logprobs, reply.usage or None)
 
-    def _show(self, new: Sequence[Message]) -> None:
-        """Add messages as the server takes them: own responses with their calls, results under the calls' ids."""
-        between: list[Message] = []  # what came after the last response
-
-        def answer() -> None:
-            self._messages += map(server_message, answer_calls(self._call_ids, between))
-            self._call_ids = []
-            between.clear()
-
-        for message in new:
-            if message["role"] != "assistant":
-                between.append(message)
-                continue
-            answer()
-            turn = self._own_turn(message)
-            self._call_ids = turn.call_ids
-            self._messages.append(turn.message)
-        answer()
-
-    def _own_turn(self, message: Message) -> _Turn:
+    def _own_turn(self, message: Message) -> Turn:
         """Return the response that a message of the environment repeats, even without its reasoning."""
         content = content_text(message["content"])
         if content in self._turns:
@@ -305,4 +276,4 @@ class _OpenAIActor:
                 text = content[: -len(turn.calls)].rstrip("\n")
                 known = {name: turn.message[name] for name in ("role", "tool_calls")}
                 return turn._replace(message={**known, "content": text})
-        return _Turn({**message}, [], "")
+        return Turn({**message}, [], "")
