@@ -38,6 +38,7 @@ __all__ = [
     "calls_of",
     "episode_pictures",
     "read_episodes",
+    "stored_episodes",
     "stored_row",
     "write_episodes",
 ]
@@ -359,9 +360,14 @@ def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
     Raises:
         DataError: A line is not an episode; names the file and the line.
     """
+    return (episode for episode, _ in stored_episodes(path))
+
+
+def stored_episodes(path: str | os.PathLike[str]) -> Iterator[tuple[Episode, dict[str, Any]]]:
+    """Yield what `read_episodes` does, each with the row that holds it and its extra values."""
     folder = PictureFolder(path)
     for number, row in JSONLines(path).numbered():
         try:
-            yield Episode.from_dict(row, folder)
+            yield Episode.from_dict(row, folder), row
         except ValueError as e:
             raise DataError(f"{os.fspath(path)}, line {number}: not an episode: {e}") from e

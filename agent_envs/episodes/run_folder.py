@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import shown
-from agent_envs.episodes.record import Episode, stored_row
+from agent_envs.episodes.record import Episode, stored_episodes, stored_row
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import FileLock, JSONLines, read_text, write_text
 from agent_envs.pictures.folder import PictureFolder
@@ -175,16 +175,12 @@ class EpisodeLog:
             self._open = stack.pop_all()
 
     def read(self) -> Iterator[tuple[Episode, dict[str, Any]]]:
-        """Yield each episode with the row that holds it and its extra values, in the order in which they ended.
+        """Return each episode with the row that holds it and its extra values, in the order in which they ended.
 
         Raises:
             DataError: A line is not an episode; names the file and the line.
         """
-        for number, row in self._rows.numbered():
-            try:
-                yield Episode.from_dict(row, self._pictures), row
-            except ValueError as e:
-                raise DataError(f"{self.path}, line {number}: not an episode: {e}") from e
+        return stored_episodes(self.path)
 
     def append(self, episode: Episode, **extra: Any) -> None:
         """Write an episode, with extra values beside its own fields. Once this returns, it is in the file.

@@ -57,15 +57,15 @@ def _choice(**fields: Any) -> dict[str, Any]:
         (_choice(message={"reasoning": "so"}), {"reasoning": "so"}),
         (
             {**_choice(token_ids=[3, 4]), "prompt_token_ids": [1, 2]},  # vLLM
-            {"prompt_ids": (1, 2), "response_ids": (3, 4)},
+            {"tokens": ((1, 2), (3, 4), None)},
         ),
-        (_choice(token_ids=[3], prompt_token_ids=[1]), {"prompt_ids": (1,), "response_ids": (3,)}),  # SGLang
+        (_choice(token_ids=[3], prompt_token_ids=[1]), {"tokens": ((1,), (3,), None)}),  # SGLang
         (
             _choice(logprobs={"content": [{"logprob": -1, "token": "token_id:9"}]}),
-            {"logprobs": (-1.0,), "response_ids": (9,)},
+            {"tokens": (None, (9,), (-1.0,))},
         ),
-        (_choice(logprobs={"content": [{"logprob": None}]}), {"logprobs": None}),
-        (_choice(logprobs=[1, 2]), {"logprobs": None}),
+        (_choice(logprobs={"content": [{"logprob": None}]}), {"tokens": (None, None, None)}),
+        (_choice(logprobs=[1, 2]), {"tokens": (None, None, None)}),
         ({**_choice(), "usage": {"prompt_tokens": 7, "completion_tokens": "x"}}, {"usage": {"prompt_tokens": 7}}),
         (
             {**_choice(), "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}},
@@ -146,7 +146,7 @@ def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
     tokens.add({"prompt_token_ids": [1], "choices": [{"delta": {"content": "a"}, "token_ids": [5]}]})
     tokens.add({"choices": [{"delta": {"content": "b"}, "token_ids": [6], "finish_reason": "stop"}]})
     read = read_reply(tokens.completion())
-    assert (read.text, read.prompt_ids, read.response_ids) == ("ab", (1,), (5, 6))
+    assert (read.text, *read.tokens) == ("ab", (1,), (5, 6), None)
 
 
 def _pieces(*pieces: tuple[Any, ...]) -> list[dict[str, Any]]:

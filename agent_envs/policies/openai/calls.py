@@ -167,4 +167,4 @@ def from_openai(reply: Any, format_call: FormatCall | None = None) -> Response:
     read = read_reply(reply.model_dump() if callable(getattr(reply, "model_dump", None)) else reply)
     calls = [call_text(call.name, call.arguments, format_call)[0] for call in read.calls]
     text = "\n".join([*([read.text] if read.text else []), *calls])
-    return Response(text, read.prompt_ids, read.response_ids, read.logprobs, read.usage or None)
+    return Response(text, *read.tokens, read.usage or None)

@@ -264,7 +264,7 @@ class _OpenAIActor:
         self._call_ids = call_ids
         calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
         self._turns[action] = Turn(message, call_ids, calls)
-        return Response(action, reply.prompt_ids, reply.response_ids, reply.logprobs, reply.usage or None)
+        return Response(action, *reply.tokens, reply.usage or None)
 
     def _own_turn(self, message: Message) -> Turn:
         """Return the response that a message of the environment repeats, even without its reasoning."""

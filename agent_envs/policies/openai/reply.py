@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_envs.errors import BackendRefusedError, BackendReplyError
 from agent_envs.policies.openai.overflow import is_overflow
-from agent_envs.policies.openai.token_fields import read_tokens
+from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
 
@@ -46,12 +46,8 @@ class Reply:
     """Native tool calls."""
     finish_reason: str | None
     """Why generation ended: "stop", "length", "tool_calls"..."""
-    prompt_ids: tuple[int, ...] | None
-    """Tokens of the prompt, if the server returned them."""
-    response_ids: tuple[int, ...] | None
-    """Tokens as sampled, if the server returned them."""
-    logprobs: tuple[float, ...] | None
-    """Log-probability of each sampled token, or None if some are missing."""
+    tokens: SampledTokens
+    """The tokens and log-probabilities that the server returned."""
     message: Mapping[str, Any]
     """The message with all fields that the server sent."""
     usage: dict[str, int]
@@ -84,16 +80,13 @@ def read_reply(data: Any) -> Reply:
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise BackendReplyError(f"expected a choice with a message, got {choice!r:.200}")
-    tokens = read_tokens(data, choice)
     finish = choice.get("finish_reason")
     return Reply(
         text=_text(message.get("content")) or _text(message.get("refusal")),
         reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
         calls=_calls(message.get("tool_calls")),
         finish_reason=finish if isinstance(finish, str) else None,
-        prompt_ids=tokens.prompt_ids,
-        response_ids=tokens.response_ids,
-        logprobs=tokens.response_logprobs,
+        tokens=read_tokens(data, choice),
         message=message,
         usage=_usage(data.get("usage")),
     )
