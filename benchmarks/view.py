@@ -79,9 +79,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = random.Random(0)
     heads = ("open s", "episode", "filter", "group", "search")
-    print(
-        f"{'observations':<14}{'lines MB':>9}{'json s':>8}{'write s':>17}{'page MB':>9}{'beside':>8}", *heads, sep="  "
-    )
+    print(f"{'observations':<14}{'lines MB':>9}{'json s':>8}{'write s':>17}{'page MB':>9}", *heads, sep="  ")
     for name, whole in (("words", False), ("whole prompts", True)):
         some = [_episode(rng, arguments.steps, arguments.chars, whole=whole) for _ in range(DIFFERENT)]
         with tempfile.TemporaryDirectory() as folder:
@@ -100,12 +98,11 @@ def main() -> None:
             parsed, used = time.perf_counter(), time.process_time()
             write_view(numbered_records([lines]), page)
             written, used = time.perf_counter(), time.process_time() - used
-            beside = sum(path.stat().st_size for path in Path(folder).glob("page_files/*"))
             sizes = [path.stat().st_size / 1e6 for path in (lines, page)]
             figures = _in_browser(page, Path(folder), "unheard-of")
         seconds = f"{parsed - started:>8.2f}{written - parsed:>10.2f} ({used:.2f})"
         shown = "".join(f"  {value:>6.3f}" for value in figures)
-        print(f"{name:<14}{sizes[0]:>9.0f}{seconds}{sizes[1]:>9.1f}{beside / 1e6:>8.0f}{shown}", flush=True)
+        print(f"{name:<14}{sizes[0]:>9.0f}{seconds}{sizes[1]:>9.1f}{shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class ImageGame(Game):
         env: The environment, including its step limit, made with ``render_mode="rgb_array"``.
         actions: The names of the actions, in order; None for those of Gymnasium's own games, else ``0``, ``1``...
         instructions: Shown to the policy before the names of the actions.
-        max_side: Longest side of a picture in pixels. A larger one is shrunk, which needs the extra ``pictures``.
+        max_side: Longest side of a picture in pixels. A larger one is shrunk, which needs the extra ``games``.
 
     Raises:
         ConfigError: The actions are not discrete, the number of names differs from theirs, or the environment renders

@@ -123,23 +123,20 @@ class Summarize(ContextWrapper):
 
 
 def _load(fn: str | Callable[[list[Message]], str], arguments: Mapping[str, Any] | None) -> Callable[..., str]:
-    if not isinstance(fn, str):
-        return checks.load_function(fn, what="fn")
     if fn == "openai" and arguments is None:
         raise ConfigError("fn='openai' needs arguments={'model': ...}, and 'base_url' for your own server")
-    encoded = None if arguments is None else json.dumps(dict(arguments))
-    name = _OPENAI if fn == "openai" else fn
-    return _loaded.get((name, encoded), lambda: _make(name, encoded))  # all environments share its client
+    if not isinstance(fn, str) or arguments is None:
+        return checks.load_function(fn, what="fn")
+    name, encoded = _OPENAI if fn == "openai" else fn, json.dumps(dict(arguments))
 
+    def make() -> Callable[..., str]:
+        function = checks.load_function(name, what="fn")
+        try:
+            made = function(**arguments)
+        except TypeError as e:
+            raise ConfigError(f"{name} does not take the arguments {encoded}: {e}") from e
+        if not callable(made):
+            raise ConfigError(f"{name}(...) must return a function of messages, got {type(made).__name__}")
+        return made
 
-def _make(name: str, arguments: str | None) -> Callable[[list[Message]], str]:
-    function = checks.load_function(name, what="fn")
-    if arguments is None:
-        return function
-    try:
-        made = function(**json.loads(arguments))
-    except TypeError as e:
-        raise ConfigError(f"{name} does not take the arguments {arguments}: {e}") from e
-    if not callable(made):
-        raise ConfigError(f"{name}(...) must return a function of messages, got {type(made).__name__}")
-    return made
+    return _loaded.get((name, encoded), make)  # all environments share its client

@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError, ContextLengthExceeded, PromptError
-from agent_envs.messages import Content, Message, content_text, copied
+from agent_envs.messages import Message, content_text, copied
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
@@ -146,7 +146,7 @@ class TokenBudget(ContextWrapper):
 
     def _fitting(self, messages: list[Message]) -> list[int] | None:
         """Return the prompt's tokens, None if they are too many."""
-        if sum(_length(message["content"]) for message in messages) > _TOKEN_CHARS * self.n:
+        if sum(len(content_text(message["content"])) for message in messages) > _TOKEN_CHARS * self.n:
             return None
         ids = self._tokens(messages)
         return ids if len(ids) <= self.n else None
@@ -201,10 +201,6 @@ class TokenBudget(ContextWrapper):
             return opening
         note = f"\n\n[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
         return add_to_task(opening, note, self._summary)
-
-
-def _length(content: Content) -> int:
-    return len(content) if isinstance(content, str) else len(content_text(content))
 
 
 @functools.lru_cache(maxsize=16)

@@ -33,7 +33,7 @@ _STALLED = 3  # times that an action may change nothing before an episode is lef
 _MOST_STEPS = 200  # of an episode without a limit of its own
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """What an attack sees before it acts: all that a policy sees."""
 
@@ -41,8 +41,6 @@ class View:
     """The task's index, or the seed of a reset."""
     start: str
     """The first observation."""
-    start_info: dict[str, Any]
-    """The info of the reset."""
     observation: str
     """The latest observation."""
     info: dict[str, Any]
@@ -64,10 +62,9 @@ Act = Callable[[View], str | None]
 
 @dataclass(slots=True)
 class Played:
-    """An episode that was played, under the task and the options of its reset."""
+    """An episode that was played, and its task."""
 
     task: int
-    options: dict[str, Any]
     episode: Episode
 
     @property
@@ -191,28 +188,24 @@ class _Player:
 
     def __init__(self, arena: Arena, task: int, act: Act, patient: bool) -> None:
         self.arena, self.task, self.attack, self.patient = arena, task, act, patient
-        self.view: View | None = None
         self.actions: list[str] = []
+        self._observations: list[str] = []
         self._env: Any = None
-        self._stalled = 0
 
     def start(self, env: gym.Env[Any, Any]) -> _Player:
         self._env = env
         return self
 
     def act(self, observation: Any, info: dict[str, Any]) -> Response:
-        if self.view is None:
-            view = self.view = View(self.task, observation, info, observation, info, 0, self._env)
-        else:
-            view = self.view
-            same = observation == view.observation and self.actions[-2:-1] == self.actions[-1:]
-            self._stalled = self._stalled + 1 if same else 0
-            view.observation, view.info, view.step = observation, info, len(self.actions)
-        impatient = self._stalled + 1 >= _STALLED and not self.patient and not self.arena.paid
-        action = None if impatient or view.step > self.arena.limit else self.attack(view)
+        self._observations.append(observation)
+        actions, start = self.actions, self._observations[0]
+        same = len({*self._observations[-_STALLED:]}) == len({*actions[-_STALLED:]}) == 1 and len(actions) >= _STALLED
+        if len(actions) > self.arena.limit or (same and not self.patient and not self.arena.paid):
+            raise EpisodeStop
+        action = self.attack(View(self.task, start, observation, info, len(actions), self._env))
         if action is None or not self._env.action_space.contains(action):
             raise EpisodeStop
-        self.actions.append(action)
+        actions.append(action)
         return _Said(action)
 
 
@@ -239,13 +232,13 @@ class Arena:
         self.env = self.fresh()
         self.tools = offered_tools(self.env)
         base = self.env.unwrapped
-        self.size = base.num_tasks if isinstance(base, TextEnv) else None
-        self.indexed = self.size is not None or any(isinstance(layer, Game) for layer in layers(self.env))
+        size = base.num_tasks if isinstance(base, TextEnv) else None
+        self.indexed = size is not None or any(isinstance(layer, Game) for layer in layers(self.env))
         wanted = integer("tasks", tasks, minimum=1)
-        if self.size is None:
+        if size is None:
             self.tasks = list(range(wanted))
         else:
-            drawn = np.random.default_rng(0).choice(self.size, min(wanted, self.size), replace=False)
+            drawn = np.random.default_rng(0).choice(size, min(wanted, size), replace=False)
             self.tasks = sorted(map(int, drawn))
         limits = [layer._max_episode_steps for layer in layers(self.env) if isinstance(layer, gym.wrappers.TimeLimit)]
         self.limit = min([_MOST_STEPS, *limits])
@@ -308,7 +301,7 @@ class Arena:
         episode = run.episode()
         if error is not None:
             episode = dataclasses.replace(episode, error=error)
-        played = Played(task, dict(options or {}), episode)
+        played = Played(task, episode)
         if played.error and len(player.actions) > len(episode.steps):  # the action that failed
             played = extended(played, player.actions[-1], played.last, 0.0, False, False, {})
         if hung:
@@ -320,7 +313,7 @@ class Arena:
 def scripted(actions: Sequence[str]) -> Act:
     """Return what plays some actions in order and then leaves.
 
-    >>> view = View(0, "", {}, "", {}, step=1)
+    >>> view = View(0, "", "", {}, step=1)
     >>> scripted(["a", "b"])(view)
     'b'
     """

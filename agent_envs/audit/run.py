@@ -84,7 +84,11 @@ def audit(
     found: list[Finding] = []
     try:
         with guard:
-            _check_actions(arena)
+            if not isinstance(arena.env.action_space, (UnicodeText, gym.spaces.Text)):
+                space = arena.env.action_space
+                raise ConfigError(
+                    f"an audit plays text or up to a thousand discrete actions, not the action space {space}"
+                )
             arena.watch = watch = conduct.Watch(arena)
             known = study(arena, expert, chance)
             for attempt, finding in policies.tried(arena, known, progress):
@@ -127,13 +131,6 @@ def audit(
         findings=_ordered(found),
         seconds=time.monotonic() - began,
     )
-
-
-def _check_actions(arena: Arena) -> None:
-    if not isinstance(arena.env.action_space, (UnicodeText, gym.spaces.Text)):
-        raise ConfigError(
-            f"an audit plays text or up to a thousand discrete actions, got the action space {arena.env.action_space}"
-        )
 
 
 def _ordered(found: list[Finding]) -> list[Finding]:

@@ -61,9 +61,7 @@ def expert_act(view: View) -> str | None:
     assert view.env is not None
     if not view.env.has_wrapper_attr("expert_action"):
         return None
-    action = view.env.get_wrapper_attr("expert_action")()
-    if action is not None and view.env.has_wrapper_attr("format_command"):
-        action = view.env.get_wrapper_attr("format_command")(action)
+    action: str | None = view.env.get_wrapper_attr("expert_action")()
     return action
 
 

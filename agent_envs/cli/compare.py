@@ -48,12 +48,9 @@ def run(options: Options) -> str:
         return json.dumps(data)
     split = panel.content["arguments"].get("split")
     where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
-    tables = [_table(*pair, comparison) for pair, comparison in zip(_pairs(options.runs), comparisons, strict=True)]
+    first_name, *names = options.runs
+    tables = [_table(first_name, name, comparison) for name, comparison in zip(names, comparisons, strict=True)]
     return "\n\n".join([where, *tables])
-
-
-def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    return [(names[0], name) for name in names[1:]]
 
 
 def _side(text: str) -> list[EvaluatedRun]:

@@ -29,8 +29,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +50,7 @@ from agent_envs.registration import ENV_IDS, make_env
 from agent_envs.rollout.one import run_episode
 from agent_envs.sandbox import open_sandbox
 
-__all__ = ["Finding", "Options", "examine", "run"]
+__all__ = ["Finding", "Options", "run"]
 
 _PROJECT = "agent-envs"
 _EPISODE = "AgentR1/GSM8KTool-v0"
@@ -84,6 +85,10 @@ class Finding(NamedTuple):
     """What to do about it; empty where nothing has to be done."""
 
 
+_Outcome = tuple[str, str] | tuple[str, str, str]
+"""State, detail and perhaps remedy of what was tried."""
+
+
 @dataclass(kw_only=True)
 class Options:
     """What is tried, and how the report looks."""
@@ -105,9 +110,21 @@ class Options:
 
 
 def run(options: Options) -> tuple[str, int]:
-    file = Path(options.constraints) if options.constraints is not None else _own_constraints()
+    root = Path(__file__).resolve().parents[2]
+    pins = None if options.constraints is None else Path(options.constraints)
+    if pins is None and (root / "setup.cfg").is_file() and (root / "Makefile").is_file():
+        pins = root / "constraints.txt"
+    findings = [*_extras(), *([] if pins is None else [_pins(pins)])]
+    tried: dict[str, Callable[[], _Outcome]] = {
+        "episode": _episode,
+        "sandbox": _sandbox,
+        "data folder": _data_folder,
+        "compilers": _compilers,
+        **({} if options.quick else {"ray": _ray, "gpu": _gpu}),
+    }
     played = [] if options.play is None else [options.play] if options.play else [*ENV_IDS]
-    findings = examine(quick=options.quick, constraints=file, played=played)
+    tried |= {env_id: partial(_scores, env_id) for env_id in played}
+    findings += [Finding("works", name, *act()) for name, act in tried.items()]
     machine = {
         "agent_envs": __version__,
         "python": platform.python_version(),
@@ -118,25 +135,6 @@ def run(options: Options) -> tuple[str, int]:
     if options.json:
         report = json.dumps({**machine, "findings": [each._asdict() for each in findings]}, indent=1)
     return report, int(any(each.state == "broken" for each in findings))
-
-
-def examine(*, quick: bool = False, constraints: Path | None = None, played: Sequence[str] = ()) -> list[Finding]:
-    """Look at what is installed and try what should work.
-
-    Args:
-        quick: Whether to leave out Ray, torch and GPUs, each of which starts a process and takes seconds.
-        constraints: A file of pins, `name==version` a line, to compare with.
-        played: Ids whose scores are compared with those that come with the package.
-
-    Raises:
-        ConfigError: There are no scores of an id.
-        DataError: The file of pins cannot be read.
-    """
-    findings = [*_extras(), *([] if constraints is None else [_pins(constraints)])]
-    findings += [_episode(), _sandbox(), _data_folder(), _compilers()]
-    if not quick:
-        findings += [_ray(), _gpu()]
-    return findings + [_scores(env_id) for env_id in played]
 
 
 def _needs(extra: str) -> Iterator[Requirement]:
@@ -187,12 +185,6 @@ def _extras() -> Iterator[Finding]:
 _TOOLS = {"pip", "setuptools", "wheel"}
 
 
-def _own_constraints() -> Path | None:
-    """Return the pins of the checkout that this package lies in, or None if it lies in none."""
-    root = Path(__file__).resolve().parents[2]
-    return root / "constraints.txt" if (root / "setup.cfg").is_file() and (root / "Makefile").is_file() else None
-
-
 def _pins(file: Path) -> Finding:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -210,47 +202,42 @@ def _pins(file: Path) -> Finding:
     return Finding("installed", "pins", "differs", said, f"pip install -c {file.name} -e . with your extras")
 
 
-def _episode() -> Finding:
+def _episode() -> _Outcome:
     try:
         env = make_env(_EPISODE, split="test")
         try:
             episode = run_episode(env, ExpertPolicy(), options={"index": 0})
         finally:
             env.close()
-    except AgentEnvsError as e:
-        return Finding("works", "episode", "broken", first_line(e), "agentr1 doctor --play plays every environment")
-    if not episode.success:
+        if episode.success:
+            return "ok", f"the expert solves a task of {_EPISODE}"
         said = episode.error or f"the expert of {_EPISODE} did not solve its task"
-        return Finding("works", "episode", "broken", said, "agentr1 doctor --play plays every environment")
-    return Finding("works", "episode", "ok", f"the expert solves a task of {_EPISODE}")
+    except AgentEnvsError as e:
+        said = first_line(e)
+    return "broken", said, "agentr1 doctor --play plays every environment"
 
 
-def _scores(env_id: str) -> Finding:
+def _scores(env_id: str) -> _Outcome:
     same, said = compare_scores(env_id)
-    remedy = "" if same else "its scores here cannot be compared with those of others"
-    return Finding("works", env_id, "ok" if same else "broken", said, remedy)
+    return ("ok", said) if same else ("broken", said, "its scores here cannot be compared with those of others")
 
 
-def _sandbox() -> Finding:
-    needed_by = "GSM8KCode, MathCode and TableQA need it"
+def _sandbox() -> _Outcome:
     try:
         sandbox = open_sandbox()
         result = sandbox.run("print(6 * 7)", timeout=20)
         walls = sandbox.describe()
     except BackendError as e:
         state = "broken" if sys.platform == "linux" else "absent"
-        remedy = 'docs/sandbox.md; or sandbox="http://HOST:PORT", "docker:IMAGE"'
-        return Finding("works", "sandbox", state, f"{needed_by}: {first_line(e)}", remedy)
+        said = f"GSM8KCode, MathCode and TableQA need it: {first_line(e)}"
+        return state, said, 'docs/sandbox.md; or sandbox="http://HOST:PORT", "docker:IMAGE"'
     if result.stdout.strip() != "42":
-        return Finding("works", "sandbox", "broken", f"a program ended as {result.status}", "docs/sandbox.md")
-    held = [name for name, holds in walls.items() if holds is True]
-    down = [name for name, holds in walls.items() if holds is False]
-    without = f", without {', '.join(down)}" if down else ""
-    detail = f"{sandbox.name}: {', '.join(held)} hold{without}"
-    return Finding("works", "sandbox", "ok", detail)
+        return "broken", f"a program ended as {result.status}", "docs/sandbox.md"
+    held, down = ([name for name, holds in walls.items() if holds is wanted] for wanted in (True, False))
+    return "ok", f"{sandbox.name}: {', '.join(held)} hold" + (f", without {', '.join(down)}" if down else "")
 
 
-def _data_folder() -> Finding:
+def _data_folder() -> _Outcome:
     folder = data_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -258,41 +245,40 @@ def _data_folder() -> Finding:
             file.write(b"x")
         free = shutil.disk_usage(folder).free / 1e9
     except OSError as e:
-        remedy = "set AGENT_ENVS_DATA to a folder that you may write"
-        return Finding("works", "data folder", "broken", f"{folder} cannot be written: {e.strerror}", remedy)
-    return Finding("works", "data folder", "ok", f"{folder} can be written, {free:.0f} GB are free")
+        said = f"{folder} cannot be written: {e.strerror}"
+        return "broken", said, "set AGENT_ENVS_DATA to a folder that you may write"
+    return "ok", f"{folder} can be written, {free:.0f} GB are free"
 
 
-def _compilers() -> Finding:
+def _compilers() -> _Outcome:
     missing = [name for name in ("gcc", "g++", "make") if shutil.which(name) is None]
     if not missing:
-        return Finding("works", "compilers", "ok", "gcc, g++, make")
+        return "ok", "gcc, g++, make"
     said = f"without {', '.join(missing)}, which build ALFWorld's original engine; everything else works"
-    return Finding("works", "compilers", "absent", said, "on Debian and Ubuntu: apt-get install g++ gcc make")
+    return "absent", said, "on Debian and Ubuntu: apt-get install g++ gcc make"
 
 
-def _ray() -> Finding:
+def _ray() -> _Outcome:
     if _installed("ray") is None:
-        return Finding("works", "ray", "absent", "agentr1 train needs it", f"pip install '{_PROJECT}[verl]'")
+        return "absent", "agentr1 train needs it", f"pip install '{_PROJECT}[verl]'"
     worked, said = _tried(_RAY)
     if worked:
-        return Finding("works", "ray", "ok", f"Ray {said} starts and runs a task")
+        return "ok", f"Ray {said} starts and runs a task"
     remedy = "free memory and disk in /tmp and /dev/shm, a short TMPDIR, and no RAY_ADDRESS of a cluster that is gone"
-    return Finding("works", "ray", "broken", said, remedy)
+    return "broken", said, remedy
 
 
-def _gpu() -> Finding:
+def _gpu() -> _Outcome:
     if _installed("torch") is None:
-        return Finding("works", "gpu", "absent", "models need torch", f"pip install '{_PROJECT}[hf]'")
+        return "absent", "models need torch", f"pip install '{_PROJECT}[hf]'"
     worked, said = _tried(_TORCH)
-    card = shutil.which("nvidia-smi") is not None
     if not worked:
-        return Finding("works", "gpu", "broken", said, "install a torch for this machine: docs/gpu.md")
+        return "broken", said, "install a torch for this machine: docs/gpu.md"
     if ", " in said:
-        return Finding("works", "gpu", "ok", f"torch {said}")
-    if card and "cpu" in said:
-        return Finding("works", "gpu", "differs", f"torch {said} is a build for CPUs", "docs/gpu.md")
-    return Finding("works", "gpu", "absent", f"torch {said} sees none; the preset cpu-tiny needs none")
+        return "ok", f"torch {said}"
+    if "cpu" in said and shutil.which("nvidia-smi") is not None:
+        return "differs", f"torch {said} is a build for CPUs", "docs/gpu.md"
+    return "absent", f"torch {said} sees none; the preset cpu-tiny needs none"
 
 
 def _tried(code: str) -> tuple[bool, str]:
@@ -309,20 +295,15 @@ def _tried(code: str) -> tuple[bool, str]:
     return done.returncode == 0, said[-1] if said else f"ended with status {done.returncode}"
 
 
-def _as_text(machine: Mapping[str, object], findings: Iterable[Finding]) -> str:
-    found = list(findings)
-    width = max(len(each.name) for each in found)
+def _as_text(machine: Mapping[str, object], findings: Sequence[Finding]) -> str:
+    width = max(len(each.name) for each in findings)
     lines = [
         f"agent_envs {machine['agent_envs']}, Python {machine['python']}, {machine['system']}, {machine['cores']} cores"
     ]
     for part, title in (("installed", "installed"), ("works", "works here")):
-        lines += ["", title]
-        for each in found:
-            if each.part == part:
-                lines.append(f"  {each.state:8} {each.name:{width}}  {each.detail}")
-    to_do = [each for each in found if each.remedy and each.state != "absent"]
-    offers = [each for each in found if each.remedy and each.state == "absent"]
-    for title, some in (("to do", to_do), ("if you need it", offers)):
-        if some:
-            lines += ["", title, *(f"  {each.name:{width}}  {each.remedy}" for each in some)]
+        some = [f"  {each.state:8} {each.name:{width}}  {each.detail}" for each in findings if each.part == part]
+        lines += ["", title, *some]
+    for title, absent in (("to do", False), ("if you need it", True)):
+        advised = [each for each in findings if each.remedy and (each.state == "absent") is absent]
+        lines += ["", title, *(f"  {each.name:{width}}  {each.remedy}" for each in advised)] if advised else []
     return "\n".join(lines)

@@ -85,8 +85,12 @@ def run(options: Options) -> str:
     rows = [describe(env_id) for env_id in _chosen(options.names)]
     if options.json:
         return json.dumps(rows, indent=1)
-    others = [] if options.names else ["\n".join(map(_line, FOREIGN_IDS))]
-    return "\n\n".join([*map(_as_text, rows), *others])
+    foreign = []
+    for env_id in () if options.names else FOREIGN_IDS:
+        foreign += [env_id, f"  {_description(gym.spec(env_id))}"]
+        need = NEEDS[env_id][0]
+        foreign += [] if _installed(need.module) else [f"  needs     pip install 'agent-envs[{need.extra}]'"]
+    return "\n\n".join([*map(_as_text, rows), *(["\n".join(foreign)] if foreign else [])])
 
 
 def describe(env_id: str) -> dict[str, Any]:
@@ -102,7 +106,9 @@ def describe(env_id: str) -> dict[str, Any]:
     """
     tools, generated, note = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
-    takes_data = "data" in _parameters(spec)
+    entry = _entry(spec)  # whose arguments are also those of its bases
+    classes = [cls for cls in inspect.getmro(entry) if cls is not object] if inspect.isclass(entry) else [entry]
+    takes_data = any("data" in inspect.signature(cls).parameters for cls in classes)
     _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
     has_official = official or official_note.startswith("data: ")
     return {
@@ -168,13 +174,6 @@ def _entry(spec: Any) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _parameters(spec: Any) -> set[str]:
-    """Return the names of an environment's arguments, including those of its bases."""
-    entry = _entry(spec)
-    classes = inspect.getmro(entry) if inspect.isclass(entry) else (entry,)
-    return {name for cls in classes if cls is not object for name in inspect.signature(cls).parameters}
-
-
 def _description(spec: Any) -> str:
     doc = inspect.getdoc(_entry(spec)) or ""
     paragraphs = (" ".join(part.split()) for part in doc.split("\n\n"))
@@ -186,13 +185,6 @@ def _installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _line(env_id: str) -> str:
-    """Return what is said of an environment of another package where all are listed."""
-    need = NEEDS[env_id][0]
-    missing = "" if _installed(need.module) else f"\n  needs     pip install 'agent-envs[{need.extra}]'"
-    return f"{env_id}\n  {_description(gym.spec(env_id))}{missing}"
 
 
 def _as_text(row: dict[str, Any]) -> str:

@@ -20,10 +20,9 @@ import importlib.util
 import keyword
 import os
 import re
-import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -65,7 +64,9 @@ def run(options: Options) -> str:
     if not _NAMESPACE.fullmatch(namespace) or namespace == _OWN:
         raise ConfigError(f"--namespace must be a name such as Me, other than {_OWN!r}, got {namespace!r}")
     target = Path(options.out or name)
-    _refuse_installed(name)
+    installed = importlib.util.find_spec(name)
+    if installed is not None and installed.origin is not None:  # only one of the two could be imported
+        raise ConfigError(f"a package {name!r} is already installed at {installed.origin}; choose another NAME")
     env_id = f"{namespace}/{_title(name)}-v0"
     _write_folder(target, render(name, env_id, tools=tools))
     where = os.path.relpath(target)
@@ -150,12 +151,12 @@ def render(name: str, env_id: str, *, tools: bool, in_repo: bool = False) -> dic
             f"docs/{name}.md": "docs.md",
         }
     )
-    return {path: _in_order(Template(_template(file)).substitute(words)) for path, file in templates.items()}
-
-
-def _in_order(text: str) -> str:
-    """Sort the imports of this package and of the task by module; their order depends on the task's name."""
-    return _IMPORTS.sub(lambda found: "".join(sorted(found[0].splitlines(keepends=True))), text)
+    texts = {path: Template(_template(file)).substitute(words) for path, file in templates.items()}
+    # The imports of this package and of the task are sorted by module; their order depends on the task's name.
+    return {
+        path: _IMPORTS.sub(lambda block: "".join(sorted(block[0].splitlines(keepends=True))), text)
+        for path, text in texts.items()
+    }
 
 
 def _title(name: str) -> str:
@@ -168,32 +169,19 @@ def _template(name: str) -> str:
     return folder.joinpath(f"{name}.txt").read_text(encoding="utf-8")
 
 
-def _refuse_installed(name: str) -> None:
-    """Refuse the name of an installed package: only one of the two could be imported."""
-    spec = importlib.util.find_spec(name)
-    if spec is not None and spec.origin is not None:
-        raise ConfigError(f"a package {name!r} is already installed at {spec.origin}; choose another NAME")
-
-
 def _write_folder(target: Path, files: Mapping[str, str]) -> None:
     """Write the files into a new folder, either all of them or none."""
-    exists = ConfigError(f"{target} already exists, and nothing is overwritten; choose another NAME or --out")
-    if target.exists() or target.is_symlink():
-        raise exists
+    if os.path.lexists(target):
+        raise ConfigError(f"{target} already exists, and nothing is overwritten; choose another NAME or --out")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:60]}-", dir=target.parent))
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:60]}-", dir=target.parent) as temporary:
+            folder = Path(temporary) / "task"
+            for path, text in files.items():
+                write_text(folder / path, text)
+            folder.rename(target)
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror}") from e
-    try:
-        for path, text in files.items():
-            write_text(temporary / path, text)
-        temporary.chmod(0o755)
-        temporary.rename(target)
-    except OSError as e:
-        raise (exists if target.exists() else ConfigError(f"{target} cannot be written: {e.strerror}")) from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _into_repo(name: str, tools: bool, root: Path) -> str:
@@ -213,29 +201,17 @@ def _into_repo(name: str, tools: bool, root: Path) -> str:
     at = before[0] if before else text.index("\n}\n", text.index("_SPECS")) + 1
     for path, content in files.items():
         write_text(root / path, content)
-    write_text(registration, text[:at] + _row(name, env_id) + text[at:])
-    packages = (f"agent_envs.datasets.{name}", f"agent_envs.envs.{name}")
-    write_text(setup, _with_packages(setup.read_text(encoding="utf-8"), packages))
+    entry = f'"entry_point": "agent_envs.envs.{name}.env:{_title(name)}Env"'
+    row = f'    "{env_id}": {{\n        {entry},\n        "max_episode_steps": {_MAX_STEPS},\n    }},\n'
+    write_text(registration, text[:at] + row + text[at:])
+    before_list, start, rest = setup.read_text(encoding="utf-8").partition("\npackages =\n")
+    listed, end, after_list = rest.partition("\npackage_dir =")
+    packages = {f"    agent_envs.{room}.{name}" for room in ("datasets", "envs")}
+    lines = sorted({*listed.splitlines(), *packages})
+    write_text(setup, "".join((before_list, start, "\n".join(lines), end, after_list)))
     return (
         f"{env_id} is in {', '.join(files)}, agent_envs/registration.py and setup.cfg. Now:\n"
         "  python docs/generate.py\n"
         f"  python -m pytest tests/envs/test_{name}.py\n"
         "  make test"
     )
-
-
-def _with_packages(config: str, names: Sequence[str]) -> str:
-    """Add packages to the sorted list in setup.cfg."""
-    before, start, rest = config.partition("\npackages =\n")
-    listed, end, after = rest.partition("\npackage_dir =")
-    lines = sorted({*listed.splitlines(), *(f"    {name}" for name in names)})
-    return "".join((before, start, "\n".join(lines), end, after))
-
-
-def _row(name: str, env_id: str) -> str:
-    """Return the id's row in the registration's table, in as few lines as the line length allows."""
-    parts = [f'"entry_point": "agent_envs.envs.{name}.env:{_title(name)}Env"', f'"max_episode_steps": {_MAX_STEPS}']
-    row = f'    "{env_id}": {{{", ".join(parts)}}},\n'
-    if len(row) <= 121:
-        return row
-    return f'    "{env_id}": {{\n' + "".join(f"        {part},\n" for part in parts) + "    },\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["serve_page", "serve_until_stopped"]
 
 _Server = TypeVar("_Server")
+_POLL = 0.1  # seconds
 
 
 def serve_until_stopped(
     server: contextlib.AbstractContextManager[_Server], announcement: Callable[[_Server], str]
 ) -> str:
     """Open a server, print what `announcement` says of it, and wait for Ctrl-C or a request to terminate."""
-    stop = threading.Event()
+    asked: list[int] = []  # a lock would not do: the handler may interrupt what holds it
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda signum, _: asked.append(signum))
     with server as opened:
         print(announcement(opened), flush=True)
-        stop.wait()
+        while not asked:
+            time.sleep(_POLL)
     return "stopped"
 
 

@@ -56,6 +56,9 @@ def run(options: Options) -> str:
     from agent_envs.recording import RecordingServer
     from agent_envs.serving.access import read_token
 
+    key_name = options.upstream_key_env
+    if key_name is not None and not os.environ.get(key_name):
+        raise ConfigError(f"the environment variable {key_name} is not set")
     server = RecordingServer(
         options.upstream,
         options.out,
@@ -63,7 +66,7 @@ def run(options: Options) -> str:
         port=options.port,
         token=options.token(),
         judge_token=read_token(_judge_token(Path(options.out))),
-        upstream_key=_secret(options.upstream_key_env),
+        upstream_key=None if key_name is None else os.environ[key_name],
         tokenizer=options.tokenizer,
         env_id=options.env_id,
         episode_timeout=options.episode_timeout,
@@ -101,11 +104,3 @@ def _judge_token(folder: Path) -> Path:
     except OSError as e:
         raise ConfigError(f"{path} cannot be written: {e}") from e
     return path
-
-
-def _secret(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise ConfigError(f"the environment variable {variable} is not set")
-    return os.environ[variable]

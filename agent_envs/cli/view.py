@@ -3,7 +3,7 @@
 Open the file in any browser. The list filters by run, training step, phase, split, sample, family and more, searches in
 all texts, groups by task and compares two runs on the same tasks; an episode shows each step with its prompt, thought,
 call, result and reward, its tokens if they were recorded, and the right answer where the task has one. "?" on the page
-lists the keys. Many episodes lie in a folder beside the page: keep the two together.
+lists the keys. For very many episodes, --serve opens sooner than a page that holds them all.
 
 With --serve, a browser follows the runs instead: new episodes and training curves appear as they are written. The
 address that is printed holds the token.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "run"]
 
 _PAGE = "episodes.html"
+_LARGE = 100  # megabytes of a page
 
 
 @dataclass(kw_only=True)
@@ -83,8 +84,9 @@ def _write(options: Options, title: str, shaper: Any) -> str:
     records = itertools.chain([first], records)
     shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
     count = write_view(shown, out, title=title, shaper=shaper, curves=training_curves(options.episodes))
-    beside = out.with_name(f"{out.name.removesuffix('.html')}_files")
-    return f"{count} episodes in {out}" + (f" and {beside}" if beside.is_dir() else "")
+    megabytes = out.stat().st_size >> 20
+    hint = f", which has {megabytes} MB; --serve opens sooner" if megabytes > _LARGE else ""
+    return f"{count} episodes in {out}{hint}"
 
 
 def _serve(options: Options, title: str, shaper: Any) -> str:

@@ -37,7 +37,7 @@ class RightAnswers:
         self._released, self._trust = released, trust
         self._envs: dict[str, gym.Env[Any, Any] | None] = {}
         self._settings: dict[Path, dict[str, Any]] = {}
-        self._known: dict[tuple[Any, ...], str] = {}
+        self._known: dict[tuple[Any, ...], tuple[str, str]] = {}
 
     def find(self, record: Mapping[str, Any], path: Path) -> tuple[str, str]:
         """Return the right answer to an episode's task and where it is from, "" twice if none is known.
@@ -71,11 +71,11 @@ class RightAnswers:
         key = (str(path), record["env_id"], str(info.get("split")), index, str(info.get("task_id")))
         if key not in self._known and len(self._known) < _MOST_TASKS:
             self._known[key] = self._of_task(record, self._settings[path], index)
-        begin, _, answer = self._known.get(key, "").partition("\0")
+        begin, answer = self._known.get(key, ("", ""))
         return answer if begin and begin in said else ""
 
-    def _of_task(self, record: Mapping[str, Any], settings: Mapping[str, Any], index: int) -> str:
-        """Return what the task begins with, a NUL and its right answer; "" if it has none."""
+    def _of_task(self, record: Mapping[str, Any], settings: Mapping[str, Any], index: int) -> tuple[str, str]:
+        """Return what the task begins with and its right answer; "" twice if it has none."""
         try:
             named = episode_env(record, settings, trust=self._trust)
             name = f"{named.env_id} {sorted(named.env_kwargs.items())!r}"
@@ -84,14 +84,13 @@ class RightAnswers:
                 if len(self._envs) <= _MOST_ENVS:
                     self._envs[name] = _answering(named.env_id, named.env_kwargs)
             env = self._envs[name]
-            if env is None:
-                return ""
-            observation, info = env.reset(seed=0, options={"index": index})
-            if info.get("task_id") != record["reset_info"].get("task_id"):
-                return ""
-            return f"{observation}\0{env.unwrapped.right_answer()}"  # type: ignore[attr-defined]
+            if env is not None:
+                observation, info = env.reset(seed=0, options={"index": index})
+                if info.get("task_id") == record["reset_info"].get("task_id"):
+                    return str(observation), str(env.unwrapped.right_answer())  # type: ignore[attr-defined]
         except AgentEnvsError:  # other data or another version than the episode's: its task is not known here
-            return ""
+            pass
+        return "", ""
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from agent_envs.viewer.write import training_curves
 __all__ = ["EpisodeFeed"]
 
 _LOOK = 0.5  # seconds between two looks at the files
-_BUSY = 1.0  # seconds that a look or a search may take before it answers with what it has
+_BUSY = 1.0  # seconds that an answer may take before it has less than what was asked for
 
 
 class _File(NamedTuple):
@@ -134,46 +134,31 @@ class EpisodeFeed:
             known = self._files[path] = _File(known.stamp, end, line)
             yield
 
-    def episode(self, number: int) -> Mapping[str, Any]:
-        """Return what the page shows of an episode, read again from its file.
+    def episodes(self, first: int, count: int) -> list[Mapping[str, Any]]:
+        """Return what the page shows of some episodes, read again from their files.
+
+        Args:
+            first: The number of the first.
+            count: How many; fewer are returned at the end, and after a second.
 
         Raises:
             ConfigError: There is no such episode.
-            DataError: The file has changed.
+            DataError: A file has changed.
         """
-        if not 0 <= number < len(self._places):
-            raise ConfigError(f"there are episodes 0 to {len(self._places) - 1}, got {number}")
-        path, offset, origin, line = self._places[number]
-        try:
-            with open_data(path) as file:
-                file.seek(offset)
-                record = json.loads(file.readline())
-        except (OSError, ValueError) as e:
-            raise DataError(f"{path}, line {line}: the file has changed: {e}") from e
-        return self._shaper(Numbered(record, origin, line))
-
-    def search(self, words: str, first: int) -> tuple[list[int], int]:
-        """Return the episodes whose texts contain some words, in any case, and where to go on.
-
-        Args:
-            words: What to look for.
-            first: The number of the first episode to look at.
-
-        Returns:
-            The numbers found within a second, and that of the next episode to look at, -1 at the end.
-        """
-        found: list[int] = []
-        began, wanted = time.monotonic(), words.casefold()
-        for number in range(first, len(self._places)):
-            if time.monotonic() - began > _BUSY:
-                return found, number
+        if not 0 <= first < len(self._places):
+            raise ConfigError(f"there are episodes 0 to {len(self._places) - 1}, got {first}")
+        began, shown = time.monotonic(), []
+        for path, offset, origin, line in self._places[first : first + count]:
             try:
-                shown = self.episode(number)
-            except DataError:  # read again by the next look
-                continue
-            if any(wanted in text.casefold() for text in _texts(shown)):
-                found.append(number)
-        return found, -1
+                with open_data(path) as file:
+                    file.seek(offset)
+                    record = json.loads(file.readline())
+            except (OSError, ValueError) as e:
+                raise DataError(f"{path}, line {line}: the file has changed: {e}") from e
+            shown.append(self._shaper(Numbered(record, origin, line)))
+            if time.monotonic() - began > _BUSY:
+                break
+        return shown
 
     def curves(self) -> list[dict[str, Any]]:
         """Return the training curves as they are now."""
@@ -187,21 +172,3 @@ class EpisodeFeed:
     def curves_version(self) -> str:
         """Changes when the curves do."""
         return plain_json(self._curves_stamp)
-
-
-def _texts(shown: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words of an episode: what was said to the policy, what it wrote, and how it ended."""
-    for prompt in shown["prompts"]:
-        for message in prompt["new"]:
-            content = message.get("content")
-            yield content if isinstance(content, str) else plain_json(_without_images(content))
-    for step in shown["steps"]:
-        yield step["action"]
-    yield from (shown["instructions"], shown["error"], shown["answer"], shown["episode_id"])
-
-
-def _without_images(content: Any) -> Any:
-    """Return a content without the bytes of its pictures, which are no words."""
-    if isinstance(content, dict):
-        return {name: value for name, value in content.items() if name not in ("image", "images")}
-    return list(map(_without_images, content)) if isinstance(content, list) else content

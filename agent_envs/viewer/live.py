@@ -14,7 +14,7 @@ from agent_envs.viewer.write import file_names
 __all__ = ["live_server"]
 
 _ROWS = 2000  # of an answer
-_LONGEST = 1000  # characters that are looked for
+_CHUNK = 20  # episodes of an answer to a search
 
 
 def live_server(
@@ -29,10 +29,9 @@ def live_server(
     """Return a server of the page that follows a feed, and asks for news every `pause` seconds. Its requests:
 
     - ``GET /news?generation=G&rows=N&curves=V``: the rows after the first N, and the curves if V is not their version;
-    - ``GET /episode?generation=G&number=N``: what the page shows of an episode;
-    - ``GET /search?generation=G&words=TEXT&first=N``: ``found``, and ``next`` to go on with, -1 at the end.
+    - ``GET /episodes?generation=G&first=N&count=M``: what the page shows of the episodes from N on, M at most.
 
-    Where the generation is not the feed's, the answer to ``/news`` begins anew, and the others are refused.
+    Where the generation is not the feed's, the answer to ``/news`` begins anew, and ``/episodes`` is refused.
     """
 
     def news(given: dict[str, Any]) -> dict[str, Any]:
@@ -51,22 +50,13 @@ def live_server(
             "problem": feed.problem,
         }
 
-    def episode(given: dict[str, Any]) -> Any:
-        _same_generation(given)
-        return feed.episode(_number(given, "number"))
-
-    def search(given: dict[str, Any]) -> dict[str, Any]:
-        _same_generation(given)
-        found, following = feed.search(str(given.get("words", ""))[:_LONGEST], _number(given, "first"))
-        return {"found": found, "next": following}
-
-    def _same_generation(given: dict[str, Any]) -> None:
+    def episodes(given: dict[str, Any]) -> Any:
         if _number(given, "generation") != feed.generation:
             raise ConfigError("the files have been replaced; the page reads them again")
+        return feed.episodes(_number(given, "first"), _number(given, "count"))
 
-    meta = {"title": title, "fields": FIELDS, "live": True, "pause": pause}
-    asked = {"news": news, "episode": episode, "search": search}
-    return PageServer("view", meta, asked=asked, host=host, port=port, token=token)
+    meta = {"title": title, "fields": FIELDS, "live": True, "pause": pause, "per_chunk": _CHUNK}
+    return PageServer("view", meta, asked={"news": news, "episodes": episodes}, host=host, port=port, token=token)
 
 
 def _number(given: dict[str, Any], name: str) -> int:

@@ -15,59 +15,36 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-__all__ = ["DATA", "data_page", "inert_json", "plain_json", "template"]
+__all__ = ["DATA", "inert_json", "plain_json", "template"]
 
 DATA = "<!--DATA-->"
 """Where a template takes the data of the page."""
 
 _TITLES = {"view": "Episodes", "play": "Play"}
-_PARTS = {
-    "view": ("base", "view"),
-    "play": ("base", "play"),
-}  # styles by page
 _SCRIPTS = {
     "view": ("base", "data", "cards", "tokens", "curves", "list", "compare", "view"),
     "play": ("base", "cards", "play"),
 }
-# A page beside the page: it hands its text to the window that shows it, of the same site if it has one.
-_HAND_OVER = (
-    'parent.postMessage(document.getElementById("data").textContent, '
-    'location.protocol === "file:" ? "*" : location.origin);'
-)
 
 
 @functools.cache
-def template(name: str, *, sources: str = "") -> str:
+def template(name: str, *, sources: str) -> str:
     """Return a page without its data, which goes where `DATA` stands.
 
     Args:
         name: "view" or "play".
         sources: Directives of the policy beyond script and style, such as ``"connect-src 'self'"``.
     """
-    style = "\n".join(_asset(f"{part}.css") for part in _PARTS[name])
+    style = "\n".join(_asset(f"{part}.css") for part in ("base", name))
     script = '"use strict";\n' + "\n".join(_asset(f"{part}.js") for part in _SCRIPTS[name])
     page = _asset("frame.html")
-    parts = {"POLICY": _policy(script, style, sources), "TITLE": _TITLES[name], "STYLE": style, "SCRIPT": script}
+    hashes = f"script-src '{_digest(script)}'; style-src '{_digest(style)}'"
+    policy = f"default-src 'none'; {hashes}; {sources}; base-uri 'none'; form-action 'none'"
+    parts = {"POLICY": policy, "TITLE": _TITLES[name], "STYLE": style, "SCRIPT": script}
     for place, text in ({"BODY": _asset(f"{name}.html")} | parts).items():
         before, _, after = page.partition(f"<!--{place}-->")
         page = before + text + after
     return page
-
-
-def data_page(text: str) -> str:
-    """Return a page that holds text without `<` and hands it to the page that shows it in a frame."""
-    return (
-        f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
-        f'content="{_policy(_HAND_OVER)}"><title>Episodes</title>'
-        f'<script type="text/plain" id="data">{text}</script><script>{_HAND_OVER}</script>\n'
-    )
-
-
-def _policy(script: str, style: str = "", sources: str = "") -> str:
-    parts = ["default-src 'none'", f"script-src '{_digest(script)}'"]
-    parts += [f"style-src '{_digest(style)}'"] if style else []
-    parts += [sources] if sources else []
-    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
 
 
 def _digest(text: str) -> str:

@@ -208,7 +208,8 @@ def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Dec
             shown["row"] = rows.get(number, -1)
             prompt = step.get("prompt_ids")
             if prompt is not None:
-                kept = _common(before, prompt)
+                differs = (i for i, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b)
+                kept = next(differs, min(len(before), len(prompt)))
                 shown["prompt_ids"] = {"kept": kept, "new": list(prompt[kept:])}
                 before = [*prompt, *ids]
             if decode is not None:
@@ -246,14 +247,6 @@ def _rows(steps: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     pictures = [steps[n].get("prompt_pictures", ()) for n in having]  # references, which are equal if the pictures are
     plan = plan_rows([(steps[n]["prompt_ids"], steps[n]["response_ids"]) for n in having], pictures)
     return {having[i]: row for row, members in enumerate(plan) for i in members}
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens two sequences begin with in common."""
-    shorter = min(len(a), len(b))
-    if list(a[:shorter]) == list(b[:shorter]):
-        return shorter
-    return next(i for i in range(shorter) if a[i] != b[i])
 
 
 def _question(prompt: Mapping[str, Any]) -> str:

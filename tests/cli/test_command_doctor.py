@@ -80,10 +80,10 @@ def test_what_is_installed_and_does_not_run_is_broken(monkeypatch):
     monkeypatch.setattr(doctor, "_installed", lambda name: "1.0")
     monkeypatch.setattr(doctor, "_RAY", "print('2.60.0')")
     monkeypatch.setattr(doctor, "_TORCH", "raise RuntimeError('no driver')")
-    assert doctor._ray().state == "ok" and doctor._gpu()[2:4] == ("broken", "RuntimeError: no driver")
+    assert doctor._ray()[0] == "ok" and doctor._gpu()[:2] == ("broken", "RuntimeError: no driver")
     monkeypatch.setattr(doctor, "_SECONDS", 0.2)
     monkeypatch.setattr(doctor, "_RAY", "import time; time.sleep(60)")
-    assert doctor._ray().state == "broken" and "did not answer" in doctor._ray().detail
+    assert doctor._ray()[0] == "broken" and "did not answer" in doctor._ray()[1]
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_a_gpu_is_found_where_torch_sees_it(monkeypatch, said, card, state):
     monkeypatch.setattr(doctor, "_installed", lambda name: "1.0")
     monkeypatch.setattr(doctor, "_tried", lambda code: (True, said))
     monkeypatch.setattr(doctor.shutil, "which", lambda name: card)
-    assert doctor._gpu().state == state
+    assert doctor._gpu()[0] == state

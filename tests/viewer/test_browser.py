@@ -5,10 +5,9 @@ Behaviours pinned here:
 2. Episodes group by task with their success; two runs lie side by side on the tasks that both have played.
 3. Tokens show log-probability, entropy and advantage as colours, masks, and the rows that training merges.
 4. What is copied is the episode as it was stored, and a command that plays from any of its steps.
-5. Many episodes lie in files beside the page, which cannot be mixed up with those of another page.
-6. Everything is reached by keys, on a phone, in light and dark, and axe-core finds nothing to complain about.
-7. A page that follows a run shows new episodes and curves; without the token nothing is answered.
-8. A task is played in the browser as in the terminal.
+5. Everything is reached by keys, on a phone, in light and dark, and axe-core finds nothing to complain about.
+6. A page that follows a run shows new episodes and curves; without the token nothing is answered.
+7. A task is played in the browser as in the terminal.
 """
 
 from __future__ import annotations
@@ -33,11 +32,9 @@ from agent_envs.cli.main import main
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import Episode, Step, read_episodes, write_episodes
-from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.viewer.feed import EpisodeFeed
 from agent_envs.viewer.shape import shown_episode
-from agent_envs.viewer.write import numbered_records, write_view
 
 TOOL = "AgentR1/GSM8KTool-v0"
 
@@ -249,28 +246,6 @@ def test_the_right_answer_is_the_tasks(opened: Any, tmp_path: Path) -> None:
         assert "no right answer is known" in opened.text("#episode")
 
 
-def test_many_episodes_lie_beside_the_page(browser: Any, runs: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_view(numbered_records(episode_paths([runs / "before.jsonl"])), tmp_path / f"{name}.html", inside=0)
-    beside = tmp_path / "one_files"
-    assert [p.name for p in beside.iterdir()] == ["0.html"] and (beside / "0.html").stat().st_size > 1000
-    browser.open(tmp_path / "one.html")
-    assert "step 1" in browser.text("#episode") and browser.problems() == []
-    browser.run("$('search').value = 'calculator'; $('contents').checked = true; searched()")
-    browser.until("return $('progress').textContent === '16 found'")
-    shutil.rmtree(beside)
-    shutil.copytree(tmp_path / "two_files", beside)
-    browser.open(tmp_path / "one.html")
-    assert "belongs to another page" in browser.text("#episode")
-    write_view(numbered_records(episode_paths([runs / "after.jsonl"])), tmp_path / "one.html")
-    assert not beside.exists()  # those of the page that was replaced
-    beside.mkdir()
-    (beside / "mine.txt").write_text("keep")
-    with pytest.raises(ConfigError, match="holds something else"):
-        write_view(numbered_records(episode_paths([runs / "after.jsonl"])), tmp_path / "one.html", inside=0)
-    assert (beside / "mine.txt").read_text() == "keep"
-
-
 def test_keys_reach_everything(opened: Any) -> None:
     at = "return Number(location.hash.slice(1))"
     start = opened.run(at)
@@ -339,7 +314,7 @@ def test_a_page_follows_a_run(browser: Any, runs: Path, tmp_path: Path) -> None:
         token = {"Authorization": f"Bearer {server.token}"}
         assert _get(server.url, token) == 200 and _get(server.url, {**token, "Origin": "http://evil.example"}) == 403
         assert (
-            _get(server.url + "/episode?generation=1&number=99", token)
+            _get(server.url + "/episodes?generation=1&first=99&count=1", token)
             == 400
             == _get(server.url + "/news?rows=x", token)
         )
