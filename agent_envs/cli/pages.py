@@ -15,6 +15,7 @@ __all__ = ["serve_page", "serve_until_stopped"]
 
 _Server = TypeVar("_Server")
 _POLL = 0.1  # seconds
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve_until_stopped(
@@ -22,12 +23,14 @@ def serve_until_stopped(
 ) -> str:
     """Open a server, print what `announcement` says of it, and wait for Ctrl-C or a request to terminate."""
     asked: list[int] = []  # a lock would not do: the handler may interrupt what holds it
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, lambda signum, _: asked.append(signum))
     with server as opened:
         print(announcement(opened), flush=True)
         while not asked:
             time.sleep(_POLL)
+        for number in _SIGNALS:  # a second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
     return "stopped"
 
 

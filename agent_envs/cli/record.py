@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.pages import serve_until_stopped
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
 
 __all__ = ["Options", "run"]
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(kw_only=True)
@@ -75,17 +72,8 @@ def run(options: Options) -> str:
         keep_open=options.keep_open,
     )
 
-    def stop(*_: Any) -> None:
-        for number in _SIGNALS:  # a second signal ends the process at once
-            signal.signal(number, signal.SIG_DFL)
-        server.stop()
-
     allow_open_files()
-    with server:
-        for number in _SIGNALS:
-            signal.signal(number, stop)
-        print(f"recording {options.upstream} at {server.url} into {options.out}", flush=True)
-        server.wait()
+    serve_until_stopped(server, lambda opened: f"recording {options.upstream} at {opened.url} into {options.out}")
     left = len(server.store.open)
     return f"stopped: {server.store.finished} episodes in {server.store.path}" + (
         f"; {left} unfinished ones stay open for the next start" if left else ""

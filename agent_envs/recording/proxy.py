@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import math
-import time
 from typing import Any
 
 from agent_envs.checks import integer, number
@@ -29,7 +28,6 @@ __all__ = ["RecordingServer"]
 _log = logging.getLogger(__name__)
 _VERDICT_WAIT = 60.0  # seconds that a verdict waits for running calls
 _CLOSE_WAIT = 5.0
-_POLL = 0.2  # seconds between two looks of `wait`
 
 
 class RecordingServer(BackgroundServer):
@@ -98,7 +96,6 @@ class RecordingServer(BackgroundServer):
         self.store = EpisodeStore(folder, env_id)
         self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
         self._flushing: asyncio.Task[None]
-        self._stopping = False
 
     @property
     def url(self) -> str:
@@ -113,18 +110,8 @@ class RecordingServer(BackgroundServer):
             self.store.close()
             raise
 
-    def wait(self) -> None:
-        """Wait for `stop`."""
-        while not self._stopping:
-            time.sleep(_POLL)  # a lock would not do: `stop` may be called by a signal's handler in this thread
-
-    def stop(self) -> None:
-        """Make `wait` return; safe in a signal's handler."""
-        self._stopping = True
-
     def close(self, grace: float = 5.0) -> None:
         """Give running calls some seconds, finish the open episodes (or keep them open), and stop."""
-        self.stop()
         super().close(grace)
         self.store.close()
 
