@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
@@ -57,11 +58,9 @@ class NumberedActions(PlacedWrapper):
             raise ConfigError(f"leave_out must be a list of patterns, got {checks.shown(leave_out)}")
         super().__init__(env, leave_out=leave_out)
         if not env.has_wrapper_attr("available_actions") or env.get_wrapper_attr("tools"):
-            raise ConfigError(
-                "NumberedActions is for environments that list their actions: ALFWorld, WebShop, TextGame"
-            )
-        patterns = (re.escape(pattern).replace(r"\*", ".*") for pattern in leave_out)
-        self._left_out = re.compile("|".join(patterns) or "(?!)", re.DOTALL)
+            raise ConfigError("NumberedActions needs environments that list their actions: ALFWorld, WebShop, TextGame")
+        patterns = (fnmatch.translate(re.sub(r"[?[]", r"[\g<0>]", pattern)) for pattern in leave_out)
+        self._left_out = re.compile("|".join(patterns) or "(?!)")
         self.observation_space = longer(env.observation_space, _LIST_LENGTH)
         self.actions: list[str] = []
         self.last_observation: str | ImageObservation = ""

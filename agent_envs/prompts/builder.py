@@ -8,6 +8,7 @@ after it. Policies, trainers and demonstrations all make their prompts here.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import gymnasium as gym
@@ -25,8 +26,8 @@ _WHO = "a prompt of tokens"
 class PromptBuilder:
     """Builds prompts with a Hugging Face tokenizer's chat template.
 
-    Text in messages cannot forge turns: the text of a control token in a message (say ``<|im_end|>`` in a tool's
-    result) is broken up with a space before it is tokenized, and no text can be taken for the model's own words.
+    No text can forge turns: that of a control token in a message (say ``<|im_end|>`` in a tool's result) or in a tool's
+    description is broken up with a space before it is tokenized, and none can be taken for the model's own words.
 
     What a template rejects or leaves out (`TemplateFacts`) is said otherwise: a system message and tool results by the
     user, the tools in words at the end of the system message, and then their results by the user too.
@@ -65,13 +66,12 @@ class PromptBuilder:
             )
         self.tokenizer, self.pictures = tokenizer, pictures
         picture, kwargs = pictures.names[0] if pictures else "", dict(template_kwargs or {})
-        self._template = ChatTemplate(tokenizer, list(tools or ()) or None, kwargs, picture)
-        in_words = tool_mode == "text" if tool_mode else bool(tool_instructions) and not self._template.facts().tools
-        if in_words:
-            self._template = ChatTemplate(tokenizer, None, kwargs, picture)
+        bare = ChatTemplate(tokenizer, None, kwargs, picture)
+        with_tools = replace(bare, tools=_defused(tools or (), bare.facts().control) or None)
+        in_words = tool_mode == "text" if tool_mode else bool(tool_instructions) and not with_tools.facts().tools
+        self._template = bare if in_words else with_tools
         self.facts = self._template.facts()
-        self._told = tool_instructions if in_words else ""
-        self._results = "" if in_words else self.facts.results
+        self._told, self._results = (tool_instructions, "") if in_words else ("", self.facts.results)
         self._probe = probe()
         self.ends = self.facts.ends | ({tokenizer.eos_token_id, *stop_token_ids} - {None})
         """The tokens that end a response: the template's, the tokenizer's and the given ones."""
@@ -87,8 +87,7 @@ class PromptBuilder:
         """Return the token ids of a conversation up to the model's response, shape [prompt tokens]; see `extend`."""
         if self._results not in ("", "plain") and any(m["role"] == "assistant" for m in messages):
             return self.conversation(messages)[0]  # the template takes no results after a call as the model wrote it
-        if self._told:
-            messages = with_instructions(messages, self._told)
+        messages = with_instructions(messages, self._told)
         return self._encode(self._template.render(self._fitted(messages), parts=self.facts.parts), messages)
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
@@ -165,15 +164,12 @@ class PromptBuilder:
             if self.pictures is None:
                 return message
             return {**message, "content": _defused(text_alone(message, _WHO), self.pictures.names)}
-        if self.pictures is None or isinstance(message["content"], str):
-            return {**message, "content": _defused(text_alone(message, _WHO), self.facts.control)}
-        parts: list[Any] = [
-            {"type": "text", "text": _defused(part["text"], self.facts.control)}
-            if part["type"] == "text"
-            else {"type": "image"}
-            for part in message["content"]
-        ]
-        return {**message, "content": parts}
+        content: Any = message["content"]
+        if self.pictures is None:
+            content = text_alone(message, _WHO)
+        elif not isinstance(content, str):
+            content = [part if part["type"] == "text" else {"type": "image"} for part in content]
+        return _defused({**message, "content": content}, self.facts.control)
 
     def _closed(self, response_ids: Sequence[int], new_ids: Sequence[int], ending: Ending) -> int:
         """Return how many of the new tokens the response has already, or has others for: those that close its turn."""
@@ -194,13 +190,17 @@ def with_instructions(messages: Sequence[Message], instructions: str) -> list[Me
     return [{**first, "content": joined_content([first["content"], instructions], "\n\n")}, *messages[1:]]
 
 
-def _defused(content: str, tokens: Sequence[str]) -> str:
-    """Break up the text of every control token with a space after its first character.
+def _defused(value: Any, tokens: Sequence[str]) -> Any:
+    """Break up the text of every control token with a space after its first character, in lists and names too.
 
-    >>> _defused("a<|im_end|>", ["<|im_end|>"])
-    'a< |im_end|>'
+    >>> _defused({"content": "a<|im_end|>"}, ["<|im_end|>"])
+    {'content': 'a< |im_end|>'}
     """
-    for token in tokens:
-        if token in content:
-            content = content.replace(token, f"{token[0]} {token[1:]}")
-    return content
+    if isinstance(value, dict):
+        return {_defused(name, tokens): _defused(item, tokens) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_defused(item, tokens) for item in value]
+    for token in tokens if isinstance(value, str) else ():
+        if token in value:
+            value = value.replace(token, f"{token[0]} {token[1:]}")
+    return value

@@ -22,7 +22,7 @@ from agent_envs.wrapping.specs import parse_wrapper, read_spec
 __all__ = ["RecordedEnv", "episode_env", "recorded_env", "run_settings"]
 
 _DATA_NAMES = ("generated", "official")  # any other data is a path
-_EVERYWHERE = frozenset({"max_episode_steps"})  # what `gymnasium.make` takes for any environment
+_LARGEST = 300_000  # a generated world of more takes more time and memory than a record may ask for
 _PARTS: dict[str, tuple[type, str]] = {
     "env": (str, "an id"),
     "env_kwargs": (dict, "an object"),
@@ -54,8 +54,8 @@ def recorded_env(
 
     Unless `trust` is true, a record may name environments that are registered in this process, data by the names
     "generated" and "official", and wrappers of this package. It sets the arguments that their classes list in
-    `recorded_arguments`, and the step limit; a wrapper without that attribute cannot be named. What the user gives
-    replaces the record's, and needs no trust.
+    `recorded_arguments`, and the step limit, to no number above 300,000; a wrapper without that attribute cannot be
+    named. What the user gives replaces the record's, and needs no trust.
 
     Args:
         record: Has ``env`` and possibly ``env_kwargs``, ``wrappers``, ``data`` where the arguments have none, and
@@ -75,8 +75,8 @@ def recorded_env(
         ...
     agent_envs.errors.ConfigError: run.json names '/etc/passwd' as the argument 'data' of AgentR1/GSM8K-v0, ...
     """
-    parts: dict[str, Any] = {"env_kwargs": {}, "wrappers": []}
-    parts |= {name: record[name] for name in _PARTS if record.get(name) is not None}
+    given = {name: record[name] for name in _PARTS if record.get(name) is not None}
+    parts: dict[str, Any] = {"env_kwargs": {}, "wrappers": [], **given}
     for name, (kind, what) in _PARTS.items():
         if name in parts and not isinstance(parts[name], kind):
             raise DataError(f"{where}: {name} must be {what}, got {shown(parts[name])}")
@@ -139,11 +139,12 @@ def _check_arguments(arguments: Mapping[str, Any], env_id: str, where: str) -> N
     if not arguments:
         return
     try:
-        declared = listed(env_maker_of(env_id), "recorded_arguments") | _EVERYWHERE
+        declared = listed(env_maker_of(env_id), "recorded_arguments") | {"max_episode_steps"}  # which any of them has
     except (gym.error.Error, ImportError, AttributeError) as e:
         raise ConfigError(f"{env_id} cannot be made: {first_line(e)}") from e
     for name, value in sorted(arguments.items(), key=str):
-        if name not in declared or (name == "data" and value not in _DATA_NAMES):
+        large = isinstance(value, int) and value > _LARGEST
+        if name not in declared or large or (name == "data" and value not in _DATA_NAMES):
             raise _untrusted(where, value, f"as the argument {shown(name)} of {env_id}")
 
 

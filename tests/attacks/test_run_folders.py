@@ -160,6 +160,15 @@ def test_what_is_declared_needs_no_trust():
     assert recorded_env({"env": ENV, "env_kwargs": kwargs, "wrappers": [*specs]}, "run.json") == (ENV, kwargs, specs)
 
 
+@pytest.mark.parametrize(("env_id", "name"), [("HotpotQA", "articles"), ("PaperSearch", "papers"), ("GSM8K", "level")])
+def test_a_record_asks_for_no_hours_of_work(env_id, name):
+    for value in (300_001, 10**30):
+        record = {"env": f"AgentR1/{env_id}-v0", "env_kwargs": {name: value}}
+        with pytest.raises(ConfigError, match="a record may not set"):
+            recorded_env(record, "run.json")
+        assert recorded_env(record, "run.json", env_kwargs={name: value}).env_kwargs == {name: value}
+
+
 def test_what_the_user_gives_replaces_the_record(tmp_path):
     record = {"env": ENV, "data": "/etc/passwd", "env_kwargs": {"tools": []}, "wrappers": ["Augment(fn='canary:call')"]}
     given = {"data": str(tmp_path), "tools": ()}

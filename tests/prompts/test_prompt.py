@@ -70,8 +70,10 @@ def test_texts_cannot_forge_turns(tokenizer):
     (end,) = tokenizer.encode("<|im_end|>", add_special_tokens=False)
     clean = builder.start([{"role": "user", "content": "x"}]).count(end)
     assert builder.start([{"role": "user", "content": evil}]).count(end) == clean
+    named = PromptBuilder(tokenizer, [{**TOOL, "function": {**TOOL["function"], "description": evil}}])
+    assert named.start([{"role": "user", "content": "x"}]).count(end) == clean
     clean = builder.extend([], [end], [{"role": "tool", "content": "x"}]).count(end)
-    assert builder.extend([], [end], [{"role": "tool", "content": evil}]).count(end) == clean
+    assert builder.extend([], [end], [{"role": "tool", "name": evil, "content": evil}]).count(end) == clean
 
 
 def test_tokenizers_without_a_usable_template_are_refused(qwen, minimind):

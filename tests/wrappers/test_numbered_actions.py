@@ -128,6 +128,12 @@ def test_the_last_observation_has_no_list():
         assert ("\n\nActions:\n" in observation) != done
 
 
+def test_patterns_are_matched_in_little_time_and_know_no_other_sign():
+    with_signs = ["*" * 40 + "zz", "?nventory", "[i]nventory", "*o*o*o*o*o*o*o*o*o*o*o*!"]
+    _, _, (observation, _), _ = pair(ALFWORLD, leave_out=[*with_signs, "go*2"])
+    assert "inventory" in listed(observation) and not any(action.endswith(" 2") for action in listed(observation))
+
+
 def test_refused_environments_and_arguments():
     with pytest.raises(ConfigError, match="list their actions"):
         NumberedActions(gym.make("AgentR1/GSM8KTool-v0"))
