@@ -62,8 +62,6 @@ PARSERS: dict[str, Callable[..., Parser]] = {
 }
 """The wire formats by name."""
 
-_TYPED = ("glm", "qwen_coder")
-
 # Formats that can only write these calls: the tool and its one argument.
 _FIXED = {
     "fenced_python": {"python": "code"},
@@ -92,4 +90,4 @@ def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
                 f"the tool-call format {name!r} can only write {forms}, and the tools include "
                 f"{function['name']}({', '.join(arguments)}); use another, such as 'hermes'"
             )
-    return PARSERS[name](tools) if name in _TYPED else PARSERS[name]()
+    return PARSERS[name](tools) if name in ("glm", "qwen_coder") else PARSERS[name]()

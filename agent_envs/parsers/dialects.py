@@ -14,34 +14,34 @@ from agent_envs.parsers.parser import ParsedAction, Parser
 __all__ = ["without_foreign_calls"]
 
 _OPENINGS = {
-    "<tool_call>": "Hermes, Qwen or GLM",
-    "<function=": "Qwen3-Coder",
-    "[TOOL_CALLS]": "Mistral",
-    "<|python_tag|>": "Llama",
-    "to=functions.": "Harmony",
-    "<｜tool▁call": "DeepSeek V3",
-    "<｜DSML｜": "DeepSeek V3.2",
-    "<|DSML|": "DeepSeek V3.2",
-    "<|tool_calls_section_begin|>": "Kimi K2",
-    "<|tool_call_begin|>": "Kimi K2",
-    "<minimax:tool_call>": "MiniMax M2",
-    "<invoke name=": "MiniMax M2",
-    "<tool_calls>": "MiniMax M1, Hunyuan or Jamba",
-    "<function_calls>": "Olmo 3",
-    "<seed:tool_call>": "Seed-OSS",
-    "<longcat_tool_call>": "LongCat",
-    "<steptml:invoke": "Step-3",
-    "<｜tool_call": "Step-3",
-    "<|tool_call>": "Gemma 4",
-    "<start_function_call>": "FunctionGemma",
-    "<|tool_call|>": "Granite or Phi-4",
-    "<|tool_call_start|>": "LFM2",
-    "<|tools_prefix|>": "Apertus",
-    "<|action_start|>": "InternLM",
-    "<|START_ACTION|>": "Command",
-    "<TOOLCALL>": "Nemotron",
+    r"<tool_call>": "Hermes, Qwen or GLM",
+    r"<function=": "Qwen3-Coder",
+    r"\[TOOL_CALLS\]": "Mistral",
+    r"<\|python_tag\|>": "Llama",
+    r"to=functions\.": "Harmony",
+    r"<｜tool▁call": "DeepSeek V3",
+    r"<[|｜]DSML[|｜]": "DeepSeek V3.2",
+    r"<\|tool_call(?:s_section)?_begin\|>": "Kimi K2",
+    r"<minimax:tool_call>|<invoke name=": "MiniMax M2",
+    r"<tool_calls>": "MiniMax M1, Hunyuan or Jamba",
+    r"<function_calls>": "Olmo 3",
+    r"<seed:tool_call>": "Seed-OSS",
+    r"<longcat_tool_call>": "LongCat",
+    r"<steptml:invoke|<｜tool_call": "Step-3",
+    r"<\|tool_call>": "Gemma 4",
+    r"```tool_code": "Gemma 3",
+    r"<start_function_call>": "FunctionGemma",
+    r"<\|tool_call\|>": "Granite or Phi-4",
+    r"functools\[": "Phi-4-mini",
+    r"<\|tool_call_start\|>": "LFM2",
+    r"<\|tools_prefix\|>": "Apertus",
+    r"<\|action_start\|>": "InternLM",
+    r"<\|START_ACTION\|>": "Command",
+    r"<TOOLCALL>": "Nemotron",
+    r"\[TOOL_REQUEST\]": "LM Studio",
+    r'\{\s*"name"\s*:\s*"[^"\n]*"\s*,\s*"(?:arguments|parameters)"\s*:': "plain JSON",
 }
-_OPENING = re.compile("|".join(map(re.escape, _OPENINGS)))
+_OPENING = re.compile("|".join(f"({opening})" for opening in _OPENINGS))
 
 
 def without_foreign_calls(parsed: ParsedAction, parser: Parser) -> ParsedAction:
@@ -49,6 +49,7 @@ def without_foreign_calls(parsed: ParsedAction, parser: Parser) -> ParsedAction:
     found = None if parsed.calls else _OPENING.search(parsed.text)
     if found is None:
         return parsed
-    problem = f"a tool call in the form of {_OPENINGS[found[0]]} is not read here: expected {parser.describe()}"
+    form = list(_OPENINGS.values())[(found.lastindex or 1) - 1]
+    problem = f"a tool call in the form of {form} is not read here: expected {parser.describe()}"
     failure = ParseFailure(problem, parsed.text[found.start() :])
     return replace(parsed, text=parsed.text[: found.start()].strip(), calls=(failure,))

@@ -172,6 +172,10 @@ FOREIGN = {  # how calls begin, and which formats find something of their own in
     "Hermes, Qwen or GLM": ('<tool_call>{"name": "add", "arguments": {}}</tool_call>',
                             ("glm", "hermes", "json", "llama", "qwen_coder")),
     "Mistral": ('[TOOL_CALLS][{"name": "add", "arguments": {}}]', ("json", "llama", "mistral")),
+    "Gemma 3": ("```tool_code\nadd(a=1)\n```", ()),
+    "LM Studio": ('[TOOL_REQUEST]{"name": "add", "arguments": {}}[END_TOOL_REQUEST]', ("json", "llama")),
+    "Phi-4-mini": ('functools[{"name": "add", "arguments": {}}]', ("json", "llama")),
+    "plain JSON": ('{"name": "add", "parameters": {"a": 1}}', ("json", "llama")),
 }  # fmt: skip
 
 
