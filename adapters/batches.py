@@ -74,7 +74,33 @@ def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBat
         plan += [([first + i for i in row], *packed[row[-1]]) for row in rows]
         steps += own
         owner += [number] * len(own)
-    return _fill(steps, owner, plan)
+    lengths = [(len(prompt) + len(response)) // 8 for _, prompt, response in plan]
+    offsets = np.zeros(len(plan) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    tokens, count = int(offsets[-1]), len(steps)
+    input_ids, position_ids = np.empty(tokens, dtype=np.int64), np.empty(tokens, dtype=np.int64)
+    step_ids, logprobs = np.full(tokens, -1, dtype=np.int64), np.zeros(tokens, dtype=np.float32)
+    row_of, start, length = (np.empty(count, dtype=np.int64) for _ in range(3))
+    positions, begin = np.arange(max(lengths, default=0)), 0
+    for number, (row, prompt, response) in enumerate(plan):
+        middle, end = begin + len(prompt) // 8, begin + lengths[number]
+        input_ids[begin:middle] = np.frombuffer(prompt, dtype="<i8")
+        input_ids[middle:end] = np.frombuffer(response, dtype="<i8")
+        position_ids[begin:end] = positions[: end - begin]
+        for i in row:
+            step = steps[i]
+            at, n = begin + len(step.prompt_ids or ()), len(step.response_ids or ())
+            step_ids[at : at + n] = i
+            if not step.info.get(LAST_STATE):
+                logprobs[at : at + n] = np.nan if step.response_logprobs is None else step.response_logprobs
+            row_of[i], start[i], length[i] = number, at, n
+        begin = end
+    pictures = tuple(steps[row[-1]].prompt_pictures for row, _, _ in plan)  # as its prompt, the last step's has all
+    return TokenBatch(
+        input_ids, position_ids, step_ids, logprobs, offsets, row_of, start, length,
+        np.array(owner, dtype=np.int64), np.array([step.reward for step in steps], dtype=np.float64),
+        pictures if any(pictures) else (),
+    )  # fmt: skip
 
 
 def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
@@ -121,40 +147,3 @@ def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int, tool_inst
         return episode
     state = Step(episode.final_observation, "", 0.0, False, False, {LAST_STATE: True}, prompt_ids, (0,))
     return replace(episode, steps=(*episode.steps, state))
-
-
-def _fill(
-    steps: Sequence[Step], owner: Sequence[int], plan: Sequence[tuple[Sequence[int], bytes, bytes]]
-) -> TokenBatch:
-    lengths = [(len(prompt) + len(response)) // 8 for _, prompt, response in plan]
-    offsets = np.zeros(len(plan) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    tokens, count = int(offsets[-1]), len(steps)
-    position_ids = np.empty(tokens, dtype=np.int64)
-    step_ids = np.full(tokens, -1, dtype=np.int64)
-    logprobs = np.zeros(tokens, dtype=np.float32)
-    row_of = np.empty(count, dtype=np.int64)
-    start = np.empty(count, dtype=np.int64)
-    length = np.empty(count, dtype=np.int64)
-    positions = np.arange(max(lengths, default=0))
-    input_ids = np.empty(tokens, dtype=np.int64)
-    begin = 0
-    for number, (row, prompt, response) in enumerate(plan):
-        middle, end = begin + len(prompt) // 8, begin + lengths[number]
-        input_ids[begin:middle] = np.frombuffer(prompt, dtype="<i8")
-        input_ids[middle:end] = np.frombuffer(response, dtype="<i8")
-        position_ids[begin:end] = positions[: end - begin]
-        for i in row:
-            step = steps[i]
-            at, n = begin + len(step.prompt_ids or ()), len(step.response_ids or ())
-            step_ids[at : at + n] = i
-            if not step.info.get(LAST_STATE):
-                logprobs[at : at + n] = np.nan if step.response_logprobs is None else step.response_logprobs
-            row_of[i], start[i], length[i] = number, at, n
-        begin = end
-    pictures = tuple(steps[row[-1]].prompt_pictures for row, _, _ in plan)  # as its prompt, the last step's has all
-    return TokenBatch(
-        input_ids, position_ids, step_ids, logprobs, offsets, row_of, start, length,
-        np.array(owner, dtype=np.int64), np.array([step.reward for step in steps], dtype=np.float64),
-        pictures if any(pictures) else (),
-    )  # fmt: skip

@@ -15,13 +15,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
-
+from agent_envs.adapters.task_rows import as_json, begin, first_prompts
 from agent_envs.checks import choice
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.errors import ConfigError, check_release, needs_extra
 from agent_envs.messages import Message, Observation
-from agent_envs.prompts.conversation import Conversation
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
@@ -86,23 +84,19 @@ def make_rows(
     ('agentr1', ['system', 'user'])
     """
     choice("tool_role", tool_role, ("tool", "user"))
-    try:
-        settings = {"env_kwargs": json.dumps(dict(env_kwargs or {})), "wrappers": json.dumps(list(wrappers))}
-    except TypeError as e:
-        raise ConfigError(f"env_kwargs and wrappers must be JSON values: {e}") from e
-    rows = []
+    settings = {"env_kwargs": as_json(env_kwargs), "wrappers": json.dumps(list(wrappers))}
     env = make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=_READER)
-    try:
-        for index in indices:
-            observation, info = env.reset(seed=seed, options={"index": int(index)})
-            prompt = Conversation(_instructions(env)).observe(observation, info).new
-            extra = {"env_id": env_id, **settings, "index": int(index), "seed": seed, "tool_role": tool_role}
-            reward_spec = {"method": "environment", "ground_truth": ""}
-            row = {"data_source": env_id, "prompt": prompt, "env_class": env_class, "reward_spec": reward_spec}
-            rows.append({**row, "extra_info": extra})
-    finally:
-        env.close()
-    return rows
+    return [
+        {
+            "data_source": env_id,
+            "prompt": prompt,
+            "env_class": env_class,
+            "reward_spec": {"method": "environment", "ground_truth": ""},
+            "extra_info": {"env_id": env_id, **settings, "index": index, "seed": seed, "tool_role": tool_role},
+        }
+        # SkyRL passes no tools= to chat templates, so the tools are described in words
+        for index, prompt in first_prompts(env, indices, seed=seed)
+    ]
 
 
 class SkyRLTextEnv(BaseTextEnv):
@@ -132,7 +126,7 @@ class SkyRLTextEnv(BaseTextEnv):
         recorded_env(record, "the row's extra_info", env_id=default, trust=bool(defaults.get("trust", False)))
         self.env = make_text_env(settings["env_id"], dict(kwargs or {}), list(wrappers or ()), reader=_READER)
         self._index, self._seed = settings.get("index"), settings.get("seed")
-        self._conversation = Conversation(_instructions(self.env))
+        self._conversation = begin(self.env)
         self._return, self._invalid = 0.0, 0
         self._info: dict[str, Any] = {}
         self._ended = {"terminated": False, "truncated": False}
@@ -192,11 +186,6 @@ class SkyRLTextEnv(BaseTextEnv):
         if self.tool_role == "tool":
             return new
         return [{**message, "role": "user"} if message["role"] == "tool" else message for message in new]
-
-
-def _instructions(env: gym.Env[Any, str]) -> str:
-    """The system message. SkyRL passes no ``tools=`` to chat templates, so the tools are described in words."""
-    return "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions"))))
 
 
 def _decoded(value: Any) -> Any:

@@ -21,8 +21,7 @@ __all__ = ["CallableSpec", "tool_method", "type_hint"]
 _PLAIN: dict[str, Any] = {
     "string": str, "integer": int, "number": float, "boolean": bool, "null": type(None), "array": list, "object": dict
 }  # fmt: skip
-# keys that a type hint need not express
-_EXPRESSED = {"description", "title", "default", "additionalProperties"}
+_EXPRESSED = {"description", "title", "default", "additionalProperties"}  # keys that a type hint need not express
 
 
 def type_hint(schema: Mapping[str, Any], name: str = "Arguments") -> Any:
@@ -86,37 +85,26 @@ def tool_method(spec: ToolSpec, call: Callable[[Any, str, dict[str, Any]], str])
 
     method.__name__ = name
     method.__qualname__ = name
-    vars(method)["__signature__"] = signature = _signature(function["parameters"])
-    hints = {key: parameter.annotation for key, parameter in signature.parameters.items() if key != "self"}
-    method.__annotations__ = {**hints, "return": str}
+    given = []
+    if all(key.isidentifier() and not keyword.iskeyword(key) and key != "self" for key in properties):
+        for key, schema in properties.items():
+            required = key in function["parameters"].get("required", ())
+            default, hint = inspect.Parameter.empty if required else schema.get("default"), type_hint(schema, key)
+            given.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    else:  # Python allows no such parameter names, but a mapping of arguments may have them
+        given.append(inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any))
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    vars(method)["__signature__"] = inspect.Signature([own, *given], return_annotation=str)
+    method.__annotations__ = {**{parameter.name: parameter.annotation for parameter in given}, "return": str}
     lines = [" ".join(str(function.get("description") or name).split())]
     if properties:
         lines += ["", "Args:"]
     for key, schema in properties.items():
         words = " ".join(str(schema.get("description") or key.replace("_", " ")).split())
-        lines.append(f"    {key}: {words}{_rest(schema)}")
+        rest = {key: value for key, value in schema.items() if key != "description"}
+        lines.append(f"    {key}: {words}{'' if _plain(schema) else f' JSON schema: {json.dumps(rest)}'}")
     method.__doc__ = "\n".join([*lines, "", "Returns:", "    The tool's result."])
     return method
-
-
-def _signature(parameters: Mapping[str, Any]) -> inspect.Signature:
-    properties = parameters.get("properties", {})
-    found = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
-    if not all(key.isidentifier() and not keyword.iskeyword(key) and key != "self" for key in properties):
-        # Python allows no such parameter names, but a mapping of arguments may have them
-        found.append(inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any))
-        return inspect.Signature(found, return_annotation=str)
-    for key, schema in properties.items():
-        required = key in parameters.get("required", ())
-        default, hint = inspect.Parameter.empty if required else schema.get("default"), type_hint(schema, key)
-        found.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
-    return inspect.Signature(found, return_annotation=str)
-
-
-def _rest(schema: Mapping[str, Any]) -> str:
-    """The schema as JSON, if its type hint does not express all of it."""
-    rest = {key: value for key, value in schema.items() if key != "description"}
-    return "" if _plain(schema) else f" JSON schema: {json.dumps(rest)}"
 
 
 def _plain(schema: Any) -> bool:

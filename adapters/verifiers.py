@@ -15,11 +15,13 @@ import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
+from agent_envs.adapters.task_rows import begin, first_prompts
 from agent_envs.checks import choice, integer
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import StopReason
@@ -83,8 +85,8 @@ def load_environment(
         maker,
         max_turns or 0,
         max_broken,
-        dataset=_dataset(maker, split, num_train),
-        eval_dataset=None if eval_split is None else _dataset(maker, eval_split, num_eval),
+        dataset=partial(maker.dataset, split, num_train),
+        eval_dataset=None if eval_split is None else partial(maker.dataset, eval_split, num_eval),
         tool_defs=[vf.Tool(**tool["function"]) for tool in tools],
         rubric=_EpisodeRubric(),
     )
@@ -130,11 +132,18 @@ class _Maker:
         return make_text_env(self.gym_id, kwargs, self.wrappers, reader="the adapter to verifiers")
 
     def conversation(self, env: gym.Env[Any, str]) -> Conversation:
-        names = ["instructions"] if self.tool_mode == "native" else ["instructions", "tool_instructions"]
-        return Conversation("\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in names))))
+        return begin(env, tools=self.tool_mode != "native")
 
-    def reset(self, env: gym.Env[Any, str], index: int) -> tuple[Any, dict[str, Any]]:
-        return env.reset(seed=self.seed, options={"index": index})
+    def dataset(self, split: str, count: int) -> Any:
+        """The rows of a split: prompt, and info with split and index."""
+        from datasets import Dataset
+
+        env = self.make(split)
+        tasks = env.get_wrapper_attr("num_tasks")
+        indices = range(tasks if count < 0 else min(count, tasks))
+        prompts = first_prompts(env, indices, seed=self.seed, tools=self.tool_mode != "native")
+        rows = [{"prompt": p, "answer": "", "info": json.dumps({"split": split, "index": i})} for i, p in prompts]
+        return Dataset.from_list(rows)
 
 
 @dataclass(slots=True)
@@ -177,7 +186,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
 
         def begin() -> _Running:
             env = self._maker.make(info["split"])
-            observation, reset_info = self._maker.reset(env, info["index"])
+            observation, reset_info = env.reset(seed=self._maker.seed, options={"index": info["index"]})
             conversation = self._maker.conversation(env)
             conversation.observe(observation, reset_info)
             native = self._maker.tool_mode == "native" and env.get_wrapper_attr("tools")
@@ -250,24 +259,3 @@ def _action(message: Any, format_call: Callable[[str, dict[str, Any]], str] | No
 def _last_info(state: vf.State) -> Mapping[str, Any]:
     steps = state["env_steps"]
     return steps[-1]["info"] if steps else {}
-
-
-def _dataset(maker: _Maker, split: str, count: int) -> Callable[[], Any]:
-    """Return a function that makes the rows of a split: prompt, and info with split and index."""
-
-    def build() -> Any:
-        from datasets import Dataset
-
-        env = maker.make(split)
-        try:
-            tasks = env.get_wrapper_attr("num_tasks")
-            rows = []
-            for index in range(tasks if count < 0 else min(count, tasks)):
-                observation, info = maker.reset(env, index)
-                prompt = maker.conversation(env).observe(observation, info).new
-                rows.append({"prompt": prompt, "answer": "", "info": json.dumps({"split": split, "index": index})})
-        finally:
-            env.close()
-        return Dataset.from_list(rows)
-
-    return build

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import agent_envs
-from agent_envs.adapters.metrics_log import Record, read_records
+from agent_envs.adapters.run import Record, read_records
 from agent_envs.adapters.torch.loop import assemble, learn, play
 from agent_envs.adapters.torch.run import Run, about, named
 from agent_envs.adapters.torch.settings import LoopConfig

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.adapters.metrics_log import read_records
+from agent_envs.adapters.run import read_records
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig

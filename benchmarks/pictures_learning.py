@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.metrics_log import read_records
+from agent_envs.adapters.run import read_records
 from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.episodes.statistics import difference
 from agent_envs.files import write_text

@@ -29,7 +29,7 @@ from typing import Any
 from tqdm import tqdm
 
 from agent_envs import __version__
-from agent_envs.adapters.metrics_log import read_records as read_metrics
+from agent_envs.adapters.run import read_records as read_metrics
 from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs

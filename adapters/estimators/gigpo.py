@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
 
-import numpy as np
 import torch
 
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
@@ -14,8 +12,6 @@ from agent_envs.adapters.estimators.segments import discounted_sums, group_centr
 from agent_envs.errors import ConfigError
 
 __all__ = ["gigpo", "similar_anchors"]
-
-_BUCKETS = 64
 
 
 def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -70,77 +66,27 @@ def similar_anchors(group: torch.Tensor, anchor: torch.Tensor, texts: Sequence[s
 
     Per group and in the order given, a text joins the first cluster whose first text it is similar to:
     ``SequenceMatcher(None, text, first).ratio() >= similarity``; otherwise it starts one. Equal texts have the same
-    number and are compared once. Two upper bounds on the ratio, from the counts of characters and from the longest
-    common subsequence, avoid most comparisons. Anchors are the numbers of texts; all tensors have shape [steps].
+    number and are compared once. Anchors are the numbers of texts; all tensors have shape [steps].
 
     >>> texts = ["You are in a kitchen. Step 1 of 50.", "You are in a kitchen. Step 2 of 50.", "A garden."]
     >>> similar_anchors(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 2, 1]), texts, 0.95).tolist()
     [0, 0, 2, 1]
     """
-    pairs = np.stack([group.numpy(), anchor.numpy()], axis=1)
-    distinct, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    counts = {int(a): _character_counts(texts[a]) for a in np.unique(anchor.numpy())}
-    chosen = distinct[:, 1].copy()
-    # distinct is ordered by group; within a group clusters grow in the order of first appearance
-    bounds = np.flatnonzero(np.diff(distinct[:, 0], prepend=-1, append=-1)) if len(distinct) else np.array([0])
-    for begin, end in pairwise(bounds):
-        order = begin + np.argsort(first[begin:end], kind="stable")
-        clusters: list[int] = []
-        table = np.zeros((end - begin, _BUCKETS), dtype=np.int64)
-        for k in order:
-            own = int(distinct[k, 1])
-            found = _first_similar(own, clusters, table, counts, texts, similarity)
-            if found is None:
-                table[len(clusters)] = counts[own]
-                clusters.append(own)
-            chosen[k] = own if found is None else found
-    return torch.from_numpy(chosen[inverse.reshape(-1)])
+    clusters: dict[int, list[tuple[int, SequenceMatcher[str]]]] = {}  # of each group: first anchor, and its text
+    chosen: dict[tuple[int, int], int] = {}
+    out = []
+    for pair in zip(group.tolist(), anchor.tolist(), strict=True):
+        if pair not in chosen:
+            own, known = pair[1], clusters.setdefault(pair[0], [])
+            chosen[pair] = next((first for first, m in known if _similar(texts[own], m, similarity)), own)
+            if chosen[pair] == own:
+                known.append((own, SequenceMatcher(None, "", texts[own])))
+        out.append(chosen[pair])
+    return torch.tensor(out, dtype=torch.int64)
 
 
-def _first_similar(
-    own: int,
-    clusters: list[int],
-    table: np.ndarray,
-    counts: dict[int, np.ndarray],
-    texts: Sequence[str],
-    similarity: float,
-) -> int | None:
-    known = table[: len(clusters)]
-    common = np.minimum(known, counts[own]).sum(1)  # no alignment has more equal characters
-    total = known.sum(1) + counts[own].sum()
-    # a little lower, so that rounding never excludes a text that the exact ratio accepts
-    possible = 2.0 * common >= (similarity - 1e-12) * total
-    positions: dict[str, int] = {}
-    for position, character in enumerate(texts[own]):
-        positions[character] = positions.get(character, 0) | 1 << position
-    for c in np.flatnonzero(possible):
-        first = texts[clusters[c]]
-        if texts[own] == first:
-            return clusters[c]
-        # the matching blocks are a common subsequence, so the longest one bounds the ratio
-        if 2.0 * _common_subsequence(positions, len(texts[own]), first) < (similarity - 1e-12) * total[c]:
-            continue
-        if SequenceMatcher(None, texts[own], first).ratio() >= similarity:
-            return clusters[c]
-    return None
-
-
-def _common_subsequence(positions: dict[str, int], length: int, text: str) -> int:
-    """Return the length of the longest common subsequence of two texts, with one bit per character (Hyyro 2004).
-
-    ``positions`` has a bit for each position of every character of the first text, which is ``length`` long.
-
-    >>> _common_subsequence({"a": 0b101, "b": 0b010}, 3, "aab")  # of "aba"
-    2
-    """
-    full = (1 << length) - 1
-    rest = full
-    for character in text:
-        found = rest & positions.get(character, 0)
-        rest = ((rest + found) | (rest - found)) & full
-    return length - rest.bit_count()
-
-
-def _character_counts(text: str) -> np.ndarray:
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    return np.bincount(codes % _BUCKETS, minlength=_BUCKETS)
+def _similar(text: str, first: SequenceMatcher[str], similarity: float) -> bool:
+    """Whether a text is similar to a cluster's first one; two upper bounds on the ratio come cheaper than itself."""
+    first.set_seq1(text)
+    ratios = (first.real_quick_ratio, first.quick_ratio, first.ratio)
+    return all(ratio() >= similarity for ratio in ratios)

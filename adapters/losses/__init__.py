@@ -35,8 +35,6 @@ if find_spec("torch") is None:
 
 from agent_envs.adapters.losses.kl import (
     KL_KINDS,
-    AdaptiveKL,
-    FixedKL,
     KLController,
     kl_controller,
     kl_in_reward,
@@ -60,8 +58,8 @@ from agent_envs.adapters.losses.value import entropy_loss, value_loss
 from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
 
 __all__ = [
-    "KL_KINDS", "LOSS_PRESETS", "POLICY_LOSSES", "WEIGHTINGS", "AdaptiveKL", "FixedKL", "KLController", "LossOptions",
-    "PolicyLoss", "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller",
+    "KL_KINDS", "LOSS_PRESETS", "POLICY_LOSSES", "WEIGHTINGS", "KLController", "LossOptions", "PolicyLoss",
+    "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller",
     "kl_in_reward", "kl_loss", "kl_penalty", "loss_preset", "merge", "policy_loss", "reinforce", "step_weights",
     "token_weights", "value_loss", "vanilla",
 ]  # fmt: skip

@@ -24,16 +24,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 from agent_envs.adapters.losses.tally import Tally, mean
 from agent_envs.checks import choice, number
 
-__all__ = [
-    "KL_KINDS", "AdaptiveKL", "FixedKL", "KLController", "kl_controller", "kl_in_reward", "kl_loss", "kl_penalty"
-]  # fmt: skip
+__all__ = ["KL_KINDS", "KLController", "kl_controller", "kl_in_reward", "kl_loss", "kl_penalty"]
 
 _PLAIN = ("abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse")
 KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
@@ -48,21 +45,17 @@ def kl_penalty(log_probs: torch.Tensor, ref_log_probs: torch.Tensor, kind: str) 
     """
     choice("the kind of KL", kind, KL_KINDS)
     d = log_probs - ref_log_probs
-    if kind.endswith("+"):
-        square = 0.5 * d.square()
-        return square - square.detach() + _plain(d, kind[:-1]).detach()
-    return _plain(d, kind)
-
-
-def _plain(d: torch.Tensor, kind: str) -> torch.Tensor:
-    if kind in ("kl", "k1"):
-        return d
-    if kind == "abs":
-        return d.abs()
-    if kind in ("mse", "k2"):
-        return 0.5 * d.square()
-    bounded = d.clamp(-20.0, 20.0)
-    return ((-bounded).exp() + bounded - 1).clamp(-10.0, 10.0)
+    plain, square = kind.removesuffix("+"), 0.5 * d.square()
+    if plain in ("kl", "k1"):
+        out = d
+    elif plain == "abs":
+        out = d.abs()
+    elif plain in ("mse", "k2"):
+        out = square
+    else:
+        bounded = d.clamp(-20.0, 20.0)
+        out = ((-bounded).exp() + bounded - 1).clamp(-10.0, 10.0)
+    return square - square.detach() + out.detach() if kind.endswith("+") else out
 
 
 def kl_loss(
@@ -102,49 +95,29 @@ def kl_in_reward(
     return -coefficient * estimate, float((sums[present] / counts[present]).mean())
 
 
-class KLController(Protocol):
-    """Chooses the coefficient of the KL in the reward for each batch."""
-
-    value: float
-    """The coefficient of the next batch."""
-
-    def update(self, kl: float, n: int) -> None:
-        """Update with the KL of a batch of ``n`` episodes."""
-
-
 @dataclass
-class FixedKL:
-    """A constant coefficient."""
+class KLController:
+    """The coefficient of the KL in the reward: constant, or steered to a target.
 
-    value: float
+    With a target (Ziegler et al., arXiv 1909.08593, section 2.2): value <- value * (1 + clip(kl / target - 1, -0.2,
+    0.2) * n / horizon), with n the number of episodes of the batch (verl counts rows, which is the same if an episode
+    is one row).
 
-    def update(self, kl: float, n: int) -> None:
-        """Do nothing."""
-
-
-@dataclass
-class AdaptiveKL:
-    """A coefficient that steers the KL to a target (Ziegler et al., arXiv 1909.08593, section 2.2).
-
-    value <- value * (1 + clip(kl / target - 1, -0.2, 0.2) * n / horizon), with n the number of episodes of the batch
-    (verl counts rows, which is the same if an episode is one row).
-
-    >>> controller = AdaptiveKL(0.1, target=0.1, horizon=10_000)
+    >>> controller = KLController(0.1, target=0.1, horizon=10_000)
     >>> controller.update(0.5, 128); controller.value  # 0.1 * (1 + 0.2 * 0.0128)
     0.100256
     """
 
     value: float
-    target: float = 0.1
+    """The coefficient of the next batch."""
+    target: float | None = None
+    """The KL to steer to; None for a constant coefficient."""
     horizon: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        number("the adaptive KL controller's target", self.target, above=0)
-        number("the adaptive KL controller's horizon", self.horizon, above=0)
+    """Episodes in which the coefficient may grow or shrink by about a fifth."""
 
     def update(self, kl: float, n: int) -> None:
         """Update with the KL of a batch of ``n`` episodes; ignored if it is not finite."""
-        if math.isfinite(kl):
+        if self.target is not None and math.isfinite(kl):
             self.value *= 1 + min(max(kl / self.target - 1, -0.2), 0.2) * n / self.horizon
 
 
@@ -156,4 +129,8 @@ def kl_controller(kind: str, value: float, *, target: float = 0.1, horizon: floa
     """
     choice("the KL controller", kind, ("adaptive", "fixed"))
     number("the KL coefficient", value, minimum=0)
-    return FixedKL(value) if kind == "fixed" else AdaptiveKL(value, target, horizon)
+    if kind == "fixed":
+        return KLController(value)
+    number("the adaptive KL controller's target", target, above=0)
+    number("the adaptive KL controller's horizon", horizon, above=0)
+    return KLController(value, target, horizon)

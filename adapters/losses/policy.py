@@ -49,19 +49,15 @@ import math
 
 import torch
 
-from agent_envs.adapters.losses.tally import Tally
 from agent_envs.adapters.losses.terms import (
     LARGEST,
+    LARGEST_OF_STEP,
     LossOptions,
     PolicyLoss,
+    TokenLosses,
     Tokens,
     clip,
-    clip_metrics,
-    over_tokens,
-    ratio_metrics,
-    read,
-    token_metrics,
-    weighted_sum,
+    policy_loss_of,
 )
 from agent_envs.checks import choice, load_function
 from agent_envs.errors import ConfigError
@@ -71,58 +67,51 @@ __all__ = [
     "geo_mean", "gspo", "kl_cov", "loss_preset", "policy_loss", "reinforce", "sapo", "vanilla",
 ]  # fmt: skip
 
-_TokenLosses = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
-
-@over_tokens
-def vanilla(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def vanilla(t: Tokens, options: LossOptions) -> TokenLosses:
     """PPO's clipped objective with the dual clip; see the module's docstring."""
     a = t.advantages
     losses, clipped = clip(t.log_ratio.clamp(-LARGEST, LARGEST).exp(), a, options)
     if options.clip_ratio_c is None:
-        return losses, clipped, None
+        return TokenLosses(losses, clipped)
     bound = -a * options.clip_ratio_c
     lower = (a < 0) & (losses > bound)
-    return torch.where(a < 0, torch.minimum(losses, bound), losses), clipped, lower
+    return TokenLosses(torch.where(a < 0, torch.minimum(losses, bound), losses), clipped, lower)
 
 
-@over_tokens
-def reinforce(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def reinforce(t: Tokens, options: LossOptions) -> TokenLosses:
     """-A log pi; the old log-probabilities are used for metrics only."""
-    return -t.advantages * t.log_probs, None, None
+    return TokenLosses(-t.advantages * t.log_probs)
 
 
-def gspo(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+@policy_loss_of
+def gspo(t: Tokens, options: LossOptions) -> TokenLosses:
     """The clipped objective with one ratio per step; see the module's docstring."""
-    t = read(log_probs, old_log_probs, advantages, weights, step_ids)
-    step, counts = _steps(t, step_ids)
-    log_s = torch.zeros_like(counts).index_add_(0, step, t.log_ratio.detach()) / counts.clamp(min=1.0)  # [steps]
+    log_s = t.step_means(t.log_ratio.detach())
     own = t.log_probs - t.log_probs.detach()  # 0 with the gradient of lp
-    losses, clipped = clip((own + log_s[step]).clamp(max=10.0).exp(), t.advantages, options)
-    metrics = clip_metrics(t, clipped, None) | ratio_metrics(log_s.clamp(max=10.0).exp(), counts > 0, log_s, options)
-    return weighted_sum(losses, weights, t.trained, is_weights), metrics
+    ratio = (own + log_s[t.step]).clamp(max=LARGEST_OF_STEP).exp()
+    return TokenLosses(*clip(ratio, t.advantages, options), log_ratios=log_s)
 
 
-@over_tokens
-def cispo(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def cispo(t: Tokens, options: LossOptions) -> TokenLosses:
     """The policy gradient with clipped importance weights; see the module's docstring."""
     ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
     bounded = ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
-    return -bounded * t.advantages * t.log_probs, bounded != ratio, None
+    return TokenLosses(-bounded * t.advantages * t.log_probs, bounded != ratio)
 
 
-@over_tokens
-def dppo_tv(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def dppo_tv(t: Tokens, options: LossOptions) -> TokenLosses:
     """DPPO with the binary total variation; see the module's docstring."""
     p, q = t.log_probs.detach().exp(), t.old.exp()
     return _dppo(t, p - q <= options.clip_ratio_high, q - p <= options.clip_ratio_low, options)
 
 
-@over_tokens
-def dppo_kl(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def dppo_kl(t: Tokens, options: LossOptions) -> TokenLosses:
     """DPPO with the binary Kullback-Leibler divergence; see the module's docstring."""
     p, q = t.log_probs.detach().exp(), t.old.exp()
     divergence = -q * t.log_ratio.detach() + (1 - q) * ((1 - q + 1e-8) / (1 - p + 1e-8)).log()
@@ -130,55 +119,45 @@ def dppo_kl(t: Tokens, options: LossOptions) -> _TokenLosses:
     return _dppo(t, up | (p <= q), down | (p >= q), options)
 
 
-def _dppo(t: Tokens, up: torch.Tensor, down: torch.Tensor, options: LossOptions) -> _TokenLosses:
+def _dppo(t: Tokens, up: torch.Tensor, down: torch.Tensor, options: LossOptions) -> TokenLosses:
     """Keep the tokens that may become more likely (``up``) or less likely, as their advantages ask for."""
     kept = torch.where(t.advantages > 0, up, down)
     ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
     truncated = ratio.clamp(max=options.clip_ratio_c or math.inf)
     losses = -torch.where(kept, t.advantages, 0.0) * truncated * t.log_probs
-    return losses, ~kept, kept & (ratio > truncated)
+    return TokenLosses(losses, ~kept, kept & (ratio > truncated))
 
 
-@over_tokens
-def dro(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def dro(t: Tokens, options: LossOptions) -> TokenLosses:
     """Direct reward optimisation; see the module's docstring."""
     if options.dro_beta is None:
         raise ConfigError("the loss dro needs dro_beta, the coefficient of its squared log ratio, above 0")
-    return 0.5 * options.dro_beta * t.log_ratio.square() - t.advantages * t.log_probs, None, None
+    return TokenLosses(0.5 * options.dro_beta * t.log_ratio.square() - t.advantages * t.log_probs)
 
 
-def geo_mean(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-    step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+@policy_loss_of
+def geo_mean(t: Tokens, options: LossOptions) -> TokenLosses:
     """The geometric mean of a step's clipped ratios; see the module's docstring."""
-    t = read(log_probs, old_log_probs, advantages, weights, step_ids)
-    step, counts = _steps(t, step_ids)
-
-    def over_step(x: torch.Tensor) -> torch.Tensor:
-        sums = torch.zeros_like(counts).index_add(0, step, torch.where(t.trained, x, 0.0).to(counts.dtype))
-        return sums / counts.clamp(min=1.0)
-
     bounded, sign = t.log_ratio.clamp(-options.clip_ratio_low, options.clip_ratio_high), t.advantages.sign()
-    s = over_step(sign * torch.minimum(sign * t.log_ratio, sign * bounded)).exp()
-    losses = -(over_step(t.advantages) * s)[step]
-    if is_weights is not None:
-        losses = losses * over_step((torch.where(t.trained, is_weights, 1.0) + 1e-10).log()).exp().detach()[step]
+    s = t.step_means(sign * torch.minimum(sign * t.log_ratio, sign * bounded)).exp()
+    losses = -(t.step_means(t.advantages) * s)[t.step]
+    if t.is_weights is not None:
+        losses = losses * t.step_means((torch.where(t.trained, t.is_weights, 1.0) + 1e-10).log()).exp().detach()[t.step]
     clipped = bounded != t.log_ratio
-    metrics = token_metrics(t, options, clipped & (t.advantages > 0), clipped & (t.advantages < 0))
-    return weighted_sum(losses, weights, t.trained, None), metrics
+    return TokenLosses(losses, clipped & (t.advantages > 0), clipped & (t.advantages < 0), corrected=True)
 
 
-@over_tokens
-def sapo(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def sapo(t: Tokens, options: LossOptions) -> TokenLosses:
     """A soft gate in place of the clip; see the module's docstring."""
     ratio = t.log_ratio.clamp(-LARGEST, LARGEST).exp()
     tau = torch.where(t.advantages > 0, options.tau_pos, options.tau_neg).to(ratio.dtype)
-    return -t.advantages * torch.sigmoid(tau * (ratio - 1.0)) * (4.0 / tau), None, None
+    return TokenLosses(-t.advantages * torch.sigmoid(tau * (ratio - 1.0)) * (4.0 / tau))
 
 
-@over_tokens
-def clip_cov(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def clip_cov(t: Tokens, options: LossOptions) -> TokenLosses:
     """The clipped objective without a few tokens of large covariance; see the module's docstring.
 
     The tokens are drawn from a generator that starts anew in each micro-batch, so a resumed run draws the same.
@@ -191,25 +170,18 @@ def clip_cov(t: Tokens, options: LossOptions) -> _TokenLosses:
     order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(len(candidates)))
     left_out = torch.zeros_like(t.trained)
     left_out[candidates[order[:count].to(candidates.device)]] = True
-    return losses.masked_fill(left_out, 0.0), left_out, None
+    return TokenLosses(losses.masked_fill(left_out, 0.0), left_out)
 
 
-@over_tokens
-def kl_cov(t: Tokens, options: LossOptions) -> _TokenLosses:
+@policy_loss_of
+def kl_cov(t: Tokens, options: LossOptions) -> TokenLosses:
     """The objective without a clip, penalised where the covariance is largest; see the module's docstring."""
     count = int(t.trained.sum())
     count = min(count, max(1, int(count * options.kl_cov_ratio)))
     penalised = torch.zeros_like(t.trained)
     penalised[_covariance(t).masked_fill(~t.trained, -torch.inf).topk(count).indices] = True
     penalty = torch.where(penalised, options.ppo_kl_coef * t.log_ratio.abs(), 0.0)
-    return -t.advantages * t.log_ratio.exp() + penalty, penalised, None
-
-
-def _steps(t: Tokens, step_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The step of each token, 0 for untrained ones, which add 0 to it, and how many tokens each step has."""
-    step = step_ids.clamp(min=0)
-    counts = t.log_ratio.new_zeros(int(step.max()) + 1 if step.numel() else 1)
-    return step, counts.detach().index_add_(0, step, t.trained.to(counts.dtype))
+    return TokenLosses(-t.advantages * t.log_ratio.exp() + penalty, penalised)
 
 
 def _covariance(t: Tokens) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,12 +14,13 @@ from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import number
 
 __all__ = [
-    "LARGEST", "LossOptions", "PolicyLoss", "Tokens", "clip", "clip_metrics", "over_tokens", "ratio_metrics", "read",
-    "token_metrics", "weighted_sum",
+    "LARGEST", "LARGEST_OF_STEP", "LossOptions", "PolicyLoss", "TokenLosses", "Tokens", "clip", "policy_loss_of"
 ]  # fmt: skip
 
 LARGEST = 20.0
 """Of |lp - old| in a ratio per token, as in verl."""
+LARGEST_OF_STEP = 10.0
+"""Of the log of a ratio per step, as in verl."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class PolicyLoss(Protocol):
         """
 
 
-class Tokens(NamedTuple):
+@dataclass(frozen=True)
+class Tokens:
     """What a policy loss reads of each token, 0 for untrained ones, in float32 at least; all of shape [tokens]."""
 
     trained: torch.Tensor
@@ -99,40 +102,71 @@ class Tokens(NamedTuple):
     log_probs: torch.Tensor
     old: torch.Tensor
     advantages: torch.Tensor
+    step: torch.Tensor
+    """The step of each, 0 for untrained ones, which add 0 to it."""
+    is_weights: torch.Tensor | None = None
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """How many trained tokens each step has, shape [steps]."""
+        counts = self.log_ratio.new_zeros(int(self.step.max()) + 1 if self.step.numel() else 1)
+        return counts.detach().index_add_(0, self.step, self.trained.to(counts.dtype))
+
+    def step_means(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean of ``x``, shape [tokens], over the trained tokens of each step, shape [steps]."""
+        kept = torch.where(self.trained, x, 0.0).to(self.counts.dtype)
+        return torch.zeros_like(self.counts).index_add(0, self.step, kept) / self.counts.clamp(min=1.0)
 
 
-TokenLoss = Callable[[Tokens, LossOptions], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-"""Returns the loss of each token, and where an upper and a lower clip act; None for a clip that never does."""
+class TokenLosses(NamedTuple):
+    """What the tokens of a micro-batch lose."""
+
+    losses: torch.Tensor
+    """Of each token, shape [tokens]."""
+    clipped: torch.Tensor | None = None
+    """Where an upper clip acts, shape [tokens]; None for one that never does."""
+    lower: torch.Tensor | None = None
+    """Where a lower one does."""
+    log_ratios: torch.Tensor | None = None
+    """Log ratio of each step, shape [steps]; None where each token has its own."""
+    corrected: bool = False
+    """Whether ``is_weights`` are in the losses already."""
 
 
-def over_tokens(function: TokenLoss) -> PolicyLoss:
-    """Make a policy loss, with one ratio per token, of what a token loses."""
+def policy_loss_of(function: Callable[[Tokens, LossOptions], TokenLosses]) -> PolicyLoss:
+    """Make a policy loss of what a token loses."""
 
     @functools.wraps(function)
     def loss(
         log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
         step_ids: torch.Tensor, options: LossOptions, is_weights: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
-        t = read(log_probs, old_log_probs, advantages, weights, step_ids)
-        losses, clipped, lower = function(t, options)
-        return weighted_sum(losses, weights, t.trained, is_weights), token_metrics(t, options, clipped, lower)
+        trained = (weights != 0) & (step_ids >= 0)
+        dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
+
+        def known(x: torch.Tensor) -> torch.Tensor:  # a NaN of an untrained token reaches neither loss nor gradient
+            return torch.where(trained, x, 0.0)
+
+        new, old = known(log_probs).to(dtype), known(old_log_probs).to(dtype)
+        t = Tokens(trained, new - old, new, old, known(advantages), step_ids.clamp(min=0), is_weights)
+        out = function(t, options)
+        factors = known(weights)
+        if is_weights is not None and not out.corrected:
+            factors = factors * known(is_weights)
+        never, counted, log_ratio = torch.zeros_like(trained), trained, t.log_ratio.detach()
+        ratio = log_ratio.clamp(-LARGEST, LARGEST).exp()
+        if out.log_ratios is not None:
+            counted, log_ratio, ratio = t.counts > 0, out.log_ratios, out.log_ratios.clamp(max=LARGEST_OF_STEP).exp()
+        return (out.losses * factors.detach()).sum(), {
+            "pg_clipfrac": mean(never if out.clipped is None else out.clipped, trained),
+            "pg_clipfrac_lower": mean(never if out.lower is None else out.lower, trained),
+            "ppo_kl": mean(-t.log_ratio, trained),
+            "ratio/mean": mean(ratio, counted),
+            "ratio/max": maximum(ratio, counted),
+            "ratio/moved": mean(log_ratio.abs() > options.ratio_tolerance, counted),
+        }
 
     return loss
-
-
-def read(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor,
-    step_ids: torch.Tensor,
-) -> Tokens:  # fmt: skip
-    """Return what a loss reads: a NaN of an untrained token reaches neither the loss nor a gradient."""
-    trained = (weights != 0) & (step_ids >= 0)
-    dtype = torch.promote_types(torch.promote_types(log_probs.dtype, old_log_probs.dtype), torch.float32)
-
-    def known(x: torch.Tensor) -> torch.Tensor:
-        return torch.where(trained, x, 0.0).to(dtype)
-
-    old = known(old_log_probs)
-    return Tokens(trained, known(log_probs) - old, known(log_probs), old, torch.where(trained, advantages, 0.0))
 
 
 def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,39 +174,3 @@ def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[to
     free = -a * ratio
     bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
     return torch.maximum(free, bounded), bounded > free
-
-
-def weighted_sum(
-    losses: torch.Tensor, weights: torch.Tensor, trained: torch.Tensor, is_weights: torch.Tensor | None
-) -> torch.Tensor:
-    factors = torch.where(trained, weights, 0.0)
-    if is_weights is not None:
-        factors = factors * torch.where(trained, is_weights, 0.0)
-    return (losses * factors.detach()).sum()
-
-
-def clip_metrics(t: Tokens, clipped: torch.Tensor | None, lower: torch.Tensor | None) -> dict[str, Tally]:
-    never = torch.zeros_like(t.trained)
-    return {
-        "pg_clipfrac": mean(never if clipped is None else clipped, t.trained),
-        "pg_clipfrac_lower": mean(never if lower is None else lower, t.trained),
-        "ppo_kl": mean(-t.log_ratio, t.trained),
-    }
-
-
-def ratio_metrics(
-    ratio: torch.Tensor, counted: torch.Tensor, log_ratio: torch.Tensor, options: LossOptions
-) -> dict[str, Tally]:
-    return {
-        "ratio/mean": mean(ratio, counted),
-        "ratio/max": maximum(ratio, counted),
-        "ratio/moved": mean(log_ratio.detach().abs() > options.ratio_tolerance, counted),
-    }
-
-
-def token_metrics(
-    t: Tokens, options: LossOptions, clipped: torch.Tensor | None, lower: torch.Tensor | None
-) -> dict[str, Tally]:
-    """The metrics of a loss with a ratio per token; a clip that is None never acts."""
-    ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
-    return clip_metrics(t, clipped, lower) | ratio_metrics(ratio, t.trained, t.log_ratio, options)

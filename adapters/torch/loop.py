@@ -35,7 +35,7 @@ from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, 
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, component_table, get_estimator
 from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
-from agent_envs.adapters.metrics_log import Record
+from agent_envs.adapters.run import Record
 from agent_envs.adapters.torch.outputs import Outputs, token_log_probs, token_squares, token_values
 from agent_envs.adapters.torch.pictures import RowPictures
 from agent_envs.adapters.torch.run import Run, about, named, summary

@@ -18,14 +18,14 @@ from transformers import AutoModelForTokenClassification
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
-from agent_envs.adapters.metrics_log import Record, append_record, read_records, write_records
+from agent_envs.adapters.run import Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.pictures import check_layout
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import keep_settings
-from agent_envs.episodes.statistics import difference, share
+from agent_envs.episodes.statistics import share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
@@ -303,14 +303,4 @@ def named(role: str, metrics: Mapping[str, Any]) -> Record:
 
 def summary(records: Sequence[Record], out: str) -> str:
     """Return the success on held-out tasks before and after, with 95 % intervals, and where the files are."""
-    lines, played = [], [record for record in records if "val/success" in record]
-    for r in played:
-        interval = f"[{r['val/success_low']:.3f}, {r['val/success_high']:.3f}]"
-        lines.append(
-            f"step {r['step']:<5} success {r['val/success']:.3f} {interval} on {r['val/episodes']} held-out tasks"
-        )
-    if len(played) > 1:
-        first, last = played[0], played[-1]
-        d = difference(first["val/success"], first["val/episodes"], last["val/success"], last["val/episodes"])
-        lines.append(f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals)")
-    return "\n".join([*lines, f"{out}/checkpoint/model", f"{out}/metrics.jsonl"])
+    return "\n".join([*success_lines(records), f"{out}/checkpoint/model", f"{out}/metrics.jsonl"])

@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
+from agent_envs.adapters.task_rows import as_json, make_dataset
 from agent_envs.adapters.tool_methods import CallableSpec, tool_method
-from agent_envs.adapters.trl.common import as_json, make_dataset
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, check_release
 from agent_envs.messages import content_of
@@ -170,7 +170,7 @@ def environment_class(
             the version of TRL is not supported.
     """
     check_release("trl", "trl")
-    kwargs = as_json(env_kwargs or {})
+    kwargs = as_json(env_kwargs)
     env = make_text_env(env_id, json.loads(kwargs), wrappers)
     specs = tuple(env.get_wrapper_attr("tools"))
     env.close()
@@ -203,7 +203,7 @@ def environment_dataset(
     The prompt contains the instructions; the question follows at ``reset``. A row's keyword arguments take precedence
     over the class's, so ``env_kwargs={"split": "test"}`` makes a held-out dataset.
     """
-    kwargs = as_json(env_kwargs or {})
+    kwargs = as_json(env_kwargs)
     env = make_text_env(env_id, json.loads(kwargs), wrappers)
     instructions = env.get_wrapper_attr("instructions")
     env.close()

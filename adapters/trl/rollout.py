@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.adapters.trl.common import as_json, make_dataset
+from agent_envs.adapters.task_rows import as_json, make_dataset
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, ContextLengthExceeded, DataError, check_release
 from agent_envs.pictures.picture import Picture
@@ -35,7 +35,7 @@ def rollout_dataset(
 
     TRL passes only prompts to a rollout function. The model's actual prompt comes from the environment.
     """
-    common = {"env_id": env_id, "env_kwargs": json.loads(as_json(env_kwargs or {})), "wrappers": list(wrappers)}
+    common = {"env_id": env_id, "env_kwargs": json.loads(as_json(env_kwargs)), "wrappers": list(wrappers)}
     rows = [{**common, "index": int(index)} for index in indices]
     return make_dataset([{"prompt": [{"role": "user", "content": json.dumps(row)}]} for row in rows])
 

@@ -21,7 +21,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from agent_envs.adapters.metrics_log import write_records
+from agent_envs.adapters.run import write_records
 from agent_envs.episodes import run_folder
 from benchmarks.pretraining.language import OutOfTime
 

@@ -25,7 +25,7 @@ pytest.importorskip("transformers")
 
 from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, get_estimator  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL, action_start, loss_preset, token_weights  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController, action_start, loss_preset, token_weights  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Outputs,
@@ -143,7 +143,7 @@ def verl(model_path, process_group):
 
         def objective(self, c):
             options = EstimatorOptions(gamma=c.gamma, lam=c.lam, group_size=c.group)
-            kl = FixedKL(c.kl_coef) if c.kl == "reward" else None
+            kl = KLController(c.kl_coef) if c.kl == "reward" else None
             return Objective(get_estimator(c.estimator), options, c.weighting, kl=kl, kl_kind=c.kl_kind)
 
         def config(self, role, c):

@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from agent_envs.policies.local.engine import BatchEngine  # noqa: E402
 from agent_envs.policies.local.loading import context_length, make_engine  # noqa: E402

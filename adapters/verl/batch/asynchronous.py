@@ -21,23 +21,18 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
-from agent_envs.adapters.verl.batch.trainer import QueueTraining
+from agent_envs.adapters.verl.batch.trainer import StepTrainer
 from agent_envs.adapters.verl.rollout.resuming import ResumingClient
-
-__all__ = ["EnvColocateTrainer", "EnvSeparateTrainer", "FirstInFirstOut"]
 
 
 class FirstInFirstOut(ReplayBufferAsync):
     """Gives the prompts to training in the order in which they were submitted, and waits for those that are due."""
 
     def __init__(self, submitted: Callable[[], dict[str, int]], *, poll_interval: float, **options: Any) -> None:
-        """Take the place of verl's buffer.
+        """Take verl's place, polling every ``poll_interval`` seconds.
 
-        Args:
-            submitted: Returns the number of each prompt, by uid, that has not been trained. Those whose episodes left
-                no row are taken out of it: no batch will have them.
-            poll_interval: Seconds between two looks at the queue.
-            options: As verl's buffer takes them.
+        ``submitted`` returns the number of each prompt, by uid, that has not been trained; those whose episodes left no
+        row are taken out of it.
         """
         super().__init__(max_off_policy_threshold=None, max_off_policy_strategy="wait", **options)
         self.poll_interval = poll_interval
@@ -65,14 +60,14 @@ class FirstInFirstOut(ReplayBufferAsync):
         return batch, {"env/async/wait_seconds": time.time() - began, "env/async/ready_groups": float(len(ended))}
 
 
-class AsyncStepTraining(QueueTraining):
+class AsyncStepTrainer(StepTrainer):
     """What both asynchronous trainers add to training over steps."""
 
     def _build_replay_buffer(self) -> FirstInFirstOut:
         sampler = self.config.trainer.v1.sampler
         return FirstInFirstOut(
             lambda: self.prompts,
-            poll_interval=self.poll_interval,
+            poll_interval=self.settings.poll_interval,
             trainer_mode=self.trainer_mode,
             trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
             sampler_kwargs=sampler.sampler_kwargs,
@@ -97,7 +92,7 @@ class AsyncStepTraining(QueueTraining):
 
 
 @register_trainer("agentr1_colocate")
-class EnvColocateTrainer(AsyncStepTraining, PPOTrainerColocateAsync):
+class EnvColocateTrainer(AsyncStepTrainer, PPOTrainerColocateAsync):
     """Plays on the trainer's own devices, except during an update: only the environments go on meanwhile."""
 
     verl_mode = "colocate_async"
@@ -116,7 +111,7 @@ class EnvColocateTrainer(AsyncStepTraining, PPOTrainerColocateAsync):
 
 
 @register_trainer("agentr1_separate")
-class EnvSeparateTrainer(AsyncStepTraining, PPOTrainerSeparateAsync):
+class EnvSeparateTrainer(AsyncStepTrainer, PPOTrainerSeparateAsync):
     """Plays on devices of its own, which stop for new weights alone; every step has several updates.
 
     A step's updates are verl's triggers (trainer_base.py:549): each takes the next prompts in order, one mini-batch of

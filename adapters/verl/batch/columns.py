@@ -27,8 +27,6 @@ from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.errors import DataError
 
-__all__ = ["StepColumns", "step_columns"]
-
 
 @dataclass(frozen=True)
 class StepColumns:
@@ -52,16 +50,9 @@ def step_columns(
 ) -> StepColumns:
     """Return the columns that a batch is trained with.
 
-    Args:
-        given: ``old_log_probs``, and optionally ``rollout_log_probs``, ``ref_log_prob``, ``values`` and
-            ``sum_pi_squared``, each over all response tokens of the batch, shape [size].
-        size: Number of response tokens.
-        actor_batch: Mini-batch of each row in the actor's update, int64, shape [rows].
-        critic_batch: The same for the critic's.
-        baselines: Return of each prompt group's greedy episode, if the estimator compares with one.
-
-    Raises:
-        DataError: A log-probability, value or reward is not a finite number; names the episode.
+    ``given`` has ``old_log_probs`` and whichever of ``rollout_log_probs``, ``ref_log_prob``, ``values`` and
+    ``sum_pi_squared`` there are, over all ``size`` response tokens; ``actor_batch`` and ``critic_batch`` the mini-batch
+    of each row; ``baselines`` the return of each group's greedy episode, if the estimator compares with one.
     """
     own = {name: column[table.tokens] for name, column in given.items()}  # [tokens]
     for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob"):
@@ -103,14 +94,13 @@ def step_columns(
     weighting = "row" if objective.row_loss is not None else objective.weighting
     weights = step_weights(weighting, lengths, table.steps.trajectory, actor_batch[table.row])
     at_start = objective.estimator.critic_at_action_start
-    learned = torch.ones_like(table.length) if at_start else table.length
-    value_weights = step_weights(objective.weighting, learned, table.steps.trajectory, critic_batch[table.row])[
-        table.step_of
-    ]
-    if at_start:
-        value_weights = value_weights * (table.position == 0)
-    if "values" in own:
-        metrics |= _value_metrics(own["values"], returns, value_weights != 0)
+    learns = torch.ones_like(table.length) if at_start else table.length
+    per_step = step_weights(objective.weighting, learns, table.steps.trajectory, critic_batch[table.row])
+    value_weights = per_step[table.step_of] * ((table.position == 0) if at_start else 1)
+    if "values" in own and int((learned := value_weights != 0).sum()) > 1:  # its values mean nothing elsewhere
+        v, r = own["values"][learned].double(), returns[learned].double()
+        metrics |= {f"critic/values/{name}": float(getattr(v, name)()) for name in ("mean", "max", "min")}
+        metrics["critic/vf_explained_var"] = float(1 - (r - v).var() / (r.var() + 1e-5))
     at_end = table.position == (table.length - 1)[table.step_of]
     columns |= {
         "advantages": table.spread(advantages.float(), size),
@@ -124,19 +114,6 @@ def step_columns(
         same = step_weights("token", lengths, table.steps.trajectory, actor_batch[table.row])
         columns[TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
     return StepColumns(columns, rows.rewards.double(), metrics)
-
-
-def _value_metrics(values: torch.Tensor, returns: torch.Tensor, learned: torch.Tensor) -> dict[str, float]:
-    """verl's metrics of the critic, over the tokens it learns at; its values mean nothing elsewhere."""
-    v, r = values[learned].double(), returns[learned].double()
-    if len(v) < 2:
-        return {}
-    return {
-        "critic/values/mean": float(v.mean()),
-        "critic/values/max": float(v.max()),
-        "critic/values/min": float(v.min()),
-        "critic/vf_explained_var": float(1 - (r - v).var() / (r.var() + 1e-5)),
-    }
 
 
 def _correct(

@@ -18,8 +18,6 @@ import torch
 
 from agent_envs.adapters.trees import SortedRows, spread
 
-__all__ = ["Layout", "plan_layout"]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -62,15 +60,9 @@ def plan_layout(
 ) -> Layout:
     """Spread groups or trajectories over mini-batches and the rows of each mini-batch over ranks.
 
-    Args:
-        trajectories: Trajectory of each row, shape [rows].
-        lengths: Tokens of each row, to balance the ranks, shape [rows].
-        mini_batches: Wanted number of mini-batches; fewer if there are fewer trajectories.
-        ranks: Data-parallel ranks.
-        row_multiple: Rows per rank and mini-batch are a multiple of this (a fixed micro-batch size).
-        seed: Draws the groups of each mini-batch.
-        groups: Group of each row; None if every trajectory is alone.
-        trees: What the rows share, if they are trained as prefix trees.
+    ``trajectories``, ``lengths`` in tokens and ``groups`` are those of the rows; without groups every trajectory is
+    alone. Where there are fewer trajectories than ``mini_batches``, these are fewer. Rows per rank and mini-batch are a
+    multiple of ``row_multiple`` (a fixed micro-batch size). ``trees`` are the rows if they are trained as trees.
     """
     members = _members(trajectories)
     if groups is not None and len(together := _members(groups)) >= mini_batches:

@@ -23,11 +23,6 @@ from verl.workers.utils.losses import ppo_loss
 from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
 from agent_envs.adapters.verl.batch.table import flat, response_index, row_offsets
 
-__all__ = [
-    "POLICY_WEIGHTS", "STEP_NUMBERS", "TOKEN_WEIGHTS", "VALUE_WEIGHTS", "actor_loss", "collect", "critic_loss",
-    "loss_options", "row_actor_loss",
-]  # fmt: skip
-
 STEP_NUMBERS = "step_numbers"
 """Column: the step of the batch that wrote each response token, -1 for none; jagged [rows, tokens]."""
 POLICY_WEIGHTS = "policy_weights"
@@ -121,10 +116,7 @@ def row_actor_loss(
 def critic_loss(
     config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return the critic's loss on a micro-batch and its metrics.
-
-    ``config`` is verl's ``CriticConfig``; ``model_output`` has ``values``, jagged [rows, tokens].
-    """
+    """Return the critic's loss on a micro-batch and its metrics; ``model_output`` has ``values``, jagged."""
     weights = flat(data[VALUE_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)
     values = flat(model_output["values"])[_output_indices(data)[kept]]
@@ -135,10 +127,9 @@ def critic_loss(
 
 
 def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
-    """Return verl's metrics of an update as plain numbers, over all its mini-batches.
+    """Return verl's metrics of an update, one number or one per mini-batch, as plain numbers over all mini-batches.
 
-    ``output`` has by name one number per mini-batch, or one number; ``role`` (``actor`` or ``critic``) is prepended to
-    names that lack it.
+    ``role`` (``actor`` or ``critic``) is prepended to names that lack it.
     """
     out: dict[str, float] = {}
     for name, value in output.items():

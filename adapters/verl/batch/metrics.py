@@ -14,17 +14,6 @@ from agent_envs.adapters.estimators import check_episodes
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import score_families
 
-__all__ = [
-    "PER_STEP",
-    "BatchPart",
-    "batch_metrics",
-    "step_metrics",
-    "summarise",
-    "timing_metrics",
-    "training_metrics",
-    "validation_metrics",
-]
-
 PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
 """Prefixes of metrics that verl computes over rows, and that are computed over steps and episodes here."""
 
@@ -48,12 +37,7 @@ class BatchPart:
 
 
 def batch_metrics(parts: Sequence[BatchPart], limits: Any) -> dict[str, float]:
-    """Return the metrics of a step of one update or several.
-
-    Args:
-        parts: Its updates, one or more.
-        limits: Has the ``max_prompt_length`` and ``max_response_length`` in tokens.
-    """
+    """Return the metrics of a step of one update or several; ``limits`` has ``max_prompt_length`` and so on."""
     rows = [row for part in parts for row in part.rows]
     shaped = [value for part in parts for value in part.shaped]
     nodes = [part.nodes for part in parts if part.nodes is not None]
@@ -85,8 +69,7 @@ def summarise(name: str, values: Sequence[float]) -> dict[str, float]:
     if not len(values):
         return {}
     x = np.asarray(values, dtype=float)
-    return {f"{name}/mean": float(x.mean()), f"{name}/std": float(x.std()), f"{name}/max": float(x.max()),
-            f"{name}/min": float(x.min())}  # fmt: skip
+    return {f"{name}/{each}": float(getattr(x, each)()) for each in ("mean", "std", "max", "min")}
 
 
 def _learned_from(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -97,11 +80,10 @@ def _learned_from(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
 def _common(prefix: str, every: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     records = _learned_from(every)
     steps = sum(r["num_steps"] for r in records)
-    out = {
-        **summarise(f"{prefix}/return", [r["return"] for r in records]),
-        **summarise(f"{prefix}/score", [r["score"] for r in records]),
-        **summarise(f"{prefix}/num_steps", [r["num_steps"] for r in records]),
-        **summarise(f"{prefix}/calls", [r["calls"] for r in records]),
+    out: dict[str, float] = {}
+    for name in ("return", "score", "num_steps", "calls"):
+        out |= summarise(f"{prefix}/{name}", [r[name] for r in records])
+    out |= {
         f"{prefix}/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / max(len(records), 1),
         f"{prefix}/episodes": float(len(every)),
         f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
@@ -133,18 +115,10 @@ def step_metrics(
     most_response: int,
     nodes: int | None = None,
 ) -> dict[str, float]:
-    """Return lengths per step, the shares that have the maximum length, and what merging saved.
+    """Return lengths per step, the shares that have the maximum length, and what merging saved; see ``BatchPart``.
 
     ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the merged
     rows, or the trees of ranks and mini-batches, process.
-
-    Args:
-        rows: The agent loop's records of the rows, padding included.
-        lengths: Tokens of each row.
-        trained: Tokens with a weight in the policy's loss.
-        most_prompt: Maximum tokens of a prompt.
-        most_response: Maximum tokens of a response.
-        nodes: Tokens of the trees that the rows without padding make up, if they are trained as trees.
     """
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
@@ -153,25 +127,24 @@ def step_metrics(
         **summarise("response_length", responses),
         "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
     }
-    real = [(row, n) for row, n in zip(rows, lengths, strict=True) if row["kind"] in ("step", "value")]
-    together = sum(n for _, n in real) if nodes is None else nodes
-    processed = (
-        sum(lengths)
-        if nodes is None
-        else nodes + sum(n for row, n in zip(rows, lengths, strict=True) if row["kind"] == "padding")
-    )
+    pairs = list(zip(rows, lengths, strict=True))
+    real = [(row, n) for row, n in pairs if row["kind"] in ("step", "value")]
+    together, processed = sum(n for _, n in real), sum(lengths)
+    if nodes is not None:
+        together, processed = nodes, nodes + sum(n for row, n in pairs if row["kind"] == "padding")
     # a row with value_at ends with the prompt of the state after the last step and its filler
     apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0)
+    kinds = Counter(row["kind"] for row in rows)
     return {
         **summarise("prompt_length", prompts),
         "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
         **written,
         # there are no steps without a token, so verl's second set of names has the same values
         **{name.replace("length/", "length_non_aborted/"): value for name, value in written.items()},
-        "env/rows": float(sum(row["kind"] != "padding" for row in rows)),
+        "env/rows": float(len(rows) - kinds["padding"]),
         "env/trained_steps": float(len(steps)),
-        "env/masked_rows": float(sum(row["kind"] == "masked" for row in rows)),
-        "env/pad_row_share": sum(row["kind"] == "padding" for row in rows) / max(len(rows), 1),
+        "env/masked_rows": float(kinds["masked"]),
+        "env/pad_row_share": kinds["padding"] / max(len(rows), 1),
         "env/merge_factor": apart / max(together, 1),
         "env/tokens/processed": float(processed),
         "env/tokens/trained": float(trained),
@@ -197,18 +170,16 @@ def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
     for name in sorted({name for step in steps for name in step["components"]}):
         out[f"critic/{name}"] = float(np.mean([s["components"][name] for s in steps if name in s["components"]]))
-    parts = ("generate_sequences", "tool_calls")
+    parts, totals = ("generate_sequences", "tool_calls"), [timing["total"] for timing in timings]
     for part in parts:
         out |= summarise(f"agent_flow/step/{part}", [x for timing in timings for x in timing[part]])
         out |= summarise(f"agent_flow/trajectory/{part}", [sum(timing[part]) for timing in timings])
     both = [a + b for t in timings for a, b in zip(t["generate_sequences"], t["tool_calls"], strict=False)]
-    out |= summarise("agent_flow/step/total", both)
-    out |= summarise("agent_flow/trajectory/total", [timing["total"] for timing in timings])
+    out |= summarise("agent_flow/step/total", both) | summarise("agent_flow/trajectory/total", totals)
     out |= summarise("env/queue_seconds", [timing["queued"] for timing in timings])
     if waits := [x for timing in timings for x in timing["tool_calls"]]:
         out["env/step_seconds/p50"], out["env/step_seconds/p99"] = np.percentile(waits, (50, 99)).tolist()
     if timings:
-        totals = [timing["total"] for timing in timings]
         out["env/straggler_ratio"] = max(totals) / max(float(np.median(totals)), 1e-9)
         slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
         out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}

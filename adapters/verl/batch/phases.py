@@ -4,8 +4,7 @@ While it waits for rows, it notices when who should write them is dead.
 
 What the workers compute is written beside the rows. Each request gets a batch of its own: with the fields that it
 reads, since every episode's JSON line is another, and with settings that the next request must not inherit (with LoRA
-the reference is the actor without its adapter, and the critic has none). ``QueueBatch`` and two functions read and
-write rows in TransferQueue.
+the reference is the actor without its adapter, and the critic has none).
 """
 
 from __future__ import annotations
@@ -16,29 +15,23 @@ from functools import cached_property
 from typing import Any
 
 import ray
-import torch
 import transfer_queue as tq
 from ray.exceptions import ActorDiedError
-from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.workers.utils.padding import response_from_nested
 
 from agent_envs.adapters.verl.batch import rows
 from agent_envs.adapters.verl.config.models import sees_pictures
+from agent_envs.adapters.verl.config.settings import Settings
 from agent_envs.adapters.verl.run.phase import PhaseFile
 from agent_envs.errors import BackendError
 
-__all__ = ["Liveness", "PhasedTrainer", "QueueBatch", "take_baselines"]
-
 
 class Liveness:
-    """Asks actors whether they are there, and never waits for an answer: a busy one answers later, a dead one fails.
+    """Asks actors, by name, whether they are there, and never waits for an answer: a dead one fails.
 
     The rows of a worker that the system has killed, for want of memory as a rule, never come, and no call fails.
-
-    Args:
-        actors: Handles of actors by the name that an error gives them.
     """
 
     def __init__(self, actors: Mapping[str, Any]) -> None:
@@ -46,11 +39,7 @@ class Liveness:
         self._asked = {name: actor.__ray_ready__.remote() for name, actor in self._actors.items()}
 
     def check(self) -> None:
-        """Read the answers that there are, and ask again.
-
-        Raises:
-            BackendError: An actor died; the message has Ray's reason.
-        """
+        """Read the answers that there are, and ask again."""
         for name, answer in self._asked.items():
             if not ray.wait([answer], timeout=0)[0]:
                 continue
@@ -62,44 +51,17 @@ class Liveness:
             self._asked[name] = self._actors[name].__ray_ready__.remote()
 
 
-class QueueBatch:
-    """The rows of a training batch, which are in TransferQueue."""
-
-    def __init__(self, meta: KVBatchMeta) -> None:
-        self.meta = meta
-
-    @property
-    def keys(self) -> list[str]:
-        """Name of each row."""
-        return list(self.meta.keys)
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of each row."""
-        return [tag["seq_len"] for tag in self.meta.tags]
-
-    def read(self, *names: str) -> dict[str, Any]:
-        """Return those of the columns that there are: tensors, anything else as lists."""
-        at = {"keys": self.meta.keys, "partition_id": self.meta.partition_id}
-        data = tq.kv_batch_get(**at, select_fields=list(names))
-        columns = {name: data.get(name) for name in list(data.keys())}
-        return {name: x if isinstance(x, torch.Tensor) else x.tolist() for name, x in columns.items()}
-
-    def write(self, columns: Mapping[str, torch.Tensor]) -> None:
-        """Add columns."""
-        fields = TensorDict(dict(columns), batch_size=len(self.meta))
-        self.meta = tq.kv_batch_put(keys=self.meta.keys, partition_id=self.meta.partition_id, fields=fields)
-
-
 class PhasedTrainer(PPOTrainer):
     """A phase and small requests, before one of verl's trainers in the order of bases."""
 
+    settings: Settings
+    global_steps: int
+    """The step that is trained, from 1."""
     squares = False
     """Whether the sums of squared probabilities are wanted with the old log-probabilities."""
 
     def __init__(self, config: Any) -> None:
-        self.settings = dict(config.get("agentr1") or {})
-        self.phase = PhaseFile(self.settings.get("phase_file"))
+        self.phase = PhaseFile(self.settings.phase_file)
         super().__init__(config)
         buffer: Any = self.replay_buffer
         wait = buffer._wait_for_next_poll
@@ -125,10 +87,6 @@ class PhasedTrainer(PPOTrainer):
         """Whether the model takes pictures, which lie in a column of their own."""
         return sees_pictures(self.config.actor_rollout_ref.model.path)
 
-    def asked(self, batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
-        """Return the batch with only what models read and ``columns``: workers do not need records and messages."""
-        return dataclasses.replace(batch, fields=[*rows.TOKENS, *([rows.INPUTS] if self.sees else []), *columns])
-
     def on_init_end(self) -> None:
         self.phase.enter("syncing", self.global_steps)
         super().on_init_end()
@@ -148,6 +106,10 @@ class PhasedTrainer(PPOTrainer):
     def on_step_end(self) -> None:
         self.phase.enter("syncing", self.global_steps)
         super().on_step_end()
+
+    def asked(self, batch: KVBatchMeta, *columns: str) -> KVBatchMeta:
+        """Return the batch with only what models read and ``columns``: workers do not need records and messages."""
+        return dataclasses.replace(batch, fields=[*rows.TOKENS, *([rows.INPUTS] if self.sees else []), *columns])
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         asked = self.asked(batch)
@@ -171,22 +133,3 @@ class PhasedTrainer(PPOTrainer):
         super()._compute_values(self.asked(batch), metrics)
         self.phase.progress()
         return batch
-
-
-def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
-    """Remove the greedy episodes from a batch and from TransferQueue, and return the rest.
-
-    ``session`` is the number of every prompt's greedy session; ``returns`` gets its returns by uid, none for episodes
-    that failed.
-    """
-    greedy = {key: None for key in batch.keys if key.rsplit("_", 2)[1] == str(session)}
-    if not greedy:
-        return batch
-    keys = list(greedy)
-    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    for key, value in zip(keys, list(data["extra_fields"]), strict=True):
-        fields = rows.plain(value)
-        if not fields["error"]:
-            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
-    tq.kv_clear(keys=keys, partition_id=batch.partition_id)
-    return batch.select_keys([key for key in batch.keys if key not in greedy])

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
 
 from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING
-from agent_envs.errors import ConfigError
-from agent_envs.files import write_text
-
-__all__ = [
-    "INPUTS",
-    "TOKENS",
-    "LogThen",
-    "by_submission",
-    "episode_path",
-    "mini_batches",
-    "nest",
-    "padding",
-    "plain",
-    "repair_tracker",
-    "row_multiple",
-    "with_token_values",
-    "write_lines",
-]
-
 
 TOKENS = ("prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask")
 """Columns of every request to the workers, which do not need records and messages."""
@@ -40,33 +21,15 @@ INPUTS = "multi_modal_inputs"
 """Column of what a vision-language model gets beside the tokens: the pixels of a row's pictures and their sizes."""
 
 
-class LogThen:
-    """A logger that calls a function after writing each record."""
-
-    def __init__(self, logger: Any, after: Callable[[], None]) -> None:
-        self.logger = logger
-        self.after = after
-
-    def log(self, *args: Any, **kwargs: Any) -> None:
-        self.logger.log(*args, **kwargs)
-        self.after()
-
-    def __getattr__(self, name: str) -> Any:
-        """The logger's other methods: verl calls ``finish`` at the end."""
-        return getattr(self.logger, name)
-
-
-def mini_batches(name: str, config: Any, run: Any, rows: int | None = None) -> int:
+def mini_batches(config: Any, run: Any, rows: int | None = None) -> int:
     """Return the mini-batches per training batch; both sizes count prompts, each with ``rollout.n`` trajectories.
 
     With ``rows``, the number of the batch's rows, a mini-batch is as many rows as it would have trajectories.
     """
-    size, total = int(config.ppo_mini_batch_size), int(run.data.train_batch_size)
+    size = int(config.ppo_mini_batch_size)
     if rows is not None:
         return max(1, math.ceil(rows / (size * int(run.actor_rollout_ref.rollout.n))))
-    if size < 1 or total % size:
-        raise ConfigError(f"{name}.ppo_mini_batch_size must divide data.train_batch_size ({total} prompts), got {size}")
-    return total // size
+    return int(run.data.train_batch_size) // size
 
 
 def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
@@ -80,6 +43,13 @@ def row_multiple(config: Any, *, critic: bool, reference: bool) -> int:
     if reference and not config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
         fixed.append(config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu)
     return math.lcm(*(int(size) for size in fixed if size))
+
+
+def read(batch: KVBatchMeta, *names: str) -> dict[str, Any]:
+    """Return those columns of a batch that there are: tensors, anything else as lists."""
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
+    columns = {name: data.get(name) for name in list(data.keys())}
+    return {name: x if isinstance(x, torch.Tensor) else x.tolist() for name, x in columns.items()}
 
 
 def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
@@ -117,31 +87,6 @@ def plain(value: Any) -> dict:
     return value if isinstance(value, dict) else dict(value.data)
 
 
-def repair_tracker(folder: Path) -> None:
-    """Point verl's tracker at the newest complete checkpoint if a kill left it empty.
-
-    verl rewrites ``latest_checkpointed_iteration.txt`` in place, after everything else (trainer_base.py:1013).
-    """
-    tracker = folder / "latest_checkpointed_iteration.txt"
-    if not tracker.exists() or tracker.read_text().strip().isdigit():
-        return
-    complete = [int(p.parent.name.rsplit("_", 1)[1]) for p in folder.glob("global_step_*/data.pt")]
-    if complete:
-        write_text(tracker, str(max(complete)))
-    else:
-        tracker.unlink()
-
-
-def episode_path(folder: str | os.PathLike[str], phase: str, step: int) -> Path:
-    """Return the file of a step's episodes, such as ``train-000007.jsonl``: one episode per line."""
-    return Path(folder) / f"{phase}-{step:06d}.jsonl"
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write lines to a file, which appears whole or not at all; a step that is played again replaces it."""
-    write_text(path, "".join(f"{line}\n" for line in lines))
-
-
 def with_token_values(
     lines: Sequence[str],
     table: StepTable,
@@ -152,26 +97,14 @@ def with_token_values(
     """Return lines of episodes with what training made of their tokens, for `agentr1 view`.
 
     The info of each trained step gets ``response_advantages``, ``response_mask``, which has 0 for tokens that are not
-    trained, and ``response_entropies`` if they are given, all of shape [response tokens].
-
-    Args:
-        lines: Episodes as ``Episode.to_json`` returns them.
-        table: The batch's steps.
-        advantages: Advantage of every response token of the batch, shape [size].
-        trained: Whether it has a weight in the policy's loss, bool, shape [size].
-        entropies: Entropy of the distribution it was sampled from, in nats, shape [size]; None if it is not known.
+    trained, and ``response_entropies`` (nats) if they are given. All three are over the batch's response tokens.
     """
     values = {"response_advantages": advantages, "response_mask": trained.int()}
     values |= {} if entropies is None else {"response_entropies": entropies}
+    spans = torch.stack([table.steps.trajectory, table.steps.step, table.start, table.start + table.length], dim=1)
     steps: dict[str, dict[int, tuple[int, int]]] = {}
-    for trajectory, index, start, length in zip(
-        table.steps.trajectory.tolist(),
-        table.steps.step.tolist(),
-        table.start.tolist(),
-        table.length.tolist(),
-        strict=True,
-    ):
-        steps.setdefault(table.names[trajectory], {})[index] = (start, start + length)
+    for trajectory, index, start, end in spans.tolist():
+        steps.setdefault(table.names[trajectory], {})[index] = (start, end)
     written = []
     for line in lines:
         episode = json.loads(line)
@@ -182,3 +115,21 @@ def with_token_values(
                 }
         written.append(json.dumps(episode))
     return written
+
+
+def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) -> KVBatchMeta:
+    """Remove the greedy episodes, of each prompt's ``session``, from a batch and from TransferQueue; return the rest.
+
+    ``returns`` gets their returns by uid, none for episodes that failed.
+    """
+    greedy = {key: None for key in batch.keys if key.rsplit("_", 2)[1] == str(session)}
+    if not greedy:
+        return batch
+    keys = list(greedy)
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    for key, value in zip(keys, list(data["extra_fields"]), strict=True):
+        fields = plain(value)
+        if not fields["error"]:
+            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
+    tq.kv_clear(keys=keys, partition_id=batch.partition_id)
+    return batch.select_keys([key for key in batch.keys if key not in greedy])

@@ -16,8 +16,6 @@ import torch
 from agent_envs.adapters.estimators import StepRows, component_table
 from agent_envs.errors import DataError
 
-__all__ = ["StepTable", "flat", "response_index", "row_offsets", "step_table"]
-
 
 @dataclass(frozen=True)
 class StepTable:
@@ -68,16 +66,9 @@ class StepTable:
 def step_table(
     extra: Sequence[Mapping[str, Any]], uids: Sequence[str], offsets: torch.Tensor, prompts: Mapping[str, int]
 ) -> StepTable:
-    """Return the trained steps of a batch's rows.
+    """Return the trained steps of rows, from their records, prompt groups and the bounds of their response tokens.
 
-    Args:
-        extra: The rows' records (``extra_fields`` of the agent loop's outputs), shape [rows].
-        uids: The rows' prompt groups, shape [rows].
-        offsets: Where each row's response tokens begin and end among all of them, shape [rows + 1].
-        prompts: Position of each prompt as submitted.
-
-    Raises:
-        DataError: A step has no tokens or lies outside its row, or a reward is not finite; names the episode.
+    ``prompts`` has the position of each prompt as submitted.
     """
     found = []
     final_at: dict[str, int] = {}

@@ -1,16 +1,26 @@
-"""Training over steps with verl's v1 trainers (verl/trainer/ppo/v1/trainer_base.py), synchronous or not.
+"""Training over steps of episodes with verl's v1 trainers (verl/trainer/ppo/v1/trainer_base.py), synchronous or not.
 
-What is computed is ``steps``; here are the hooks of verl's ``PPOTrainer`` that lead there:
-
+- Advantages come from ``agent_envs.adapters.estimators``, over (trajectory, step); each step has its own reward, where
+  verl gives every row the last one's (v1/agent_loop_tq.py:174).
+- Mini-batches hold whole groups and their number is fixed (``layout``). Each token's weight in the losses is computed
+  for the whole batch (``columns``), and the workers add up (``losses``). Padding, broken episodes and tokens the policy
+  did not write have weight 0.
 - The estimator ``remax`` plays one more episode per prompt, greedily, which is never trained on.
 - Prompts are numbered as they are submitted, through all of a run: update s trains those of batch s, whenever they were
   played. Batches are submitted ``lookahead`` updates ahead, and no more of them than there are updates.
-- Checkpoints are saved after a step's metrics.
+- Metrics are over episodes, which are written to ``agentr1.episodes_dir``; checkpoints are saved after them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
+import logging
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +31,38 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.losses import RatioWatch
+from agent_envs.adapters.trees import sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
-from agent_envs.adapters.verl.batch.metrics import PER_STEP, validation_metrics
-from agent_envs.adapters.verl.batch.phases import PhasedTrainer, QueueBatch, take_baselines
-from agent_envs.adapters.verl.batch.steps import StepTraining
-from agent_envs.adapters.verl.config.objective import lookahead
+from agent_envs.adapters.verl.batch.columns import step_columns
+from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
+from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
+from agent_envs.adapters.verl.batch.phases import PhasedTrainer
+from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
+from agent_envs.adapters.verl.config.checks import check_config
+from agent_envs.adapters.verl.config.engines import attention_notice
+from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.adapters.verl.config.row_losses import row_loss_notice
+from agent_envs.adapters.verl.run.checkpoints import last_step
+from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError
+from agent_envs.files import read_text, write_text
+from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
-__all__ = ["TRAINER_MODE", "EnvTrainer", "QueueTraining"]
+logger = logging.getLogger(__name__)
 
 TRAINER_MODE = "agentr1_sync"
 """Name of the synchronous trainer in ``trainer.v1.trainer_mode``."""
-_MOST_BATCHES = 10
-"""Batches that a step plays at most where groups are filtered, if verl's setting does not say another number."""
+_MOST_BATCHES = 10  # that a step plays at most where groups are filtered, if verl's setting does not say another number
+_GIVEN = ("rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared")
 
 
-class QueueTraining(StepTraining, PhasedTrainer):
+class StepTrainer(PhasedTrainer):
     """Training over steps, before one of verl's v1 trainers in the order of bases; rows are in TransferQueue."""
 
     verl_mode = "sync"
@@ -55,48 +78,70 @@ class QueueTraining(StepTraining, PhasedTrainer):
         pass
 
     def __init__(self, config: Any) -> None:
-        """Check the configuration before anything is started.
-
-        Raises:
-            ConfigError: A setting does not exist, or this trainer does not support it.
-        """
-        self.read_config(config)
-        self.squares = self.objective.estimator.needs_score_norms
-        super().__init__(config)
-        self.lookahead = lookahead(self.settings)
+        """Check the configuration before anything is started."""
+        self.objective = read_objective(config)
+        self.settings, self.estimator = self.objective.settings, self.objective.estimator
+        actor = config.actor_rollout_ref.actor
+        check_config(config, self.estimator)
+        loss = str(actor.policy_loss.loss_mode)
+        for notice in (self.objective.row_loss and row_loss_notice(loss), attention_notice(config)):
+            if notice:
+                logger.warning(notice)
+        self.loss_options = losses.loss_options(actor)
+        self.failures = FailureBudget(self.settings.max_broken)
+        self.counts_rows = self.settings.mini_batches_of_rows
+        self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(config, 0 if self.counts_rows else None)
+        anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
+        updates = self.actor_mini_batches * actor.ppo_epochs if anew and not self.counts_rows else None
+        self.watch = RatioWatch(loss, updates=updates)
+        self.squares = self.estimator.needs_score_norms
+        self.writes_weights = False  # whether rollout correction adds weights to the batch
+        self.layout: Layout | None = None
+        self.order: dict[str, int] = {}  # position of each uid of the batch that is trained
+        self.parts: list[BatchPart] = []  # of the step's updates so far
+        self.baselines: dict[str, float] = {}  # this step's greedy returns by uid
         self.prompts: dict[str, int] = {}  # number of each uid that has not been trained yet, as submitted
         self.submitted = 0  # prompts of the whole run
         self.begun = 0  # those before this step
         self.batches = 0  # batches of the whole run
         self.checkpoint_due = False
+        super().__init__(config)
+
+    def _mini_batches(self, config: Any, count: int | None) -> tuple[int, int]:
+        """How many updates of actor and critic a batch is divided into, of so many rows if rows are counted."""
+        with_critic = self.estimator.needs_critic or config.critic.enable
+        actor = rows.mini_batches(config.actor_rollout_ref.actor, config, count)
+        return actor, rows.mini_batches(config.critic, config, count) if with_critic else 1
 
     def _build_replay_buffer(self) -> Any:
         # the buffer polls for finished episodes every 2 s (replay_buffer.py:144) and has no setting for it; each poll
         # lists every row, so that more frequent ones would take time from generation
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = self.poll_interval
+        buffer.poll_interval = self.settings.poll_interval
         return buffer
-
-    @property
-    def poll_interval(self) -> float:
-        """Seconds between two looks at the queue of finished episodes."""
-        return float(self.settings.get("poll_interval", 0.05))
 
     def _setup(self) -> None:
         super()._setup()
-        self.set_losses(self.actor_rollout_wg, self.critic_wg if self.use_critic else None)
+        actor, function = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor), self.objective.row_loss
+        if function is None:
+            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
+        else:
+            self.actor_rollout_wg.set_loss_fn(partial(losses.row_actor_loss, config=actor, function=function))
+        if self.use_critic:
+            self.critic_wg.set_loss_fn(partial(losses.critic_loss, config=omega_conf_to_dataclass(self.config.critic)))
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self.baselines.clear()
         self.parts.clear()
         self.begun = self.submitted
-        if not self.lookahead:
+        if not self.settings.batches_ahead:
             self.prompts.clear()  # of groups that were filtered out
 
     def _add_batch_to_generate(self) -> None:
         """Submit batches until `lookahead` more are under way than the one that is trained next."""
-        while self.batches < min(self.global_steps + self.lookahead, int(self.total_training_steps)):
+        wanted = self.global_steps + self.settings.batches_ahead
+        while self.batches < min(wanted, int(self.total_training_steps)):
             self.batches += 1
             super()._add_batch_to_generate()
 
@@ -113,7 +158,7 @@ class QueueTraining(StepTraining, PhasedTrainer):
         self.prompts.update(zip(map(str, batch["uid"]), numbers, strict=True))
         self.submitted = numbers.stop
         batch["prompt_number"] = torch.tensor(numbers)
-        if self.objective.estimator.needs_baseline:
+        if self.estimator.needs_baseline:
             # one session more per prompt; the agent loop plays it greedily
             batch["__rollout_n__"] = torch.full((len(batch),), self.config.actor_rollout_ref.rollout.n + 1)
         return super()._submit_batch_to_rollout(batch)
@@ -124,27 +169,39 @@ class QueueTraining(StepTraining, PhasedTrainer):
         """Order rows by rank and mini-batch and add padding rows; the same for the same seed."""
         uids = {key.rsplit("_", 2)[0] for key in batch.keys}
         self.order = {uid: i for i, uid in enumerate(sorted(uids, key=lambda uid: self.prompts.pop(uid)))}
-        if self.objective.estimator.needs_baseline:
-            batch = take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
+        if self.estimator.needs_baseline:
+            batch = rows.take_baselines(batch, self.config.actor_rollout_ref.rollout.n, self.baselines)
         if not batch.keys:
             raise RuntimeError(f"none of the prompts of step {self.global_steps} has a row to train; see the log")
         batch.reorder(rows.by_submission(batch.keys, self.order))
-        layout = self.plan(QueueBatch(batch))
-        missing = sum(row is None for row in layout.order)
+        if self.counts_rows:
+            self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(self.config, len(batch.keys))
+        trees = None
+        if self.settings.layout == "tree":
+            tokens = rows.read(batch, "input_ids")["input_ids"]
+            trees = sort_rows(flat(tokens).numpy(), row_offsets(tokens).numpy())
+        self.layout = plan_layout(
+            batch.keys if self.counts_rows else [key.rsplit("_", 1)[0] for key in batch.keys],
+            [tag["seq_len"] for tag in batch.tags],
+            mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
+            ranks=max(self._dispatch_info()) + 1,
+            row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
+            seed=self.global_steps,
+            groups=None if self.counts_rows else [key.rsplit("_", 2)[0] for key in batch.keys],
+            trees=trees,
+        )
+        missing = sum(row is None for row in self.layout.order)
         keys, tags = self._padding_rows(batch, missing)
         spare = iter(range(len(batch), len(batch) + missing))
-        order = [next(spare) if row is None else row for row in layout.order]
+        order = [next(spare) if row is None else row for row in self.layout.order]
         out = dataclasses.replace(batch, keys=[*batch.keys, *keys], tags=[*batch.tags, *tags])
         out.reorder(order)
-        of_ranks = [part.tolist() for part in torch.arange(len(order)).chunk(self.ranks())]
+        of_ranks = [part.tolist() for part in torch.arange(len(order)).chunk(self.layout.ranks)]
         metrics.update(log_seqlen_unbalance([tag["seq_len"] for tag in out.tags], of_ranks, prefix=logging_prefix))
         return out
 
-    def ranks(self) -> int:
-        """Return the number of the actor's data-parallel ranks."""
-        return max(self._dispatch_info()) + 1
-
     def _dispatch_info(self) -> list[int]:
+        """The data-parallel rank of each worker of the actor."""
         group = self.actor_rollout_wg
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
@@ -163,15 +220,68 @@ class QueueTraining(StepTraining, PhasedTrainer):
         return keys, tags
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        given = QueueBatch(batch)
-        metrics.update(self.add_columns(given, last=self.local_trigger_step == self.parameter_sync_step - 1))
-        return given.meta
+        """Write what the batch is trained with, and its episodes to their file."""
+        assert self.layout is not None
+        data = rows.read(batch, "response_mask", *_GIVEN, "extra_fields", "uid")
+        extra = [rows.plain(fields) for fields in data.pop("extra_fields")]
+        offsets = row_offsets(data["response_mask"])
+        lines = [fields["episode"] for fields in extra if fields["episode"]]
+        before = [line for part in self.parts for line in part.lines]
+        self.write_lines("train", before + lines)  # also if what follows fails
+        table = step_table(extra, [str(uid) for uid in data.pop("uid")], offsets, self.order)
+        given = {name: flat(data[name]).float() for name in _GIVEN if name in data}
+        entropies = given.pop("entropy", None)  # verl computes it where it computes log-probabilities anew
+        result = step_columns(
+            table,
+            given,
+            int(offsets[-1]),
+            self.objective,
+            self.layout.mini_batches_of_rows(self.actor_mini_batches),
+            self.layout.mini_batches_of_rows(self.critic_mini_batches),
+            self.baselines if self.estimator.needs_baseline else None,
+        )
+        trained = result.columns[losses.POLICY_WEIGHTS] != 0
+        valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
+        self.write_lines("train", before + valued)
+        shaped = torch.zeros(len(table.names), dtype=torch.float64)
+        shaped.index_add_(0, table.steps.trajectory, result.rewards)
+        tokens = [tag["seq_len"] for tag in batch.tags]
+        self.parts.append(BatchPart(extra, tokens, shaped.tolist(), int(trained.sum()), self.layout.nodes, valued))
+        metrics.update(result.metrics)
+        if self.local_trigger_step == self.parameter_sync_step - 1:  # the step's last: verl would take means of counts
+            metrics.update(self._note_failures(part.rows for part in self.parts))
+            metrics.update(batch_metrics(self.parts, self.config.data))
+        self.writes_weights = "rollout_is_weights" in result.columns
+        columns = {name: rows.nest(column, offsets) for name, column in result.columns.items()}
+        fields = TensorDict(columns, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+    def _note_failures(self, parts: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+        """Return how many episodes of a step broke, by kind; BackendError stops the run if these are too many."""
+        ended: dict[str, tuple[StopReason, str]] = {}
+        for fields in itertools.chain.from_iterable(parts):
+            if fields["kind"] != "padding":
+                _, error = ended.get(fields["trajectory"], (None, ""))
+                reason = StopReason(fields["reward_extra_info"]["stop_reason"])
+                ended[fields["trajectory"]] = reason, error or fields["error"]
+        return {f"env/{name}": value for name, value in self.failures.note(ended.values()).items()}
+
+    def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
+        assert self.layout is not None
+        size = len(self.layout.order) // math.gcd(wanted, self.layout.mini_batches)
+        return {
+            "global_batch_size": size,
+            "mini_batch_size": size,
+            "epochs": config.ppo_epochs,
+            "seed": config.data_loader_seed,
+            "dataloader_kwargs": {"shuffle": False},
+            "temperature": self.config.actor_rollout_ref.rollout.temperature,
+        }
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         batch.extra_info.update(self._update_info(self.config.critic, self.critic_mini_batches))
-        columns = ["values", "returns", losses.VALUE_WEIGHTS]
-        output = self.critic_wg.train_mini_batch(self.asked(batch, *columns)).get()
-        metrics.update(self.updated(output["metrics"], "critic"))
+        asked = self.asked(batch, "values", "returns", losses.VALUE_WEIGHTS)
+        metrics.update(losses.collect(self.critic_wg.train_mini_batch(asked).get()["metrics"], "critic"))
         self.phase.progress()
         return batch
 
@@ -187,8 +297,10 @@ class QueueTraining(StepTraining, PhasedTrainer):
             distillation_only=False,
             **self._update_info(actor, self.actor_mini_batches),
         )
-        output = self.actor_rollout_wg.update_actor(self.asked(batch, *columns))
-        metrics.update(self.updated(output["metrics"], "actor"))
+        updated = losses.collect(self.actor_rollout_wg.update_actor(self.asked(batch, *columns))["metrics"], "actor")
+        if "actor/ratio/moved" in updated and (notice := self.watch.update(updated["actor/ratio/moved"])):
+            logger.warning(notice)
+        metrics.update(updated)
         return batch
 
     def _compute_metrics(
@@ -218,22 +330,45 @@ class QueueTraining(StepTraining, PhasedTrainer):
         records = [dict(zip(names, values, strict=True)) for values in zip(*map(infos.get, names), strict=True)]
         return {**out, **validation_metrics(records, sum((expected_acc_counts or {}).values()))}
 
+    def write_lines(self, phase: str, lines: list[str]) -> None:
+        """Write the step's episodes of a phase to a file of their own, if they are kept, whole or not at all."""
+        if self.settings.episodes_dir and lines:
+            path = Path(self.settings.episodes_dir) / f"{phase}-{self.global_steps:06d}.jsonl"
+            write_text(path, "".join(f"{line}\n" for line in lines))
+
     def on_train_begin(self) -> None:
         """Save after logging: verl saves first, so a kill in between would lose the step's metrics."""
         super().on_train_begin()
-        self.logger: Any = rows.LogThen(self.logger, self._save_if_due)
+        tracking: Any = self.logger
+        log = tracking.log
+
+        def log_then_save(*args: Any, **kwargs: Any) -> None:
+            log(*args, **kwargs)
+            self._save_if_due()
+
+        tracking.log = log_then_save
 
     def _save_checkpoint(self) -> None:
         self.checkpoint_due = True
 
     def _save_if_due(self) -> None:
-        if self.checkpoint_due:
-            self.checkpoint_due = False
-            self.phase.enter("saving", self.global_steps)
-            self._take_devices()
-            super()._save_checkpoint()
-            self.save_state(**self._progress())
-            self._give_devices_back()
+        """Save verl's checkpoint, what a resumed run needs beside it, and how the model reads pictures.
+
+        verl saves an image processor only where it can load the whole processor, with its part for videos.
+        """
+        if not self.checkpoint_due:
+            return
+        self.checkpoint_due = False
+        self.phase.enter("saving", self.global_steps)
+        self._take_devices()
+        super()._save_checkpoint()
+        state = {**self.objective.state_dict(), "submitted": self.submitted, "batches": self.batches}
+        write_text(self._state_file(), json.dumps(state))
+        read = Path(self.config.actor_rollout_ref.model.path) / IMAGE_PROCESSOR
+        kept = self._state_file().parent / "actor" / "huggingface"
+        if read.is_file() and kept.is_dir() and not (kept / read.name).exists():
+            shutil.copyfile(read, kept / read.name)
+        self._give_devices_back()
 
     def _take_devices(self) -> None:
         """Free the memory of the generation servers, as verl does when it saves."""
@@ -243,18 +378,20 @@ class QueueTraining(StepTraining, PhasedTrainer):
         self.checkpoint_manager.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> Any:
-        rows.repair_tracker(Path(self.config.trainer.default_local_dir))
+        last_step(Path(self.config.trainer.default_local_dir))
         loaded = super()._load_checkpoint()
-        self.batches, self.submitted = self.global_steps, self.global_steps * int(self.config.data.train_batch_size)
-        state = self.load_state()
-        for name in self._progress():
-            setattr(self, name, int(state.get(name, getattr(self, name))))
+        state: dict[str, Any] = {}
+        if self.global_steps and self._state_file().exists():
+            state = json.loads(read_text(self._state_file()))
+            self.objective.load_state_dict(state)
+        self.batches = int(state.get("batches", self.global_steps))
+        self.submitted = int(state.get("submitted", self.global_steps * int(self.config.data.train_batch_size)))
         return loaded
 
-    def _progress(self) -> dict[str, int]:
-        return {"submitted": self.submitted, "batches": self.batches}
+    def _state_file(self) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"
 
 
 @register_trainer(TRAINER_MODE)
-class EnvTrainer(QueueTraining, PPOTrainerSync):
+class EnvTrainer(StepTrainer, PPOTrainerSync):
     """Plays a batch, trains on it, and plays the next one with the new weights."""

@@ -28,8 +28,6 @@ from agent_envs.adapters.verl.batch.table import flat, row_offsets
 from agent_envs.adapters.verl.run.process import TREES
 from agent_envs.errors import ConfigError
 
-__all__ = ["TreeActor", "TreeCritic", "sorted_parts"]
-
 
 def sorted_parts(rows: SortedRows, budget: int, count: int = 1) -> list[list[int]]:
     """Cut rows into parts of at most ``budget`` nodes, at least ``count`` of them; each is ascending row numbers.

@@ -12,8 +12,6 @@ import torch
 from agent_envs.policies.local.features import without_tokens
 from agent_envs.prompts.pictures import ARCHITECTURES
 
-__all__ = ["patch_forward", "patch_qwen2_vl"]
-
 
 def patch_forward(module: Any) -> None:
     """Leave out the tokens that stand for pictures, which no server samples, from what models say of the next token.

@@ -13,10 +13,9 @@ from omegaconf import OmegaConf
 from agent_envs.adapters.estimators import Estimator
 from agent_envs.adapters.verl.config.engines import unequal_ranks
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.checks import integer, number
 from agent_envs.errors import ConfigError
-
-__all__ = ["check_config", "needs_steps", "tree_obstacle"]
 
 _CORRECTION = "algorithm.rollout_correction"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -24,22 +23,12 @@ _TRUNCATED = ("agentr1_cpu", "vllm")  # those whose log-probabilities are of the
 
 
 def check_config(config: Any, estimator: Estimator) -> None:
-    """Check a run that trains over steps; verl's own trainers are left to verl.
-
-    Args:
-        config: verl's configuration, every reference resolved.
-        estimator: The run's.
-
-    Raises:
-        ConfigError: A value that does not fit, or something that training over steps cannot do.
-    """
-    actor = config.actor_rollout_ref.actor
+    """Check the resolved configuration of a run that trains over steps; verl's own trainers are left to verl."""
     for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
         integer(f"data.{name}", config.data[name], minimum=1)
-    for name, model in {"actor_rollout_ref.actor": actor, "critic": estimator.needs_critic and config.critic}.items():
-        if model:
-            integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
-            number(f"{name}.optim.lr", model.optim.lr, minimum=0)
+    for name, model in _updated(config, estimator).items():
+        integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
+        number(f"{name}.optim.lr", model.optim.lr, minimum=0)
     if config.trainer.use_v1 and not str(config.trainer.v1.trainer_mode).startswith("agentr1_"):
         return
     estimator.check_group(config.actor_rollout_ref.rollout.n, f"{_ROLLOUT}.n")
@@ -48,9 +37,17 @@ def check_config(config: Any, estimator: Estimator) -> None:
             raise ConfigError(sentence)
 
 
+def _updated(config: Any, estimator: Estimator) -> dict[str, Any]:
+    """What is updated, by name."""
+    with_critic = estimator.needs_critic or config.critic.enable
+    return {"actor_rollout_ref.actor": config.actor_rollout_ref.actor} | (
+        {"critic": config.critic} if with_critic else {}
+    )
+
+
 def needs_steps(config: Any) -> str | None:
     """Return why each step must be a row of its own; None if it need not."""
-    if (config.get("agentr1") or {}).get("mini_batches_of_rows"):
+    if read_settings(config).mini_batches_of_rows:
         return "agentr1.mini_batches_of_rows counts steps, each of which must be a row"
     if find_row_loss(config.actor_rollout_ref) is not None:
         name = config.actor_rollout_ref.actor.policy_loss.loss_mode
@@ -73,15 +70,15 @@ def tree_obstacle(config: Any) -> str | None:
 
 def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]:
     """What updates and their rows do not do."""
-    actor, critic, own = config.actor_rollout_ref.actor, config.critic, config.get("agentr1") or {}
-    total, layout, counts_rows = config.data.train_batch_size, own.get("layout"), own.get("mini_batches_of_rows")
+    actor, critic, settings = config.actor_rollout_ref.actor, config.critic, read_settings(config)
+    total, layout = config.data.train_batch_size, settings.layout
     anew = not (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
     fused = config.actor_rollout_ref.model.use_fused_kernels
     yield not config.trainer.use_v1, "trainer.use_v1 must be True: steps are trained over verl's v1 trainers alone"
-    for name, model in {"actor_rollout_ref.actor": actor, "critic": estimator.needs_critic and critic}.items():
-        size = model and model.ppo_mini_batch_size
+    for name, model in _updated(config, estimator).items():
+        size = model.ppo_mini_batch_size
         yield (
-            size and total % size and not counts_rows,
+            total % size and not settings.mini_batches_of_rows,
             f"{name}.ppo_mini_batch_size={size} does not divide data.train_batch_size={total}",
         )
     yield (
@@ -120,8 +117,8 @@ def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
     def get(name: str) -> Any:
         return OmegaConf.select(config, name)
 
-    mode, total = get("agentr1.mode") or "sync", config.data.train_batch_size
-    ahead, separate = mode != "sync", mode == "separate"
+    settings, total = read_settings(config), config.data.train_batch_size
+    ahead, separate = settings.ahead, settings.mode == "separate"
     filters, chunk = get("algorithm.filter_groups.enable"), get("data.gen_batch_size") or total
     shared_judge = get("reward.reward_model.enable") and not get("reward.reward_model.enable_resource_pool")
     yield (
@@ -138,8 +135,8 @@ def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
     )
     yield ahead and filters, "algorithm.filter_groups replaces groups, which needs agentr1.mode=sync"
     yield (
-        ahead and get("agentr1.mini_batches_of_rows"),
-        f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {mode}",
+        ahead and settings.mini_batches_of_rows,
+        f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {settings.mode}",
     )
     yield (
         ahead and get("trainer.v1.sampler.custom_sampler.path"),

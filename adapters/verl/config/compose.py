@@ -23,9 +23,9 @@ from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.checks import check_config
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
-from agent_envs.adapters.verl.config.objective import lookahead, read_objective
+from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
-from agent_envs.adapters.verl.config.row_losses import find_row_loss
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
@@ -40,7 +40,6 @@ _PARTS = ("model", "task", "algorithm", "hardware")
 # What the command itself decides; another value would leave a run that cannot be finished or resumed. verl's means over
 # rows would be read by nobody: the losses have weights of their own.
 _WEIGHTING = "+agentr1.weighting (row, token or trajectory)"
-_MEAN = "actor_rollout_ref.actor.loss_agg_mode"  # read by losses that were written for verl's rows
 _FIXED = {
     "algorithm.adv_estimator": "--algo",
     "critic.loss_agg_mode": _WEIGHTING,
@@ -228,11 +227,12 @@ def compose_run(
     composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, differences(config, run.env_kwargs), config)
     with _verl_errors():
         verl = composed.verl()
-        check_config(verl, read_objective(verl).estimator)
+        objective = read_objective(verl)
+        check_config(verl, objective.estimator)
     if "file" not in verl.trainer.logger:
         raise ConfigError(f"trainer.logger must contain 'file', got {verl.trainer.logger}: metrics.jsonl comes from it")
-    if _MEAN in overridden and find_row_loss(verl.actor_rollout_ref) is None:
-        raise ConfigError(f"{_MEAN} follows from {_WEIGHTING}; set that instead")
+    if (mean := "actor_rollout_ref.actor.loss_agg_mode") in overridden and objective.row_loss is None:
+        raise ConfigError(f"{mean} follows from {_WEIGHTING}; set that instead")
     return composed
 
 
@@ -365,7 +365,7 @@ def _complete(config: Any, overridden: Collection[str]) -> None:
     from omegaconf import OmegaConf
 
     correction = {name: f"algorithm.rollout_correction.{name}" for name in _STALE_CORRECTION}
-    if lookahead(config.agentr1) and correction["bypass_mode"] not in overridden:
+    if read_settings(config).batches_ahead and correction["bypass_mode"] not in overridden:
         for name, key in correction.items():
             if key not in overridden:
                 OmegaConf.update(config, key, _STALE_CORRECTION[name], force_add=True)

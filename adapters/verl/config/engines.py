@@ -7,14 +7,11 @@ the others, offloading, the clip of gradients and the schedule go where their co
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Collection
 from typing import Any
 
 from agent_envs.checks import choice
-
-__all__ = [
-    "ENGINES", "ROLLOUTS", "attention_notice", "fit_attention", "fit_engine", "missing_engine", "unequal_ranks",
-]  # fmt: skip
 
 ENGINES = {"dp": "torch", "megatron": "megatron.core", "torchtitan": "torchtitan", "veomni": "veomni"}
 """Values of ``model_engine``, with the module that each needs."""
@@ -34,11 +31,7 @@ _SPLIT = {  # devices that share a model or a sequence
 
 
 def fit_engine(config: Any) -> None:
-    """Rewrite the settings that only FSDP has for the engine that ``model_engine`` names, in place.
-
-    Raises:
-        ConfigError: verl has no such engine.
-    """
+    """Rewrite the settings that only FSDP has for the engine that ``model_engine`` names, in place."""
     from omegaconf import OmegaConf
 
     engine = choice("model_engine", config.model_engine, ENGINES)
@@ -68,24 +61,17 @@ def fit_attention(config: Any, overridden: Collection[str]) -> None:
 
     if config.model_engine != "dp" or _flash_attention():
         return
-    parts = {
-        "actor_rollout_ref": (config.actor_rollout_ref.actor, "fsdp_config"),
-        "critic": (config.critic, "fsdp"),
-    }
-    for name, (part, own) in parts.items():
+    for name, part in {"actor_rollout_ref": "actor_rollout_ref.actor", "critic": "critic"}.items():
         attention = f"{name}.model.override_config.attn_implementation"
         if OmegaConf.select(config, attention) is None:
             OmegaConf.update(config, attention, "sdpa", force_add=True)
         packed = f"{name}.model.use_remove_padding"
-        if packed not in overridden and _shared(part, "dp", own) == 1:
+        if packed not in overridden and _shared(config, part) == 1:
             OmegaConf.update(config, packed, False, force_add=True)
 
 
 def attention_notice(config: Any) -> str | None:
-    """Return what a run on GPUs without flash-attn computes in its place; None if that is nothing.
-
-    ``config`` is verl's, every reference resolved.
-    """
+    """Return what a run on GPUs without flash-attn computes in its place; None if that is nothing."""
     if config.trainer.device == "cpu" or config.model_engine != "dp" or _flash_attention():
         return None
     if config.actor_rollout_ref.model.use_remove_padding:
@@ -105,32 +91,24 @@ def unequal_ranks(config: Any, *, needs_critic: bool) -> str | None:
 
     Rows are laid out for one number of ranks, and each mini-batch must be the same for all.
     """
-    engine, actor = config.model_engine, config.actor_rollout_ref.actor
-    parts = {"actor_rollout_ref.actor": (actor, "fsdp_config")}
-    if actor.use_kl_loss or config.algorithm.use_kl_in_reward:
-        parts["actor_rollout_ref.ref"] = (config.actor_rollout_ref.ref, "fsdp_config")
-    if needs_critic:
-        parts["critic"] = (config.critic, "fsdp")
+    with_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
+    parts = ["actor_rollout_ref.actor", *(["actor_rollout_ref.ref"] if with_reference else [])]
+    shared = {name: _shared(config, name) for name in [*parts, *(["critic"] if needs_critic else [])]}
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    shared = {name: _shared(part, engine, own) for name, (part, own) in parts.items()}
     if len(set(shared.values())) == 1:
         return None
     said = ", ".join(f"{name} {devices // size} (each of {size} devices)" for name, size in shared.items())
     return (
         f"actor, reference and critic need the same number of data-parallel ranks, but these have: {said}. Set "
-        f"{' and '.join(_names(engine))} to the same for all"
+        f"{' and '.join(_names(config.model_engine))} to the same for all"
     )
 
 
 def missing_engine(config: Any) -> str | None:
-    """Return what a run lacks on this machine: the package of its training or rollout engine; None if nothing.
-
-    Raises:
-        ConfigError: There is no such engine.
-    """
-    engine, rollout = config.model_engine, config.actor_rollout_ref.rollout.name
+    """Return what a run lacks on this machine: the package of its training or rollout engine; None if nothing."""
+    rollout = config.actor_rollout_ref.rollout.name
     for name, value, modules in (
-        ("model_engine", engine, ENGINES),
+        ("model_engine", config.model_engine, ENGINES),
         ("actor_rollout_ref.rollout.name", rollout, ROLLOUTS),
     ):
         package = modules[choice(name, value, modules)].partition(".")[0]
@@ -146,12 +124,12 @@ def _names(engine: str) -> tuple[str, ...]:
     return _SPLIT.get(engine, ("ulysses_sequence_parallel_size",))
 
 
-def _shared(part: Any, engine: str, own: str) -> int:
+def _shared(config: Any, name: str) -> int:
     """The devices that share a model's sequence or weights; verl reads FSDP's at either of two places."""
+    from omegaconf import OmegaConf
+
+    part, engine = OmegaConf.select(config, name), config.model_engine
     if engine == "dp":
-        inner = (part.get(own) or {}).get("ulysses_sequence_parallel_size", 1)
-        return max(int(part.get("ulysses_sequence_parallel_size", 1) or 1), int(inner or 1))
-    size = 1
-    for name in _names(engine):
-        size *= int((part.get(engine) or {}).get(name) or 1)
-    return size
+        inner = part.get("fsdp" if name == "critic" else "fsdp_config") or {}
+        return max(int(each.get("ulysses_sequence_parallel_size") or 1) for each in (part, inner))
+    return math.prod(int((part.get(engine) or {}).get(each) or 1) for each in _names(engine))

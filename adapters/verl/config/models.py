@@ -1,32 +1,32 @@
-"""A model's own configuration: whether a run's context fits into it, whether it sees, and what pictures go with."""
+"""A model's own configuration: whether a run's context fits, what pictures go with, and what training needs of a GPU.
+
+The memory is arithmetic. FSDP as verl 0.9.1 sets it: weights, gradients and Adam's two moments in float32, sharded over
+all GPUs; weights are gathered, and everything between them is computed, in bfloat16; gradient checkpointing keeps the
+input of each layer. While an update runs, vLLM sleeps. What is not counted: PyTorch's own half gigabyte, fragments,
+buffers of the network.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.prompts.pictures import ARCHITECTURES
 
-__all__ = ["SEEDED", "check_context", "check_vision", "read_config", "sees_pictures"]
-
 SEEDED = ("agentr1_cpu", "vllm")
 """The rollout engines that take a seed with each request, and pictures."""
+_WEIGHT = 4  # bytes of a parameter in float32; a gradient and each moment take as many
+_HALF = 2  # bytes of a number in bfloat16
 
 
 def check_context(model: str, config: Any) -> None:
-    """Check that the longest prompt and response fit into the model's positions.
-
-    Args:
-        model: A Hugging Face folder, or a name on the hub.
-        config: verl's configuration.
-
-    Raises:
-        ConfigError: They do not fit, or the model's `config.json` cannot be read.
-    """
+    """Check that the longest prompt and response fit into the positions of a model, a folder or a name on the hub."""
     rollout, data = config.actor_rollout_ref.rollout, config.data
     length = rollout.get("max_model_len") or data.max_prompt_length + data.max_response_length
     engine = (rollout.get("engine_kwargs") or {}).get(rollout.name) or {}
@@ -42,11 +42,7 @@ def check_context(model: str, config: Any) -> None:
 
 
 def read_config(model: str) -> Mapping[str, Any]:
-    """Return the configuration of a model, a Hugging Face folder or a name on the hub.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return the configuration of a model, a Hugging Face folder or a name on the hub."""
     path = Path(model) / "config.json"
     if path.is_file():
         try:
@@ -76,21 +72,16 @@ def sees_pictures(model: str) -> bool:
 
 
 def check_vision(config: Any, *, needs_critic: bool) -> None:
-    """Check that verl can train a vision-language model as a run asks for.
-
-    Args:
-        config: verl's configuration, every reference resolved.
-        needs_critic: Whether the estimator does.
-
-    Raises:
-        ConfigError: Something that is not done with pictures.
-    """
-    model, own = config.actor_rollout_ref.model, config.get("agentr1") or {}
-    rollout, mode = config.actor_rollout_ref.rollout.name, own.get("mode", "sync")
+    """Check that verl can train a vision-language model as a run asks for."""
+    model, settings, rollout = (
+        config.actor_rollout_ref.model,
+        read_settings(config),
+        config.actor_rollout_ref.rollout.name,
+    )
     refused = {
         f"the critic of algorithm.adv_estimator={config.algorithm.adv_estimator}": needs_critic,
-        "agentr1.layout=tree": own.get("layout") == "tree",
-        f"agentr1.mode={mode}": mode != "sync",
+        "agentr1.layout=tree": settings.layout == "tree",
+        f"agentr1.mode={settings.mode}": settings.ahead,
         f"model_engine={config.model_engine}": config.model_engine != "dp",
         f"actor_rollout_ref.rollout.name={rollout}": rollout not in SEEDED,
         "actor_rollout_ref.model.lora_rank": bool(model.get("lora_rank") or model.get("lora_adapter_path")),
@@ -100,3 +91,84 @@ def check_vision(config: Any, *, needs_critic: bool) -> None:
         raise ConfigError(
             f"training a vision-language model with verl does not go with {', '.join(found)}: leave that out"
         )
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes on each GPU."""
+
+    parameters: int
+    """Of the model; a number, no bytes."""
+    state: int
+    """Weights, gradients and Adam's moments; with an adapter weights alone."""
+    activations: int
+    """The input of every layer, and all of one layer while it is computed again."""
+    logits: int
+    """Logits and their gradient."""
+    sampler: int
+    """vLLM's weights."""
+    cache_token: int
+    """vLLM's keys and values of one token."""
+
+    @property
+    def updating(self) -> int:
+        """What an update needs."""
+        return self.state + self.activations + self.logits
+
+
+def training_memory(
+    config: Any,
+    *,
+    gpus: int,
+    tokens: int,
+    split: int = 1,
+    tensor_parallel: int = 1,
+    packed: bool = True,
+    adapter: bool = False,
+) -> TrainingMemory:
+    """Return what each of ``gpus`` holds, over which FSDP shards, for a model's configuration of transformers.
+
+    A micro-batch has ``tokens``, padding included; ``split`` GPUs share a sequence, ``tensor_parallel`` vLLM's weights.
+    The logits of rows that are not ``packed`` are copied once. An ``adapter`` of low rank has few parameters.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    from agent_envs.policies.local.loading import takes_pictures
+
+    text = config.get_text_config()
+    with torch.device("meta"):
+        model = (AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM).from_config(config)
+    parameters, own = sum(p.numel() for p in model.parameters()), -(-tokens // split)  # tied weights count once
+    heads = text.num_key_value_heads or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    layer = 12 * text.hidden_size + 4 * text.intermediate_size
+    return TrainingMemory(
+        parameters=parameters,
+        state=(1 if adapter else 4) * _WEIGHT * parameters // gpus,
+        activations=_HALF * own * (text.num_hidden_layers * text.hidden_size + layer),
+        logits=_HALF * own * text.vocab_size * (2 if packed else 4),
+        sampler=_HALF * parameters // tensor_parallel,
+        cache_token=2 * _HALF * text.num_hidden_layers * heads * width // tensor_parallel,
+    )
+
+
+def memory_notice(config: Any, model: Any) -> str:
+    """Return what the actor needs of each GPU, in words; ``config`` is verl's, resolved, ``model`` the model's."""
+    actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
+    adapter = bool(policy.get("lora_rank") or policy.get("lora_adapter_path"))
+    found = training_memory(
+        model,
+        gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
+        tokens=actor.ppo_max_token_len_per_gpu,
+        split=actor.ulysses_sequence_parallel_size,
+        tensor_parallel=config.actor_rollout_ref.rollout.tensor_model_parallel_size,
+        packed=policy.use_remove_padding,
+        adapter=adapter,
+    )
+    size = {name: f"{getattr(found, name) / 1e9:.1f}" for name in ("updating", "state", "activations", "logits")}
+    kept = "weights" if adapter else "weights, gradients and Adam"
+    return (
+        f"an update of the actor needs about {size['updating']} GB of each GPU: {size['state']} {kept}, "
+        f"{size['activations']} activations and {size['logits']} logits of {actor.ppo_max_token_len_per_gpu:,} tokens"
+    )

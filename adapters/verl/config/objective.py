@@ -1,62 +1,22 @@
 """How a run turns steps into a loss: estimator, rewards, weighting, KL and correction, read from verl's configuration.
 
-verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); those that verl does not
-have are under ``agentr1``:
-
-=============================  ========================================================================================
-``weighting``                  what a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``
-``process_rewards``            {component: weight}: which of ``info["reward_components"]`` are process rewards; none
-``normalize_process_rewards``  ``prime`` or null
-``process_reward_weight``      weight of the process reward relative to the rest of the reward; 1
-``layout``                     what the models compute: ``merged`` rows, ``steps``, or ``tree``; see ``choose_layout``
-``mode``                       ``sync``, or the next batches are played while one is trained: on the same devices with
-                               ``colocate``, on others with ``separate``
-``lookahead``                  batches under way besides the one that is trained next; 0, or 1 if not ``sync``
-``mini_batches_of_rows``       whether ``ppo_mini_batch_size`` times ``rollout.n`` counts steps, as in verl; False
-``scale_rewards``              ``batch`` or ``running``: divide rewards by the deviation of returns; null
-``stall_timeout``              seconds that a phase of a run may stand still before the run is stopped; 3600
-``request_seeds``              whether each request of generation has a seed, so that episodes repeat; True
-every field of                 ``bootstrap_truncated``, ``turn_gamma``, ``gigpo_norm``, ...; except ``gamma``, ``lam``
-``EstimatorOptions``           and ``norm_by_std``, which come from ``algorithm``
-=============================  ========================================================================================
+verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); the others are
+``Settings``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
-from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, KLController, kl_controller
+from agent_envs.adapters.losses import KL_KINDS, KLController, kl_controller
 from agent_envs.adapters.verl.config.checks import needs_steps, tree_obstacle
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
-from agent_envs.checks import boolean, choice, integer, number, shown
-from agent_envs.errors import ConfigError, check_release, did_you_mean
-
-__all__ = ["SETTINGS", "Objective", "choose_layout", "lookahead", "read_objective"]
-
-_FROM_ALGORITHM = {"gamma", "group_size", "lam", "norm_by_std"}
-_OPTIONS = tuple(f.name for f in fields(EstimatorOptions) if f.name not in _FROM_ALGORITHM)
-_DEFAULTS = {
-    **{name: getattr(EstimatorOptions(), name) for name in _OPTIONS},
-    "mini_batches_of_rows": False,
-    "poll_interval": 0.05,
-    "process_reward_weight": 1.0,
-    "request_seeds": True,
-    "seed": 0,
-    "trust": False,
-}
-_OWN = ("normalize_process_rewards", "process_reward_weight", "process_rewards", "scale_rewards", "weighting")
-_ELSEWHERE = (
-    "env_workers", "episode_timeout", "episodes_dir", "layout", "lookahead", "max_broken", "max_episodes",
-    "mini_batches_of_rows", "mode", "phase_file", "poll_interval", "request_seeds", "seed", "stall_timeout",
-    "step_timeout", "trust",
-)  # fmt: skip
-MODES = ("sync", "colocate", "separate")
-"""Values of ``agentr1.mode``."""
-SETTINGS = tuple(sorted([*_OPTIONS, *_OWN, *_ELSEWHERE]))
-"""Every name under ``agentr1``."""
+from agent_envs.adapters.verl.config.settings import Settings, read_settings
+from agent_envs.checks import choice, integer, number
+from agent_envs.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -65,6 +25,7 @@ class Objective:
 
     estimator: Estimator
     options: EstimatorOptions = field(default_factory=EstimatorOptions)
+    settings: Settings = field(default_factory=Settings)
     weighting: str = "trajectory"
     """What a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``."""
     process: ProcessRewards = field(default_factory=ProcessRewards)
@@ -94,20 +55,9 @@ class Objective:
 
 
 def read_objective(config: Any) -> Objective:
-    """Return the objective of a run from verl's configuration, every reference resolved.
-
-    Raises:
-        ConfigError: A setting that does not exist, or a value that does not fit.
-    """
+    """Return the objective of a run from verl's configuration, every reference resolved."""
     algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
-    settings = dict(config.get("agentr1") or {})
-    for name, value in settings.items():
-        if name not in SETTINGS:
-            raise ConfigError(f"unknown setting agentr1.{name}.{did_you_mean(name, SETTINGS)}")
-        _check_type(name, value)
-    lookahead(settings)
-    choice("agentr1.layout", settings.get("layout", "merged"), ("merged", "steps", "tree"))
-    weighting = choice("agentr1.weighting", settings.get("weighting", "trajectory"), WEIGHTINGS)
+    settings = read_settings(config)
     choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
     choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
     options = EstimatorOptions(
@@ -115,18 +65,18 @@ def read_objective(config: Any) -> Objective:
         lam=float(number("algorithm.lam", algorithm.lam)),
         norm_by_std=bool(algorithm.get("norm_adv_by_std_in_grpo", True)),
         group_size=integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1),
-        **{name: settings[name] for name in _OPTIONS if name in settings},
+        **settings.options,
     )
     kl = None
     if algorithm.use_kl_in_reward:
         ctrl = algorithm.kl_ctrl
         coef, target, horizon = (number(f"algorithm.kl_ctrl.{k}", ctrl[k]) for k in ("kl_coef", "target_kl", "horizon"))
         kl = kl_controller(ctrl.type, coef, target=target, horizon=horizon)
-    scale = settings.get("scale_rewards")
+    scale = settings.scale_rewards
     estimator = get_estimator(str(algorithm.adv_estimator))
     for name, value in (
         ("algorithm.use_kl_in_reward", algorithm.use_kl_in_reward),
-        ("agentr1.process_rewards", settings.get("process_rewards")),
+        ("agentr1.process_rewards", settings.process_rewards),
         ("agentr1.scale_rewards", scale),
     ):
         if value and estimator.name == "gdpo":
@@ -134,11 +84,12 @@ def read_objective(config: Any) -> Objective:
     return Objective(
         estimator=estimator,
         options=options,
-        weighting=weighting,
+        settings=settings,
+        weighting=settings.weighting,
         process=ProcessRewards(
-            weights={str(name): float(w) for name, w in (settings.get("process_rewards") or {}).items()},
-            normalize=settings.get("normalize_process_rewards"),
-            weight=float(settings.get("process_reward_weight", 1.0)),
+            weights={str(name): float(weight) for name, weight in (settings.process_rewards or {}).items()},
+            normalize=settings.normalize_process_rewards,
+            weight=float(settings.process_reward_weight),
         ),
         scale=None if scale is None else RewardScale(str(scale), gamma=options.gamma),
         kl=kl,
@@ -146,24 +97,6 @@ def read_objective(config: Any) -> Objective:
         correction=_correction(algorithm.get("rollout_correction", None)),
         row_loss=find_row_loss(config.actor_rollout_ref),
     )
-
-
-def lookahead(settings: Mapping[str, Any]) -> int:
-    """Return how many batches are under way besides the one that is trained next.
-
-    Args:
-        settings: What is under ``agentr1``.
-
-    Raises:
-        ConfigError: ``mode`` or ``lookahead`` does not exist, or they do not fit.
-    """
-    mode, given = choice("agentr1.mode", settings.get("mode", "sync"), MODES), settings.get("lookahead")
-    ahead = (0 if mode == "sync" else 1) if given is None else integer("agentr1.lookahead", given, minimum=0)
-    if ahead and mode == "sync":
-        raise ConfigError(
-            f"agentr1.lookahead={ahead} needs agentr1.mode=colocate or separate: with sync nothing is played ahead"
-        )
-    return ahead
 
 
 def _correction(correction: Any) -> Any:
@@ -180,40 +113,24 @@ def _correction(correction: Any) -> Any:
     return None
 
 
-def _check_type(name: str, value: Any) -> None:
-    """Refuse a value of another type than its setting's: a word would count as True where a boolean is expected."""
-    full, default = f"agentr1.{name}", _DEFAULTS.get(name)
-    if isinstance(default, bool):
-        boolean(full, value)
-    elif isinstance(default, (int, float)):
-        number(full, value)
-    elif name in ("stall_timeout", "step_timeout", "episode_timeout") and value is not None:
-        number(full, value, above=0)
-    elif name in ("env_workers", "max_episodes") and value is not None:
-        integer(full, value, minimum=1)
-        if name == "env_workers":
-            check_release("aiohttp", "serve")
-            check_release("websockets", "serve")
-    elif name == "process_rewards" and value is not None:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{full} must be {{component: weight}}, such as {{format: 0.5}}, got {shown(value)}")
-        for component, weight in value.items():
-            number(f"{full}.{component}", weight)
-
-
 def choose_layout(config: Any, *, cpu: bool) -> str:
     """Return ``agentr1.layout``; where none is set, trees on a CPU if the model takes them, and merged rows otherwise.
 
     On a CPU trees are never slower (benchmarks/merging.py); there is no such measurement of GPUs, of LoRA, nor of modes
     that play ahead.
     """
-    settings, model = config.get("agentr1") or {}, config.actor_rollout_ref.model
-    if given := settings.get("layout"):
-        return str(given)
+    settings, model = read_settings(config), config.actor_rollout_ref.model
+    if settings.layout is not None:
+        return settings.layout
     if needs_steps(config):
         return "steps"
-    measured = cpu and settings.get("mode", "sync") == "sync"
-    if not measured or model.get("lora_rank", 0) or model.get("lora_adapter_path") or tree_obstacle(config):
+    if (
+        not cpu
+        or settings.ahead
+        or model.get("lora_rank", 0)
+        or model.get("lora_adapter_path")
+        or tree_obstacle(config)
+    ):
         return "merged"
     from transformers import AutoConfig
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["EXACT", "Difference", "differences", "use_released"]
-
 EXACT = "/published"
 """The end of a preset's name that asks for the published values."""
 
@@ -35,12 +33,7 @@ class Difference:
 
 
 def differences(config: Any, env_kwargs: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the settings of a composed run whose values are not the published ones.
-
-    Args:
-        config: All settings, the run's own among them.
-        env_kwargs: The environment's arguments.
-    """
+    """Return the settings of a composed run whose values are not the published ones."""
     from omegaconf import OmegaConf
 
     def ours(key: str) -> Any:
@@ -56,11 +49,7 @@ def differences(config: Any, env_kwargs: Mapping[str, Any]) -> tuple[Difference,
 
 
 def use_released(config: Any, preset: str, given: Collection[str]) -> None:
-    """Set the published values of a composed preset, in place, but for those that are ``given`` on the command line.
-
-    Raises:
-        ConfigError: No run of this algorithm on this task was released.
-    """
+    """Set the published values of a composed preset, in place, but for those that are ``given`` on the command line."""
     from omegaconf import OmegaConf
 
     run = config.run

@@ -21,16 +21,11 @@ from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
 from agent_envs.checks import load_function
 from agent_envs.errors import ConfigError
 
-__all__ = ["find_row_loss", "row_loss_notice"]
-
 
 def find_row_loss(actor_rollout_ref: Any) -> Callable[..., Any] | None:
     """Return the run's policy loss if it was written for verl's rows, None if it is one of this package's kind.
 
     Modules that ``external_lib`` or ``module:name`` name are imported.
-
-    Raises:
-        ConfigError: There is no such loss.
     """
     name = str(actor_rollout_ref.actor.policy_loss.loss_mode)
     if ":" in name:

@@ -24,8 +24,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.config.models import SEEDED
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
-from agent_envs.adapters.verl.rollout.episode_rows import Row, baseline_row, episode_record, episode_rows
+from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
@@ -33,8 +34,6 @@ from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.rollout.one import arun_episode
 from agent_envs.wrapping.recorded import recorded_env
-
-__all__ = ["AGENT_LOOP_NAME", "EnvAgentLoop", "RowOutput"]
 
 AGENT_LOOP_NAME = "agentr1_env"
 """Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
@@ -84,6 +83,8 @@ class EnvAgentLoop(AgentLoopBase):
         if hf_model_type in _WORDS_OF:
             hf_model_type, processor = _WORDS_OF[hf_model_type], None
         super().__init__(hf_model_type=hf_model_type, processor=processor, **parts)
+        self.settings = read_settings(self.config)
+        self.estimator = get_estimator(str(self.config.algorithm.adv_estimator))
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         """Play and return one output per row: merged steps, or one step each with ``agentr1.layout=steps``.
@@ -101,20 +102,16 @@ class EnvAgentLoop(AgentLoopBase):
         self, sampling_params: dict[str, Any], kwargs: Mapping[str, Any], error: str | None = None
     ) -> list[AgentLoopOutput]:
         """Play, or return the row of an episode that failed before its first step."""
-        extra = kwargs.get("extra_info") or {}
-        rollout = self.rollout_config
-        settings = self.config.get("agentr1") or {}
-        phase = extra.get("phase", "train")
+        extra, rollout, settings = kwargs.get("extra_info") or {}, self.rollout_config, self.settings
+        trains = extra.get("phase", "train") == "train"
         session, number = kwargs.get("session_id", 0), kwargs.get("prompt_number")
         # a prompt that is trained has a number, the same whenever it is played, and a validation happens at a step
         place = f"step {int(kwargs.get('global_steps', 0))}" if number is None else f"prompt {int(number)}"
-        task = f"{settings.get('seed', 0)}/{phase}/{kwargs['env_id']}/{extra.get('index')}"
+        task = f"{settings.seed}/{extra.get('phase', 'train')}/{kwargs['env_id']}/{extra.get('index')}"
         uid = str(kwargs.get("uid", uuid4()))
-        estimator = get_estimator(str(self.config.algorithm.adv_estimator))
-        greedy = phase == "train" and estimator.needs_baseline and session == rollout.n
+        greedy = trains and self.estimator.needs_baseline and session == rollout.n
         if greedy:
             sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
-        seeded = rollout.name in SEEDED and settings.get("request_seeds", True)
         policy = ServerPolicy(
             self.server_manager,
             self.tokenizer,
@@ -122,73 +119,92 @@ class EnvAgentLoop(AgentLoopBase):
             prompt_length=rollout.prompt_length,
             response_length=rollout.response_length,
             max_model_len=rollout.get("max_model_len") or rollout.prompt_length + rollout.response_length,
-            seed=f"{task}/{place}/{session}" if seeded else None,
+            seed=f"{task}/{place}/{session}" if rollout.name in SEEDED and settings.request_seeds else None,
             template_kwargs=dict(self.apply_chat_template_kwargs or {}),
-            untimed=settings.get("mode", "sync") != "sync",
+            untimed=settings.ahead,
             pictures=image_tokens(str(self.config.actor_rollout_ref.model.path), self.tokenizer),
             engine=rollout.name,
         )
         index, seed = extra.get("index"), extra.get("seed")
         if seed is None:  # what the environment draws is the same for the episodes that are compared
             seed = zlib.crc32((task if number is None else f"{task}/{place}").encode())
+        identity = (int(seed), None if index is None else {"index": int(index)}, f"{uid}_{session}", uid)
         began = time.monotonic()
-        async with _places(settings.get("max_episodes")):
+        async with _places(settings.max_episodes):
             started = time.monotonic()
-            episode = await self._play(
-                kwargs,
-                policy,
-                error,
-                seed=int(seed),
-                options=None if index is None else {"index": int(index)},
-                step_timeout=settings.get("step_timeout"),
-                episode_timeout=settings.get("episode_timeout"),
-                episode_id=f"{uid}_{session}",
-                group_id=uid,
-            )
+            if error is None:
+                episode = await self._play(kwargs, policy, *identity)
+            else:
+                episode = EpisodeBuilder(kwargs["env_id"], *identity).end(StopReason.ERROR, error)
         total = time.monotonic() - started
         policy.note_env_time()
-        timing = {
-            "generate_sequences": policy.generate_seconds,
-            "tool_calls": policy.env_seconds,
-            "total": total,
-            "queued": started - began,
-        }
         filler = self.tokenizer.eos_token_id
-        rows = (
-            [baseline_row(filler)]
-            if greedy
-            else episode_rows(
+        rows = [filler_row("baseline", filler)]
+        if not greedy:
+            rows = episode_rows(
                 episode,
                 filler_id=filler,
-                final_prompt_ids=self._final_prompt(episode, policy, phase),
-                merge=settings.get("layout") != "steps",
-                anchors=phase == "train" and estimator.needs_anchors,
+                final_prompt_ids=self._final_prompt(episode, policy) if trains else None,
+                merge=settings.layout != "steps",
+                anchors=trains and self.estimator.needs_anchors,
             )
-        )
+        fields: dict[str, Any] = {
+            "timing": {
+                "generate_sequences": policy.generate_seconds,
+                "tool_calls": policy.env_seconds,
+                "total": total,
+                "queued": started - began,
+            }
+        }
         newest = max(int(kwargs.get("global_steps", 0)) - 1, 0)
-        record = episode_record(episode, policy.cached_tokens)
-        log_probs = bool(sampling_params.get("logprobs"))
-        outputs = self._outputs(rows, episode, record, phase, timing, policy.versions, newest, log_probs)
-        if policy.pictures is not None:
-            for row, output in zip(rows, outputs, strict=True):
-                ids = [*row.tokens.prompt_ids, *row.tokens.response_ids]
-                output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, row.tokens.pictures)
-            if folder := settings.get("episodes_dir"):
-                await asyncio.to_thread(keep_pictures, folder, episode)
-        return [*outputs]
+        known = [version for step in policy.versions for version in step if version >= 0] or [newest]
+        fields |= {"min_global_steps": min(known), "max_global_steps": max(known)}
+        # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
+        # episode's; the step's own reward is in extra_fields
+        line = episode.to_json()
+        record = {**episode_record(episode, policy.cached_tokens), "episode": "" if trains else line}
+        outputs: list[AgentLoopOutput] = []
+        for row in rows:
+            tokens, last = row.tokens, row is rows[-1]
+            output = RowOutput(
+                prompt_ids=tokens.prompt_ids,
+                response_ids=tokens.response_ids,
+                response_mask=tokens.response_mask,
+                response_logprobs=tokens.logprobs if sampling_params.get("logprobs") else None,
+                step_ids=tokens.step_ids,
+                versions=row_versions(tokens.step_ids, policy.versions) if settings.ahead else None,
+                reward_score=episode.reward,
+                num_turns=2 * len(episode.steps),
+                metrics=AgentLoopMetrics(generate_sequences=sum(policy.generate_seconds)),
+                extra_fields={
+                    **fields,
+                    **row.fields(episode.episode_id),
+                    "episode": line if trains and last else "",
+                    "error": (episode.error or "") if last else "",
+                    "reward_extra_info": record,
+                },
+            )
+            if policy.pictures is not None:
+                ids = [*tokens.prompt_ids, *tokens.response_ids]
+                output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, tokens.pictures)
+            outputs.append(output)
+        if policy.pictures is not None and settings.episodes_dir:
+            await asyncio.to_thread(keep_pictures, settings.episodes_dir, episode)
+        return outputs
 
-    async def _play(self, row: Mapping[str, Any], policy: ServerPolicy, error: str | None, **how: Any) -> Episode:
-        """Play the episode, or return one that failed before its first step with ``error``."""
-        env_id, settings = row["env_id"], self.config.get("agentr1") or {}
-        if error is not None:
-            names = (how[name] for name in ("seed", "options", "episode_id", "group_id"))
-            return EpisodeBuilder(env_id, *names).end(StopReason.ERROR, error)
-        trust, workers = bool(settings.get("trust", False)), settings.get("env_workers")
-        servers = EnvServers(workers, settings.get("step_timeout")) if workers else None
+    async def _play(
+        self, row: Mapping[str, Any], policy: ServerPolicy, seed: int, options: Any, episode_id: str, group_id: str
+    ) -> Episode:
+        """Play the episode in an environment of the pool."""
+        env_id, settings = row["env_id"], self.settings
+        servers = EnvServers(settings.env_workers, settings.step_timeout) if settings.env_workers else None
         parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
-        known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=trust)
+        known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=settings.trust)
         key, env = await _pool.acquire(*known, servers)
-        episode = await arun_episode(env, policy, **how)
+        episode = await arun_episode(
+            env, policy, seed=seed, options=options, episode_id=episode_id, group_id=group_id,
+            step_timeout=settings.step_timeout, episode_timeout=settings.episode_timeout,
+        )  # fmt: skip
         if servers:  # the environment played is not its client
             episode = replace(episode, env_id=env_id.rpartition(":")[2])
         if not episode.stop_reason.broken:
@@ -200,57 +216,15 @@ class EnvAgentLoop(AgentLoopBase):
             await asyncio.to_thread(env.close)
         return episode
 
-    def _final_prompt(self, episode: Episode, policy: ServerPolicy, phase: str) -> list[int] | None:
+    def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
-        actor, settings = policy.actor, self.config.get("agentr1") or {}
-        if phase != "train" or actor is None or not episode.steps or not episode.steps[-1].truncated:
+        actor, bootstraps = policy.actor, self.settings.options.get("bootstrap_truncated", True)
+        if not self.estimator.needs_critic or not bootstraps:
             return None
-        estimator = get_estimator(str(self.config.algorithm.adv_estimator))
-        if not estimator.needs_critic or not settings.get("bootstrap_truncated", True):
+        if actor is None or not episode.steps or not episode.steps[-1].truncated:
             return None
         # the next prompt may be built already: it was too long, or the response was empty
         if actor.conversation.response_ids:
             actor.conversation.observe(episode.final_observation, episode.steps[-1].info)
         prompt = actor.conversation.prompt_ids
         return prompt if len(prompt) < policy.context_length else None
-
-    def _outputs(
-        self,
-        rows: list[Row],
-        episode: Episode,
-        record: dict[str, Any],
-        phase: str,
-        timing: dict[str, Any],
-        versions: list[list[int]],
-        newest: int,
-        log_probs: bool,
-    ) -> list[RowOutput]:
-        line = episode.to_json()
-        # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
-        # episode's; the step's own reward is in extra_fields
-        record["episode"] = line if phase == "validation" else ""
-        known = [version for step in versions for version in step if version >= 0] or [newest]
-        asynchronous = (self.config.get("agentr1") or {}).get("mode", "sync") != "sync"
-        return [
-            RowOutput(
-                prompt_ids=row.tokens.prompt_ids,
-                response_ids=row.tokens.response_ids,
-                response_mask=row.tokens.response_mask,
-                response_logprobs=row.tokens.logprobs if log_probs else None,
-                step_ids=row.tokens.step_ids,
-                versions=row_versions(row.tokens.step_ids, versions) if asynchronous else None,
-                reward_score=episode.reward,
-                num_turns=2 * len(episode.steps),
-                metrics=AgentLoopMetrics(generate_sequences=sum(timing["generate_sequences"])),
-                extra_fields={
-                    "min_global_steps": min(known),
-                    "max_global_steps": max(known),
-                    **row.fields(episode.episode_id),
-                    "timing": timing,
-                    "episode": line if phase == "train" and i == len(rows) - 1 else "",
-                    "error": (episode.error or "") if i == len(rows) - 1 else "",
-                    "reward_extra_info": record,
-                },
-            )
-            for i, row in enumerate(rows)
-        ]

@@ -1,4 +1,4 @@
-"""verl's rollout on a CPU: the Ray actor around the generation engine, its replica, and the sender of new weights."""
+"""verl's rollout on a CPU: generation engine, the Ray actor around it, its replica, and the sender of new weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine
-from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures
 from agent_envs.errors import BackendError
 from agent_envs.pictures.picture import Picture
+from agent_envs.policies.local.engine import BatchEngine
+from agent_envs.policies.local.loading import check_pictures, load_model, stop_token_ids, takes_pictures
+from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.sampling import SamplingParams
-
-__all__ = ["ROLLOUT_NAME", "CPUReplica", "CPURollout", "CPURolloutServer", "OnlyServer"]
+from agent_envs.policies.local.server import GenerateServer
+from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.pictures import load_picture_tokens
 
 ROLLOUT_NAME = "agentr1_cpu"
 """Name in ``actor_rollout_ref.rollout.name``."""
@@ -27,6 +29,38 @@ _CALLS = 100_000  # at once: those that wait for new weights must not keep out t
 
 def _actor_name(replica_rank: int) -> str:
     return f"{ROLLOUT_NAME}_server_{replica_rank}"
+
+
+def load_engine(
+    model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust_remote_code: bool = False
+) -> BatchEngine | PaddedEngine:
+    """Return an engine in float32 for a Hugging Face model, a folder or a name: one that sees if the model does."""
+    model = load_model(model_path, dtype=torch.float32, trust_remote_code=trust_remote_code)
+    if not takes_pictures(model.config):
+        stops = stop_token_ids(model, lambda: load_tokenizer(model_path, trust_remote_code=trust_remote_code))
+        return BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
+    tokenizer = load_tokenizer(model_path, trust_remote_code=trust_remote_code)
+    pictures = load_picture_tokens(model_path, tokenizer)
+    check_pictures(model, pictures)
+    return PaddedEngine(
+        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stop_token_ids(model, lambda: tokenizer),
+        pad_token_id=tokenizer.pad_token_id or 0, seed=seed, pictures=pictures,
+    )  # fmt: skip
+
+
+class CPUServer(GenerateServer):
+    """A generation server whose weights can be replaced."""
+
+    async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
+        """Replace the model's weights between two iterations."""
+        await self.call(lambda: self._engine.load_weights(weights, version))
+
+    async def clear_cache(self) -> None:
+        await self.call(self._engine.clear_cache)
+
+    async def abort(self) -> None:
+        """End every request with the tokens it has."""
+        await self.call(self._engine.abort)
 
 
 class CPURolloutServer:
@@ -44,7 +78,6 @@ class CPURolloutServer:
             trust_remote_code=trust_remote_code,
         )
         self.server = CPUServer(engine)
-        self.pictures = KeptPictures()
         self.gate = asyncio.Event()  # set while responses are written
         self.gate.set()
         self.rejects = False
@@ -58,7 +91,7 @@ class CPURolloutServer:
         prompt_ids: Sequence[int],
         sampling_params: Mapping[str, Any],
         request_id: str,
-        image_data: Sequence[Picture | str] | None = None,
+        image_data: Sequence[Picture] | None = None,
         video_data: Any = None,
         audio_data: Any = None,
         mm_processor_kwargs: Any = None,
@@ -66,20 +99,16 @@ class CPURolloutServer:
     ) -> TokenOutput:
         """Generate one response, with the log-probability of every token.
 
-        ``image_data`` has the prompt's pictures in the order of their tokens, one that was sent before by its digest;
-        the stop reason `MISSING` asks for all of them.
+        ``image_data`` has the prompt's pictures in the order of their tokens.
         """
         if video_data or audio_data:
             raise BackendError("the CPU server takes text and pictures, no videos or audio")
         params = SamplingParams.from_dict(sampling_params, self.response_length)
-        pictures = self.pictures.take(image_data or ())
-        if pictures is None:
-            return TokenOutput(token_ids=[], log_probs=[], stop_reason=MISSING, num_preempted=0)
         while not self.gate.is_set():
             if self.rejects:
                 return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", num_preempted=0)
             await self.gate.wait()
-        done = await self.server.generate([int(token) for token in prompt_ids], params, pictures)
+        done = await self.server.generate([int(token) for token in prompt_ids], params, list(image_data or ()))
         first, last = done.versions
         return TokenOutput(
             token_ids=done.token_ids,
@@ -180,11 +209,7 @@ class CPURollout(BaseRollout):
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **kwargs: Any
     ) -> None:
-        """Send all weights, in float32.
-
-        Raises:
-            BackendError: The weights are sent as differences, or do not fit the server's model.
-        """
+        """Send all weights, in float32."""
         from verl.workers.rollout.utils import ensure_async_iterator
 
         if wire_format != "named_tensors":

@@ -25,8 +25,6 @@ from agent_envs.errors import BackendDownError, first_line
 from agent_envs.files import allow_open_files
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["EnvPool", "EnvServers"]
-
 _MOST = 1 << 15
 """Episodes and messages at once on a node's server; what limits them are the agent-loop workers."""
 _actors: dict[str, Any] = {}  # by name: Ray ends an actor that nobody refers to any more
@@ -75,12 +73,7 @@ class EnvPool:
 
 @dataclass(frozen=True)
 class EnvServers:
-    """The servers of environments on this node, as named Ray actors.
-
-    Args:
-        workers: Worker processes of each.
-        step_timeout: Seconds that a step may take, or None.
-    """
+    """The servers of environments on this node, as named Ray actors of so many worker processes each."""
 
     workers: int
     step_timeout: float | None = None
@@ -106,7 +99,11 @@ class EnvServers:
                 max_task_retries=3,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             )
-            _actors[name] = actor.remote(env_id, served, tuple(wrappers), self.workers, self.step_timeout)
+            limits = {
+                "workers": self.workers, "step_timeout": self.step_timeout or math.inf, "idle_timeout": math.inf,
+                "max_episodes": _MOST, "max_waiting": _MOST,
+            }  # fmt: skip
+            _actors[name] = actor.remote((env_id, served, tuple(wrappers)), limits)
         try:
             url, token = await _actors[name].address.remote()
         except ray.exceptions.RayTaskError as e:
@@ -124,19 +121,8 @@ class EnvServers:
 class _NodeServer:
     """The Ray actor: a server of one environment that listens on this machine alone, for whoever has its token."""
 
-    def __init__(
-        self,
-        env_id: str,
-        env_kwargs: Mapping[str, Any],
-        wrappers: Sequence[str],
-        workers: int,
-        step_timeout: float | None,
-    ) -> None:
-        self._served = (env_id, env_kwargs, wrappers)
-        self._limits: dict[str, Any] = {
-            "workers": workers, "step_timeout": step_timeout or math.inf, "idle_timeout": math.inf,
-            "max_episodes": _MOST, "max_waiting": _MOST,
-        }  # fmt: skip
+    def __init__(self, served: tuple[str, Mapping[str, Any], Sequence[str]], limits: Mapping[str, Any]) -> None:
+        self._served, self._limits = served, limits
         self._token = secrets.token_urlsafe()
         self._server: Any = None
 

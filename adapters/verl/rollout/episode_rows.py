@@ -20,8 +20,6 @@ from typing import Any
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
 from agent_envs.episodes.record import Episode
 
-__all__ = ["PADDING", "Row", "baseline_row", "episode_record", "episode_rows"]
-
 
 @dataclass(frozen=True)
 class Row:
@@ -54,21 +52,16 @@ def episode_rows(
     merge: bool = True,
     anchors: bool = False,
 ) -> list[Row]:
-    """Return the rows of an episode, at least one.
+    """Return the rows of an episode, at least one; with ``merge`` steps share a row if their prompts allow it.
 
-    Args:
-        episode: An episode with the tokens of every step.
-        filler_id: Token of rows that have none of their own, and after the state that follows the last step.
-        final_prompt_ids: Prompt of the state after the last step, if its value is needed; used only if a limit ended
-            the episode there.
-        merge: Whether steps share a row if their prompts allow it; otherwise one row per step.
-        anchors: Whether the records contain the states' anchors, which can be long.
+    ``filler_id`` is the token of rows that have none of their own, and of the state after the last step, whose prompt
+    is ``final_prompt_ids``: used only if a limit ended the episode there. ``anchors`` can be long.
     """
     broken = episode.stop_reason.broken
     # a scripted action has no tokens, so there is nothing to train
     played = {i: step for i, step in enumerate(episode.steps) if step.response_ids and step.prompt_ids}
     if not played:
-        return [_filler("masked", filler_id)]
+        return [filler_row("masked", filler_id)]
     tokens = [
         StepTokens(
             i, step.prompt_ids or (), step.response_ids or (), step.response_logprobs or None, not broken,
@@ -92,12 +85,8 @@ def episode_rows(
     return out
 
 
-def baseline_row(filler_id: int) -> Row:
-    """Return the row of an episode of which only the return is needed."""
-    return _filler("baseline", filler_id)
-
-
-def _filler(kind: str, filler_id: int) -> Row:
+def filler_row(kind: str, filler_id: int) -> Row:
+    """Return a row that trains nothing."""
     return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
 
 

@@ -15,8 +15,6 @@ import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 from verl.workers.rollout.utils import ensure_async_iterator
 
-__all__ = ["BACKEND", "RayWeights"]
-
 BACKEND = "agentr1_ray"
 """Name in ``actor_rollout_ref.rollout.checkpoint_engine.backend``."""
 _POLL_SECONDS = 0.02

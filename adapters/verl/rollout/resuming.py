@@ -18,8 +18,6 @@ from verl.workers.rollout.replica import TokenOutput
 
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME
 
-__all__ = ["ResumingClient", "row_versions", "token_versions"]
-
 
 @dataclass
 class _Response:

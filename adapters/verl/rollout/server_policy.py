@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import gymnasium as gym
 
-from agent_envs.adapters.verl.rollout.pictures import MISSING, server_pictures
+from agent_envs.adapters.verl.rollout.pictures import server_pictures
 from agent_envs.adapters.verl.rollout.resuming import token_versions
 from agent_envs.errors import BackendAbortedError, BackendReplyError, ContextLengthExceeded
 from agent_envs.messages import Observation
@@ -25,8 +25,6 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import Sampled, TokenActor, TokenPolicy
 from agent_envs.prompts.pictures import PictureTokens
-
-__all__ = ["ServerActor", "ServerPolicy"]
 
 _ABORTED = ("abort", "aborted")  # SGLang's word, and that of the others
 
@@ -47,20 +45,11 @@ class ServerActor(TokenActor):
 
 
 class ServerPolicy(TokenPolicy):
-    """The policy of one episode.
+    """The policy of one episode, which asks verl's ``LLMServerClient`` or anything with its ``generate``.
 
-    Args:
-        server: verl's ``LLMServerClient``, or anything with its ``generate``.
-        tokenizer: The model's tokenizer.
-        sampling_params: As verl passes them.
-        prompt_length: Maximum tokens of a prompt.
-        response_length: Maximum tokens of a response.
-        max_model_len: Maximum tokens of both together.
-        seed: Makes the episode's samples reproducible; None leaves seeding to the server.
-        template_kwargs: Further arguments of the chat template.
-        untimed: Whether time-outs leave out the generation, which waits for new weights now and then.
-        pictures: The image tokens of a vision-language model; None for a model of text.
-        engine: Name of the server's engine, in ``actor_rollout_ref.rollout.name``.
+    ``seed`` makes the episode's samples reproducible, None leaves seeding to the server. With ``untimed`` time-outs
+    leave out the generation, which waits for new weights now and then. ``engine`` is the server's name in
+    ``actor_rollout_ref.rollout.name``; ``pictures`` are the image tokens of a vision-language model.
     """
 
     actor_type = ServerActor
@@ -87,7 +76,6 @@ class ServerPolicy(TokenPolicy):
         self.generate_seconds: list[float] = []  # per step, waiting for the server
         self.env_seconds: list[float] = []  # per step, in the environment
         self._returned_at = 0.0
-        self._sent: set[str] = set()  # digests of the pictures that the server has got
 
     def start(self, env: gym.Env[Any, str]) -> TokenActor:
         self.actor = super().start(env)
@@ -100,13 +88,7 @@ class ServerPolicy(TokenPolicy):
     async def sample(
         self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
     ) -> Sampled:
-        """Sample one response.
-
-        Raises:
-            ContextLengthExceeded: The prompt is too long.
-            BackendAbortedError: The server was told to stop before the response had ended.
-            BackendReplyError: Log-probabilities are missing.
-        """
+        """Sample one response."""
         step = len(self.generate_seconds)
         if len(prompt_ids) > self.prompt_length:
             raise ContextLengthExceeded(
@@ -117,10 +99,13 @@ class ServerPolicy(TokenPolicy):
         if self.name is not None:
             params["seed"] = seed
         start = time.monotonic()
-        out = await self._generate(prompt_ids, params, pictures)
-        if out.stop_reason == MISSING:
-            self._sent.clear()
-            out = await self._generate(prompt_ids, params, pictures)
+        request: dict[str, Any] = {"prompt_ids": prompt_ids}
+        if self.pictures is not None:
+            request = server_pictures(self.engine, self.pictures, prompt_ids, pictures)
+            if self.engine != "agentr1_cpu":  # which leaves them out itself
+                params["logit_bias"] = dict.fromkeys(self.pictures.reserved, -100.0)
+        # one id per episode: verl routes it to the server that has its prefix cached
+        out = await self.server.generate(self.request_id, sampling_params=params, **request)
         self._returned_at = time.monotonic()
         self.generate_seconds.append(self._returned_at - start)
         self.versions.append(token_versions(out))
@@ -128,31 +113,18 @@ class ServerPolicy(TokenPolicy):
         response_ids = [int(token) for token in out.token_ids]
         if out.stop_reason in _ABORTED:
             raise BackendAbortedError(f"the response of step {step} was cut off after {len(response_ids)} tokens")
-        wanted = response_ids and params.get("logprobs")
-        return Sampled(response_ids, _log_probs(out.log_probs, len(response_ids), step) if wanted else None)
-
-    async def _generate(self, prompt_ids: list[int], params: Mapping[str, Any], pictures: Sequence[Picture]) -> Any:
-        request, params = {"prompt_ids": prompt_ids}, dict(params)
-        if self.pictures is not None:
-            request = server_pictures(self.engine, self.pictures, prompt_ids, pictures, self._sent)
-            if self.engine != "agentr1_cpu":  # which leaves them out itself
-                params["logit_bias"] = dict.fromkeys(self.pictures.reserved, -100.0)
-        # one id per episode: verl routes it to the server that has its prefix cached
-        return await self.server.generate(self.request_id, sampling_params=params, **request)
+        if not response_ids or not params.get("logprobs"):
+            return Sampled(response_ids, None)
+        log_probs = tuple(float(x) for x in out.log_probs or ())
+        known = sum(map(math.isfinite, log_probs))
+        if not len(log_probs) == known == len(response_ids):  # one that is missing must not be trained on as a 0
+            raise BackendReplyError(
+                f"the server returned {len(response_ids)} tokens at step {step}, but the log-probabilities of {known}; "
+                "it was asked for all of them (actor_rollout_ref.rollout.calculate_log_probs)"
+            )
+        return Sampled(response_ids, log_probs)
 
     def note_env_time(self) -> None:
         """Record an environment step: the time from a response to the next request or to the episode's end."""
         if len(self.env_seconds) < len(self.generate_seconds):
             self.env_seconds.append(time.monotonic() - self._returned_at)
-
-
-def _log_probs(given: Any, tokens: int, step: int) -> tuple[float, ...]:
-    """Return the log-probabilities of a response; one that is missing must not be trained on as a 0."""
-    out = tuple(float(x) for x in given or ())
-    if len(out) != tokens or not all(math.isfinite(x) for x in out):
-        known = sum(math.isfinite(x) for x in out)
-        raise BackendReplyError(
-            f"the server returned {tokens} tokens at step {step}, but the log-probabilities of {known}; it was asked "
-            "for all of them (actor_rollout_ref.rollout.calculate_log_probs)"
-        )
-    return out

@@ -16,8 +16,6 @@ with needs_extra("vllm"):
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
     from vllm.v1.worker.cpu_worker import CPUWorker
 
-__all__ = ["WorkerExtension"]
-
 _LOSES_WEIGHTS = 2  # the level of sleep after which a GPU worker has no weights any more
 
 

@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 
 from agent_envs.errors import BackendError, ConfigError, check_release
+from agent_envs.files import write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
-__all__ = ["check_pickles", "find_actor", "hugging_face_folder"]
+__all__ = ["check_pickles", "find_actor", "hugging_face_folder", "last_step"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def find_actor(path: Path) -> Path:
     """
     if not path.is_dir():
         raise ConfigError(f"no checkpoint: {path} is not a folder")
-    last = [_last_step(path), _last_step(path / "checkpoints")]
+    last = [_last_folder(path), _last_folder(path / "checkpoints")]
     for folder in (path, path / "actor", *(step / "actor" for step in last if step)):
         if _backend(folder) is not None:
             return folder
@@ -98,18 +99,29 @@ def check_pickles(folder: Path) -> None:
             raise ConfigError(f"{path} holds more than tensors and plain values, or is broken; {_TRUST}") from e
 
 
-def _last_step(checkpoints: Path) -> Path | None:
+def last_step(checkpoints: Path) -> int:
+    """Return the step that verl resumes from, 0 for none; where a kill left its tracker empty, write it again.
+
+    verl rewrites ``latest_checkpointed_iteration.txt`` in place, after everything else (trainer_base.py:1013).
+    """
+    tracker = checkpoints / "latest_checkpointed_iteration.txt"
+    if not tracker.exists():
+        return 0
+    if not (latest := tracker.read_text(encoding="utf-8", errors="replace").strip()).isdigit():
+        complete = [int(path.parent.name.rpartition("_")[2]) for path in checkpoints.glob("global_step_*/data.pt")]
+        if not complete:
+            tracker.unlink()
+            return 0
+        write_text(tracker, latest := str(max(complete)))
+    return int(latest)
+
+
+def _last_folder(checkpoints: Path) -> Path | None:
     """The checkpoint that verl marks as the latest, otherwise the one with the highest step."""
-    try:
-        latest = (checkpoints / "latest_checkpointed_iteration.txt").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        latest = ""
-    if latest.isdigit() and (checkpoints / f"global_step_{latest}").is_dir():
-        return checkpoints / f"global_step_{latest}"
-    steps = {
-        int(m[1]): p for p in checkpoints.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", p.name))
-    }
-    return steps[max(steps)] if steps else None
+    tracker = checkpoints / "latest_checkpointed_iteration.txt"
+    latest = tracker.read_text(encoding="utf-8", errors="replace").strip() if tracker.is_file() else ""
+    steps = {m[1]: p for p in checkpoints.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", p.name))}
+    return steps.get(latest) or (steps[max(steps, key=int)] if steps else None)
 
 
 def _backend(actor: Path) -> str | None:

@@ -20,8 +20,6 @@ with needs_extra("verl"):
     import torch
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-__all__ = ["PlatformCPU", "answer_for_vllm"]
-
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     pass

@@ -9,19 +9,11 @@ from typing import Any
 from agent_envs.episodes.figures import errors_of, from_zero, new_figure, plain, save, whole_steps
 from agent_envs.episodes.statistics import share
 
-__all__ = ["draw_curve"]
-
 _TRAIN, _HELD_OUT = "#9aa5b1", "#1f5fa8"
 
 
 def draw_curve(path: Path, records: Sequence[Mapping[str, Any]], *, title: str, caption: str, start: str = "") -> None:
-    """Draw the curve from the records of `metrics.jsonl`.
-
-    The caption and, in a few words, ``start`` say what the model was before training.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draw the curve from the records of `metrics.jsonl`; ``caption`` and ``start`` say what the model was before."""
     figure = new_figure(10, 4.6)
     left, right = figure.subplots(1, 2)
     held_out = [r for r in records if r.get("val/success") is not None]

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent_envs.adapters.metrics_log import Record
+from agent_envs.adapters.run import Record
 from agent_envs.files import JSONLines
-
-__all__ = ["RunFolder", "join_logs", "read_log"]
 
 
 class RunFolder:
@@ -53,11 +51,7 @@ def read_log(path: Path, offset: int = 0) -> tuple[list[Record], int]:
 
 
 def join_logs(starts: Iterable[tuple[int, Path]]) -> list[Record]:
-    """Return one record per step, in step order; a later start replaces the steps that it played again.
-
-    Args:
-        starts: For each start, in order: the step it resumed from (0 if it did not) and its log.
-    """
+    """Return one record per step, from each start's first step and log; later starts replace what they play again."""
     joined: dict[int, Record] = {}
     for resumed_from, path in starts:
         joined = {step: record for step, record in joined.items() if step <= resumed_from}

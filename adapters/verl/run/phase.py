@@ -13,19 +13,13 @@ from pathlib import Path
 
 from agent_envs.files import write_text
 
-__all__ = ["STALL_SECONDS", "PhaseFile", "PhaseWatch"]
-
 STALL_SECONDS = 3600.0
 """How long a phase may stand still, if nothing else is said."""
 _BEAT = 1.0  # seconds between two notes of progress within a phase
 
 
 class PhaseFile:
-    """The trainer's side: the phase, the step it belongs to, and what of it is done.
-
-    Args:
-        path: The file; None to write nothing.
-    """
+    """The trainer's side: the phase, its step, and what of it is done; without a path nothing is written."""
 
     def __init__(self, path: str | Path | None) -> None:
         self._path = None if path is None else Path(path)
@@ -50,13 +44,9 @@ class PhaseFile:
 
 
 class PhaseWatch:
-    """The starting process's side.
+    """The starting process's side; ``limit`` is in seconds, None for any number.
 
-    Args:
-        path: The trainer's file, which need not be there yet.
-        limit: Seconds that a phase may stand still; None for any number. The start, in which models are loaded and
-            nothing is noted, may take ``STALL_SECONDS`` at least.
-        clock: Seconds, from any beginning.
+    The start, in which models are loaded and nothing is noted, may take ``STALL_SECONDS`` at least.
     """
 
     def __init__(self, path: Path, limit: float | None, clock: Callable[[], float] = time.monotonic) -> None:

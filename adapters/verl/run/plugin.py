@@ -11,62 +11,25 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 from agent_envs.adapters.verl.run.process import TREES
-from agent_envs.errors import check_release
+from agent_envs.errors import check_release, needs_extra
+
+with needs_extra("verl"):
+    from wrapt import when_imported
 
 check_release("verl", "verl")
+_CPU = os.environ.get("VERL_PLATFORM") == "cpu"
 
-if os.environ.get("VERL_PLATFORM") == "cpu":
+if _CPU:
     # before any part of verl asks for the current platform, or for vLLM
     from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 
     answer_for_vllm()
 
-_Patch = Callable[[Any], None]
 
-
-class _AfterImport(MetaPathFinder):
-    """Calls functions with a module as soon as it has been imported, before whoever imports it goes on."""
-
-    def __init__(self) -> None:
-        self.patches: dict[str, list[_Patch]] = {}
-
-    def add(self, name: str, patch: _Patch) -> None:
-        """Call ``patch`` with the module ``name``: now, or when it is imported."""
-        if name in sys.modules:
-            patch(sys.modules[name])
-        else:
-            self.patches.setdefault(name, []).append(patch)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec that the other finders have, with a loader that calls the functions at its end."""
-        patches = self.patches.pop(fullname, None)
-        if patches is None:
-            return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is None or spec.loader is None:
-            return spec
-        load = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            for patch in patches:
-                patch(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
+@when_imported("verl.experimental.agent_loop.agent_loop")
 def _register_agent_loop(module: Any) -> None:
     # by name, like verl's own: the module is loaded where it is used
     module._agent_loop_registry["agentr1_env"] = {
@@ -74,6 +37,7 @@ def _register_agent_loop(module: Any) -> None:
     }
 
 
+@when_imported("verl.experimental.agent_loop.agent_loop")
 def _use_row_inputs(module: Any) -> None:
     """experimental/agent_loop/agent_loop.py:868 and :920 make a row's pictures and positions of its decoded text.
 
@@ -95,10 +59,12 @@ def _use_row_inputs(module: Any) -> None:
     worker._compute_position_ids = _compute_position_ids
 
 
+@when_imported("verl.workers.rollout.base")
 def _register_rollout(module: Any) -> None:
     module._ROLLOUT_REGISTRY["agentr1_cpu", "async"] = "agent_envs.adapters.verl.rollout.cpu_rollout.CPURollout"
 
 
+@when_imported("verl.workers.rollout.replica")
 def _register_replica(module: Any) -> None:
     def load_replica() -> type:
         from agent_envs.adapters.verl.rollout.cpu_rollout import CPUReplica
@@ -108,18 +74,21 @@ def _register_replica(module: Any) -> None:
     module.RolloutReplicaRegistry.register("agentr1_cpu", load_replica)
 
 
+@when_imported("verl.trainer.ppo.v1.trainer_sync")
 def _register_trainer(module: Any) -> None:
     from agent_envs.adapters.verl.batch import trainer  # registers itself
 
-    if hasattr(trainer, "QueueTraining"):  # it is not what is being imported, and waits for verl
+    if hasattr(trainer, "StepTrainer"):  # it is not what is being imported, and waits for verl
         from agent_envs.adapters.verl.batch import asynchronous  # noqa: F401
 
 
+@when_imported("verl.workers.engine_workers")
 def _register_trees(module: Any) -> None:
     if os.environ.get("VERL_ENGINE_VENDOR") == TREES:
         from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401
 
 
+@when_imported("verl.utils.model")
 def _patch_value_model(module: Any) -> None:
     """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration says.
 
@@ -142,6 +111,7 @@ def _patch_value_model(module: Any) -> None:
     module.load_valuehead_model = load_valuehead_model
 
 
+@when_imported("verl.workers.engine_workers")
 def _seed_engines(module: Any) -> None:
     """workers/engine_workers.py:173 draws what a model's folder lacks, a critic's layer or a LoRA, from any numbers.
 
@@ -159,6 +129,7 @@ def _seed_engines(module: Any) -> None:
     module.TrainingWorker.reset = reset
 
 
+@when_imported("verl.models.transformers.monkey_patch")
 def _patch_trl(module: Any) -> None:
     """models/transformers/monkey_patch.py:352 imports a class of TRL's PPO that TRL has removed, if TRL is installed.
 
@@ -167,16 +138,13 @@ def _patch_trl(module: Any) -> None:
     module.is_trl_available = lambda: False
 
 
-def _patch_forward(module: Any) -> None:
-    from agent_envs.adapters.verl.batch.vision_models import patch_forward
+@when_imported("verl.models.transformers.monkey_patch")
+@when_imported("verl.models.transformers.qwen2_vl")
+def _patch_vision(module: Any) -> None:
+    from agent_envs.adapters.verl.batch import vision_models
 
-    patch_forward(module)
-
-
-def _patch_qwen2_vl(module: Any) -> None:
-    from agent_envs.adapters.verl.batch.vision_models import patch_qwen2_vl
-
-    patch_qwen2_vl(module)
+    of_all = module.__name__.endswith("monkey_patch")
+    (vision_models.patch_forward if of_all else vision_models.patch_qwen2_vl)(module)
 
 
 def _patch_process_group(module: Any) -> None:
@@ -196,6 +164,7 @@ def _patch_pinned_memory(module: Any) -> None:
     module.CPUOffloadPolicy = lambda pin_memory=False: CPUOffloadPolicy(pin_memory=False)
 
 
+@when_imported("verl.utils.torch_functional")
 def _patch_log_probabilities(module: Any) -> None:
     """utils/torch_functional.py:173 loops over tokens if FlashAttention is not installed: a graph of one node each."""
     import torch
@@ -226,6 +195,7 @@ def _patch_load_balancer(module: Any) -> None:
     module.LLMServerManager._init_global_load_balancer = _init_global_load_balancer
 
 
+@when_imported("verl.trainer.ppo.v1.trainer_separate_async")
 def _patch_separate(module: Any) -> None:
     """trainer/ppo/v1/trainer_separate_async.py:181 passes ``flush`` to ``logger.info``, which is a TypeError.
 
@@ -246,27 +216,8 @@ def _patch_saved_shards(module: Any) -> None:
     module.fsdp2_sharded_save_to_cpu = fsdp2_sharded_save_to_cpu
 
 
-def _patch_verl() -> None:
-    after = _AfterImport()
-    sys.meta_path.insert(0, after)
-    after.add("verl.utils.model", _patch_value_model)
-    after.add("verl.utils.torch_functional", _patch_log_probabilities)
-    after.add("verl.models.transformers.monkey_patch", _patch_trl)
-    if os.environ.get("VERL_PLATFORM") == "cpu":
-        after.add("verl.utils.distributed", _patch_process_group)
-        after.add("verl.workers.engine.fsdp.transformer_impl", _patch_pinned_memory)
-        after.add("verl.workers.rollout.llm_server", _patch_load_balancer)
-        after.add("verl.utils.fsdp_utils", _patch_saved_shards)
-    after.add("verl.trainer.ppo.v1.trainer_separate_async", _patch_separate)
-    after.add("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
-    after.add("verl.experimental.agent_loop.agent_loop", _use_row_inputs)
-    after.add("verl.models.transformers.monkey_patch", _patch_forward)
-    after.add("verl.models.transformers.qwen2_vl", _patch_qwen2_vl)
-    after.add("verl.workers.rollout.base", _register_rollout)
-    after.add("verl.workers.rollout.replica", _register_replica)
-    after.add("verl.trainer.ppo.v1.trainer_sync", _register_trainer)
-    after.add("verl.workers.engine_workers", _register_trees)
-    after.add("verl.workers.engine_workers", _seed_engines)
-
-
-_patch_verl()
+if _CPU:
+    when_imported("verl.utils.distributed")(_patch_process_group)
+    when_imported("verl.workers.engine.fsdp.transformer_impl")(_patch_pinned_memory)
+    when_imported("verl.workers.rollout.llm_server")(_patch_load_balancer)
+    when_imported("verl.utils.fsdp_utils")(_patch_saved_shards)

@@ -21,13 +21,12 @@ from typing import Any
 from tqdm import tqdm
 
 import agent_envs
-from agent_envs.adapters.metrics_log import append_record
+from agent_envs.adapters.run import append_record
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.folder import RunFolder, read_log
-from agent_envs.adapters.verl.run.phase import STALL_SECONDS, PhaseWatch
+from agent_envs.adapters.verl.run.phase import PhaseWatch
 from agent_envs.errors import BackendError
 from agent_envs.files import write_text
-
-__all__ = ["TREES", "last_error", "process_environment", "run_verl"]
 
 TREES = "agentr1_tree"
 """The vendor of the engines that train on prefix trees, in VERL_ENGINE_VENDOR."""
@@ -42,11 +41,7 @@ _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exceeded)")
 
 
 def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
-    """Return the variables that must be set before verl is imported; Ray passes them on.
-
-    ``trees`` chooses the engines that train on prefix trees. On a CPU machine ``CUDA_VISIBLE_DEVICES`` must not be set
-    at all.
-    """
+    """Return the variables that must be set before verl is imported; Ray passes them on. ``trees`` chooses engines."""
     out = {"VERL_USE_EXTERNAL_MODULES": "agent_envs.adapters.verl.run.plugin", "TOKENIZERS_PARALLELISM": "false"}
     if trees:
         out["VERL_ENGINE_VENDOR"] = TREES
@@ -66,9 +61,6 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
     """Run verl in a process of its own until it ends, showing the progress on standard error.
 
     verl's file logger writes this start's metrics to ``log``; the configuration that verl gets is written beside it.
-
-    Raises:
-        BackendError: verl failed, or stood still; the message has its last error.
     """
     from omegaconf import OmegaConf
 
@@ -80,10 +72,10 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(folder.out / "tensorboard")),
         "WANDB_DIR": os.environ.get("WANDB_DIR", str(folder.out)),
     }
-    own = config.get("agentr1") or {}
-    trees = own.get("layout") == "tree"
+    settings = read_settings(config)
+    trees = settings.layout == "tree"
     folder.phase.unlink(missing_ok=True)
-    watch = PhaseWatch(folder.phase, own.get("stall_timeout", STALL_SECONDS))
+    watch = PhaseWatch(folder.phase, settings.stall_timeout)
     variables = {**os.environ, **process_environment(cpu=cpu, trees=trees)}
     if cpu:
         variables.pop("CUDA_VISIBLE_DEVICES", None)
@@ -99,9 +91,9 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         logs["VERL_ENGINE_VENDOR"] = TREES
     # given to Ray as well: the processes of a cluster that is already running do not have this one's variables
     OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", logs, force_add=True)
-    settings = log.with_suffix(".yaml")
-    write_text(settings, OmegaConf.to_yaml(config))
-    command = [sys.executable, "-m", "agent_envs.adapters.verl.run.launch", str(os.getpid()), str(settings)]
+    path = log.with_suffix(".yaml")
+    write_text(path, OmegaConf.to_yaml(config))
+    command = [sys.executable, "-m", "agent_envs.adapters.verl.run.launch", str(os.getpid()), str(path)]
     with folder.log.open("ab") as output, _terminable():
         begin = output.tell()
         process = subprocess.Popen(
@@ -114,16 +106,12 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
             _end(process)
             folder.phase.unlink(missing_ok=True)
             shutil.rmtree(ray_folder, ignore_errors=True)
-    if stalled is not None:
+    if stalled is not None or process.returncode:
+        stopped = f"{stalled}, and was stopped (agentr1.stall_timeout)"
         raise BackendError(
-            f"{stalled}, and was stopped (agentr1.stall_timeout); the last error: {last_error(folder.log, begin)}\n"
-            f"Its whole output is in {folder.log}. Run the same command again to resume from the last checkpoint."
-        )
-    if process.returncode != 0:
-        raise BackendError(
-            f"verl stopped with exit status {process.returncode}: {last_error(folder.log, begin)}\n"
-            f"Its whole output is in {folder.log}. Fix the cause and run the same command again to resume from the "
-            "last checkpoint."
+            f"{stopped if stalled else f'verl stopped with exit status {process.returncode}'}; the last error: "
+            f"{last_error(folder.log, begin)}\nIts whole output is in {folder.log}. Fix the cause and run the same "
+            "command again to resume from the last checkpoint."
         )
 
 
@@ -142,11 +130,7 @@ def _ray_folder(out: Path) -> str:
 def _watch(
     process: subprocess.Popen[bytes], steps: int, metrics: Path, log: Path, resumed_from: int, watch: PhaseWatch
 ) -> str | None:
-    """Show the progress until the process ends, and copy each step's metrics as they come.
-
-    Returns:
-        What stands still, if that is why nothing is waited for any longer.
-    """
+    """Show the progress and copy each step's metrics as they come, until the process ends; return what stands still."""
     offset, shown = 0, dict[str, str]()
     live = sys.stderr.isatty()  # a clock that ticks is for a terminal, not for a file
     with tqdm(total=steps, initial=resumed_from, desc="starting verl", unit="step") as bar:

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.adapters.task_rows import as_json
 from agent_envs.adapters.verl.config.compose import RunConfig
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError, needs_extra
@@ -80,7 +81,11 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
     count, splits = int(env.get_wrapper_attr("num_tasks")), takes_splits(config.env)
     split = env.unwrapped.tasks.split if splits else "all"  # type: ignore[attr-defined]
     env.close()
-    held_out = [] if split == "all" else _held_out_splits(config, split)
+    held_out = []
+    if split != "all":
+        seen = _counts(config, _SEEN.values())
+        trained = _SEEN.get(split, split) if seen else split
+        held_out = [item for item in seen or _counts(config, _SEEN) if item[0] != trained][: 2 if seen else 1]
     pool = np.arange(count)
     if held_out:
         validation_split, validation_count = held_out[0]
@@ -100,22 +105,17 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
         from_unseen = validation_tasks // 2
         name, unseen_count = held_out[1]
         unseen = name, tuple(np.random.default_rng(0).permutation(unseen_count)[:from_unseen].tolist())
+    rng, drawn = np.random.default_rng(config.seed), list[int]()
+    while len(drawn) < config.steps * tasks_per_step:  # shuffled passes: a longer run begins like a shorter one
+        drawn += pool[rng.permutation(len(pool))].tolist()
     return Tasks(
         train_split=split,
-        train=tuple(_passes(pool, config.steps * tasks_per_step, config.seed)),
+        train=tuple(drawn[: config.steps * tasks_per_step]),
         validation_split=validation_split,
         validation=tuple(validation[: validation_tasks - from_unseen].tolist()),
         unseen=unseen,
         pool=None if splits else len(pool),
     )
-
-
-def _held_out_splits(config: RunConfig, train_split: str) -> list[tuple[str, int]]:
-    """The splits to hold out, with their numbers of tasks."""
-    if counts := _counts(config, _SEEN.values()):
-        train_split = _SEEN.get(train_split, train_split)
-        return [item for item in counts if item[0] != train_split]
-    return [item for item in _counts(config, _SEEN) if item[0] != train_split][:1]
 
 
 def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:
@@ -129,15 +129,6 @@ def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:
             continue
         env.close()
     return counts
-
-
-def _passes(pool: np.ndarray, wanted: int, seed: int) -> list[int]:
-    """`wanted` entries of `pool`: shuffled passes, one after another. A longer run begins like a shorter one."""
-    rng = np.random.default_rng(seed)
-    drawn: list[int] = []
-    while len(drawn) < wanted:
-        drawn.extend(pool[rng.permutation(len(pool))].tolist())
-    return drawn[:wanted]
 
 
 def make_rows(
@@ -161,10 +152,7 @@ def make_rows(
     {'index': 3, 'phase': 'train'}
     """
     choice("phase", phase, ("train", "validation"))
-    try:
-        kwargs = json.dumps(dict(env_kwargs or {}), sort_keys=True)
-    except TypeError as e:
-        raise ConfigError(f"env_kwargs must be JSON values, got {env_kwargs!r}: {e}") from e
+    kwargs = as_json(env_kwargs)
     reset = {} if seed is None else {"seed": int(seed)}
     return [
         {

@@ -7,30 +7,26 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.estimators import get_estimator
-from agent_envs.adapters.metrics_log import Record, write_records
+from agent_envs.adapters.run import Record, success_lines, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig
 from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
-from agent_envs.adapters.verl.config.memory import memory_notice
-from agent_envs.adapters.verl.config.models import check_context, check_vision, sees_pictures
+from agent_envs.adapters.verl.config.models import check_context, check_vision, memory_notice, sees_pictures
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
-from agent_envs.adapters.verl.run.checkpoints import check_pickles
+from agent_envs.adapters.verl.config.settings import read_settings
+from agent_envs.adapters.verl.run.checkpoints import check_pickles, last_step
 from agent_envs.adapters.verl.run.curve import draw_curve
 from agent_envs.adapters.verl.run.folder import RunFolder, join_logs
 from agent_envs.adapters.verl.run.process import run_verl
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs, make_env, make_rows, write_rows
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
-from agent_envs.episodes.statistics import difference, share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
-
-__all__ = ["check_model", "check_verl", "describe", "train"]
 
 
 def describe(composed: Composed) -> str:
@@ -70,11 +66,7 @@ def describe(composed: Composed) -> str:
 
 
 def check_verl(config: Any) -> None:
-    """Check settings as verl itself does when it starts, if the engines that it asks about are installed.
-
-    Raises:
-        ConfigError: verl refuses them.
-    """
+    """Check settings as verl itself does when it starts, if the engines that it asks about are installed."""
     if missing_engine(config) is not None:
         return
     from hydra.errors import HydraException
@@ -91,14 +83,7 @@ def check_verl(config: Any) -> None:
 
 
 def check_model(model: str, config: Any, *, fetch: bool) -> None:
-    """Check that a model, a Hugging Face folder or (with ``fetch``) a name on the hub, has what training needs.
-
-    ``config`` is verl's.
-
-    Raises:
-        ConfigError: There is no such model, its context is too short, it has no chat template, or it is of a kind that
-            trees do not take.
-    """
+    """Check that a model, a folder or (with ``fetch``) a name on the hub, has what training with verl needs."""
     folder = Path(model)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -112,7 +97,7 @@ def check_model(model: str, config: Any, *, fetch: bool) -> None:
     check_context(model, config)
     from transformers import AutoConfig, AutoTokenizer
 
-    if (config.get("agentr1") or {}).get("layout") == "tree":
+    if read_settings(config).layout == "tree":
         from agent_envs.adapters.trees.attention import check_model as check_tree_model
 
         check_tree_model(AutoConfig.from_pretrained(model, trust_remote_code=False))
@@ -132,9 +117,6 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     """Train, or resume a run that was stopped; return the results and where the files are, as text.
 
     With ``trust``, verl opens the checkpoint that it resumes from whatever its files would run.
-
-    Raises:
-        AgentEnvsError: The folder holds another run, or training failed; the message says what to do.
     """
     run, config = composed.run, composed.verl()
     if (missing := missing_engine(config)) is not None:
@@ -161,19 +143,30 @@ def train(composed: Composed, *, trust: bool = False) -> str:
                 pool=tasks.pool,
                 pictures=pictures,
             )
-        if not trust and (step := _last_checkpoint(folder)):
+        if not trust and (step := last_step(folder.checkpoints)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
         records = _train(composed, tasks, folder, pictures)
-    return _summary(run, pictures, folder, records)
+    start, caption = _start(run, pictures)
+    last: Record = next((r for r in reversed(records) if r.get("val/success") is not None), {})
+    matches = (re.fullmatch("val/(.+)/success", name) for name in sorted(last))
+    return "\n".join(
+        [
+            caption.replace("\n", " "),
+            *success_lines(records, start),
+            *(f"{match[1]}: success {last[match[0]]:.3f}" for match in matches if match),
+            f"curve: {folder.curve}",
+            f"episodes, as a page for a browser: agentr1 view {shlex.quote(str(run.out))}",
+            f"checkpoints: {folder.checkpoints}",
+            f"metrics: {folder.metrics}",
+            f"log: {folder.log}",
+        ]
+    )
 
 
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     """Return whether the environment shows pictures, to a model that sees them.
 
     Without ``fetch``, a model on the hub is not asked.
-
-    Raises:
-        ConfigError: It shows pictures to a model of text, or a vision-language model cannot be trained as is asked for.
     """
     env = make_env(run)
     space = env.observation_space
@@ -190,10 +183,15 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
 
 
 def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) -> list[Record]:
-    run, resumed_from, starts = composed.run, _last_checkpoint(folder), folder.logs()
+    run, resumed_from, starts = composed.run, last_step(folder.checkpoints), folder.logs()
     records = join_logs(starts)
+
+    def draw() -> None:
+        title, (start, caption) = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}", _start(run, pictures)
+        draw_curve(folder.curve, records, title=title, caption=caption, start=start)
+
     if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
-        _draw(run, pictures, folder, records)
+        draw()
         return records
     for path, splits, phase in (
         (folder.train_rows, [(tasks.train_split, tasks.train)], "train"),
@@ -219,75 +217,23 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) 
     finally:
         records = join_logs(starts)
         write_records(folder.metrics, records)
-        _draw(run, pictures, folder, records)
+        draw()
     done = max((r["step"] for r in records), default=0)
     if done < run.steps:
         raise BackendError(f"verl stopped at step {done} of {run.steps} without an error; see {folder.log}")
     return records
 
 
-def _last_checkpoint(folder: RunFolder) -> int:
-    """The step verl will resume from; 0 if there is no complete checkpoint."""
-    latest = folder.checkpoints / "latest_checkpointed_iteration.txt"
-    try:
-        return int(latest.read_text())
-    except FileNotFoundError:
-        return 0
-    except ValueError as e:
-        raise ConfigError(f"{latest} holds no step number; write the last good step into it, or delete it") from e
-
-
-def _start(run: RunConfig, pictures: bool) -> str:
-    """What the model is before the first step, in a few words."""
+def _start(run: RunConfig, pictures: bool) -> tuple[str, str]:
+    """What the model is before the first step, in a few words and in a sentence."""
     if run.model is not None:
-        return f"base model {Path(run.model).name}"
-    if run.warm_start:
-        return f"tiny-base after {run.warm_start} warm-start steps"
-    return "tiny-vision" if pictures else "tiny-base"
-
-
-def _caption(run: RunConfig, pictures: bool) -> str:
-    if run.model is not None:
-        return f"Step 0 is the base model {run.model}."
+        return f"base model {Path(run.model).name}", f"Step 0 is the base model {run.model}."
     if run.warm_start == 0:
-        taught = "PictureSearch" if pictures else "nine environments"
-        return f"Step 0 is {_start(run, pictures)}, pretrained on demonstrations of {taught} by noisy teachers."
-    of = "" if run.data == "generated" else " of generated tasks"
-    start = f"Step 0 is {_start(run, pictures)} on demonstrations{of}"
-    if run.demo_noise == 0:
-        return f"{start} by the expert."
-    return f"{start}, {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
-
-
-def _draw(run: RunConfig, pictures: bool, folder: RunFolder, records: Sequence[Record]) -> None:
-    title = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}"
-    draw_curve(folder.curve, records, title=title, caption=_caption(run, pictures), start=_start(run, pictures))
-
-
-def _summary(run: RunConfig, pictures: bool, folder: RunFolder, records: Sequence[Record]) -> str:
-    lines = [_caption(run, pictures).replace("\n", " ")]
-    held_out = [r for r in records if r.get("val/success") is not None]
-    if held_out:
-        first, last = held_out[0], held_out[-1]
-        counts = [int(r["val/episodes"] + r.get("val/lost_episodes", 0)) for r in (first, last)]
-        for record, count in zip((first, last), counts, strict=True):
-            s = share(record["val/success"] * count, count)
-            what = f" ({_start(run, pictures)})" if record["step"] == 0 else ""
-            lines.append(
-                f"step {record['step']:<5} success {s.value:.3f} [{s.low:.3f}, {s.high:.3f}] on {count} held-out "
-                f"tasks{what}"
-            )
-        d = difference(first["val/success"], counts[0], last["val/success"], counts[1])
-        lines.append(
-            f"difference {d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}] (95 % intervals; sampled, temperature 1)"
-        )
-        matches = (re.fullmatch("val/(.+)/success", name) for name in sorted(last))
-        lines += [f"{match[1]}: success {last[match[0]]:.3f}" for match in matches if match]
-    lines += [
-        f"curve: {folder.curve}",
-        f"episodes, as a page for a browser: agentr1 view {shlex.quote(str(run.out))}",
-        f"checkpoints: {folder.checkpoints}",
-        f"metrics: {folder.metrics}",
-        f"log: {folder.log}",
-    ]
-    return "\n".join(lines)
+        start, taught = ("tiny-vision", "PictureSearch") if pictures else ("tiny-base", "nine environments")
+        return start, f"Step 0 is {start}, pretrained on demonstrations of {taught} by noisy teachers."
+    start, of = (
+        f"tiny-base after {run.warm_start} warm-start steps",
+        "" if run.data == "generated" else " of generated tasks",
+    )
+    by = f", {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
+    return start, f"Step 0 is {start} on demonstrations{of}{by if run.demo_noise else ' by the expert.'}"

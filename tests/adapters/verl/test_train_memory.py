@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from agent_envs.adapters.tiny import base
-from agent_envs.adapters.verl.config.memory import training_memory
+from agent_envs.adapters.verl.config.models import training_memory
 
 
 def shape(kind: type, hidden: int, inner: int, layers: int, heads: int, pairs: int, **others: Any) -> PretrainedConfig:

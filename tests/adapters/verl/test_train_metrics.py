@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.adapters.metrics_log import append_record, read_records, write_records
+from agent_envs.adapters.run import append_record, read_records, write_records
 from agent_envs.adapters.verl.run.folder import join_logs, read_log
 from agent_envs.episodes.statistics import Interval, difference, share
 

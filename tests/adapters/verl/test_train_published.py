@@ -214,9 +214,9 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
 def test_mini_batches_count_steps() -> None:
     config = composed(preset=f"qwen3-4b/papersearch/pspo{EXACT}").verl()
     actor = config.actor_rollout_ref.actor
-    counts = [mini_batches("actor", part, config, 700) for part in (actor, config.critic)]
+    counts = [mini_batches(part, config, 700) for part in (actor, config.critic)]
     assert counts == [3, 6]  # of 320 and of 128 rows
-    assert mini_batches("actor", actor, config, 10) == 1
+    assert mini_batches(actor, config, 10) == 1
     layout = plan_layout([f"row{i}" for i in range(700)], [5] * 700, mini_batches=6, ranks=4, seed=1)
     assert len(layout.order) == 4 * 6 * 30 and layout.mini_batches == 6  # 116 or 117 rows in each, on four ranks
     of_actor = layout.mini_batches_of_rows(3)

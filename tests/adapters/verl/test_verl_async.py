@@ -28,6 +28,7 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.estimators import ESTIMATORS  # noqa: E402
 from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
+from agent_envs.adapters.verl.config.settings import Settings  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer  # noqa: E402
 from agent_envs.adapters.verl.run.training import check_verl  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
@@ -98,7 +99,8 @@ def test_a_prompt_without_rows_is_waited_for_once(monkeypatch: pytest.MonkeyPatc
 
 def test_no_more_batches_are_submitted_than_there_are_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = object.__new__(EnvColocateTrainer)
-    trainer.lookahead, trainer.batches, trainer.total_training_steps = 2, 0, 5
+    trainer.settings = Settings(mode="colocate", lookahead=2)
+    trainer.batches, trainer.total_training_steps = 0, 5
     seen: list[int] = []
     monkeypatch.setattr(PPOTrainer, "_add_batch_to_generate", lambda self: seen.append(self.batches))
     for trainer.global_steps, submitted in ((1, 3), (2, 4), (3, 5), (4, 5), (5, 5)):

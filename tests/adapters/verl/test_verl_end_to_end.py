@@ -33,7 +33,7 @@ from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
 from agent_envs.adapters.verl.config.compose import algorithms, group_names  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
 from agent_envs.spaces import UnicodeText  # noqa: E402
@@ -133,7 +133,7 @@ def test_two_steps(made, tmp_path, algo):
     assert policy_loss(actor_config.policy_loss.loss_mode)
     assert bool(config.critic.enable) == objective.estimator.needs_critic
     actor, critic = workers["language_model"], workers["value_model"]
-    batches = mini_batches("actor", config.actor_rollout_ref.actor, config)
+    batches = mini_batches(config.actor_rollout_ref.actor, config)
     seen = []
     for step in (1, 2):
         outputs = play(config, tokenizer, server, step, 3 + objective.estimator.needs_baseline)

@@ -19,6 +19,7 @@ pytest.importorskip("verl")
 
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
+from agent_envs.adapters.verl.config.settings import Settings
 from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows
 from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
 from agent_envs.episodes.record import Episode, Step, StopReason
@@ -229,9 +230,9 @@ def test_parquet_is_written_whole(tmp_path):
 
 
 def test_episode_files_are_replaced_whole(tmp_path):
-    rows = pytest.importorskip("agent_envs.adapters.verl.batch.rows")
-    path = rows.episode_path(tmp_path, "train", 12)
-    rows.write_lines(path, ["a", "b"])
-    rows.write_lines(path, ["c"])
-    assert path.read_text() == "c\n"
+    trainer = object.__new__(pytest.importorskip("agent_envs.adapters.verl.batch.trainer").EnvTrainer)
+    trainer.settings, trainer.global_steps = Settings(episodes_dir=str(tmp_path)), 12
+    trainer.write_lines("train", ["a", "b"])
+    trainer.write_lines("train", ["c"])
+    assert (tmp_path / "train-000012.jsonl").read_text() == "c\n"
     assert [p.name for p in tmp_path.iterdir()] == ["train-000012.jsonl"]

@@ -31,13 +31,13 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
 from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, FixedKL  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController  # noqa: E402
 from agent_envs.adapters.verl.batch.columns import step_columns  # noqa: E402
 from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
-from agent_envs.adapters.verl.batch.rows import LogThen, by_submission  # noqa: E402
+from agent_envs.adapters.verl.batch.rows import by_submission  # noqa: E402
 from agent_envs.adapters.verl.batch.table import step_table  # noqa: E402
 from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_server import load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import episode_rows  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import DataError  # noqa: E402
@@ -379,7 +379,9 @@ def test_kl_entropy_and_rollout_correction_are_per_step(actor):
     out = []
     for merge in (False, True):
         made = Made(rows_of(episodes, merge=merge), actor)
-        columns, result = made.columns(objective("grpo", "row", kl=FixedKL(0.2), kl_kind="k1", correction=correction))
+        columns, result = made.columns(
+            objective("grpo", "row", kl=KLController(0.2), kl_kind="k1", correction=correction)
+        )
         (grads,), metrics = gradients(actor, made.batch, columns, "actor", config)
         out.append((grads, metrics, result))
     (g1, m1, r1), (g2, m2, r2) = out
@@ -446,22 +448,6 @@ def test_rows_are_ordered_as_submitted_whatever_their_names_and_arrival():
         keys = [f"{uids[prompt]}_{session}_{i}" for prompt, session, i in came]
         order = by_submission(keys, {uid: i for i, uid in enumerate(uids)})
         assert [came[i] for i in order] == rows
-
-
-def test_what_follows_a_record_follows_it():
-    said = []
-
-    class Log:
-        def log(self, data, step):
-            said.append((data, step))
-
-        def finish(self, exit_code=0):
-            said.append(exit_code)
-
-    logger = LogThen(Log(), lambda: said.append("saved"))
-    logger.log(data={"x": 1}, step=3)
-    logger.finish(exit_code=7)
-    assert said == [({"x": 1}, 3), "saved", 7]
 
 
 def nested(rows):

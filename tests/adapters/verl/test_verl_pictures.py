@@ -5,8 +5,7 @@
    micro-batch without any picture is computed too
 3. the server takes the worker's weights, the vision tower's included
 4. episodes in files keep their pictures
-5. an episode sends this package's server each picture once; vLLM gets one image token for a picture, the picture, and a
-   bias against tokens that stand for pictures
+5. vLLM gets one image token for a picture, the picture, and a bias against tokens that stand for pictures
 6. what cannot be trained with pictures is refused by name before anything starts
 """
 
@@ -46,8 +45,7 @@ from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
 from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
 from agent_envs.adapters.verl.config.models import check_vision, sees_pictures  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_server import CPUServer, load_engine  # noqa: E402
-from agent_envs.adapters.verl.rollout.pictures import MISSING, KeptPictures  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
@@ -91,15 +89,11 @@ class Server:
     """verl's client of the generation server, without the processes between them."""
 
     def __init__(self, server):
-        self.server, self.asked, self.kept = server, [], KeptPictures()
+        self.server = server
 
     async def generate(self, request_id, *, prompt_ids, sampling_params, image_data=None):
-        pictures = self.kept.take(image_data or ())
-        self.asked.append([each if isinstance(each, str) else each.digest[:4] for each in image_data or ()])
-        if pictures is None:
-            return TokenOutput(token_ids=[], log_probs=[], stop_reason=MISSING, extra_fields={})
         params = SamplingParams.from_dict(sampling_params, 8)
-        done = await self.server.generate(list(prompt_ids), params, pictures)
+        done = await self.server.generate(list(prompt_ids), params, list(image_data or ()))
         return TokenOutput(token_ids=done.token_ids, log_probs=done.log_probs, stop_reason=done.stop_reason,
                            extra_fields={"min_global_steps": 0, "max_global_steps": 0})  # fmt: skip
 
@@ -194,17 +188,6 @@ def test_files_of_episodes_keep_their_pictures(made, tmp_path):
     (episode,) = read_episodes(path)
     assert [len(step.prompt_pictures) for step in episode.steps] == [1, 2, 2, 3]
     assert all(picture.array.shape[2] == 3 for step in episode.steps for picture in step.prompt_pictures)
-
-
-def test_an_episode_sends_a_picture_once(made, tmp_path):
-    server = Server(made.server)
-    play(made, config_of(made, tmp_path), [GROWS], server)
-    assert [[len(each) for each in request] for request in server.asked] == [[4], [64, 4], [64, 64], [64, 64, 4]]
-    server = Server(made.server)
-    server.kept.most_bytes = 5_000  # one of the pictures
-    rows = play(made, config_of(made, tmp_path), [GROWS], server)
-    lost = [[len(each) for each in request] for request in server.asked]
-    assert lost == [[4], [64, 4], [64, 64], [4, 4], [64, 64, 4], [4, 4, 4]] and int(rows[0]["step_ids"].max()) == 3
 
 
 def test_vllm_is_asked_as_it_takes_pictures(made, tmp_path):

@@ -170,6 +170,17 @@ def test_a_trainer_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert written == [1] and trainer.replay_buffer.poll_interval == 0.05
 
 
+def test_a_checkpoint_follows_the_metrics_of_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    trainer = object.__new__(EnvTrainer)
+    trainer.logger = SimpleNamespace(log=lambda data, step: said.append((data, step)))
+    monkeypatch.setattr(PPOTrainerSync, "on_train_begin", lambda self: None)
+    monkeypatch.setattr(trainer, "_save_if_due", lambda: said.append("saved"))
+    trainer.on_train_begin()
+    trainer.logger.log(data={"x": 1}, step=3)
+    assert said == [({"x": 1}, 3), "saved"]
+
+
 def test_metrics_of_rows_do_not_replace_those_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = {
         "critic/rewards/mean": 1.0, "critic/values/max": 2.0, "critic/vf_explained_var": 0.5, "env/return/mean": 3.0,
