@@ -146,15 +146,6 @@ def test_axes_begin_at_zero(tmp_path: Path) -> None:
         assert expected is None or (low, high)[expected] == 0
 
 
-def test_a_training_runs_own_curve_begins_at_zero(tmp_path: Path, monkeypatch) -> None:
-    from agent_envs.adapters.verl.run import curve
-
-    limits = []
-    monkeypatch.setattr(curve, "save", lambda figure, path: limits.extend(axes.get_ylim() for axes in figure.axes))
-    curve.draw_curve(tmp_path / "a.png", [_record(s, 0.5 + s / 100) for s in range(5)], title="t", caption="c")
-    assert limits[0] == (0, 1) and limits[1][0] == 0
-
-
 def test_evaluations(tmp_path: Path, capsys) -> None:
     for name, noise in (("base", 0.5), ("trained", 0.1)):
         policy = ExpertPolicy(noise=noise)

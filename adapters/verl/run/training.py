@@ -19,10 +19,11 @@ from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.checkpoints import check_pickles, last_step
-from agent_envs.adapters.verl.run.curve import draw_curve
 from agent_envs.adapters.verl.run.folder import RunFolder, join_logs
 from agent_envs.adapters.verl.run.process import run_verl
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs, make_env, make_rows, write_rows
+from agent_envs.episodes.curves import group_runs, read_run
+from agent_envs.episodes.figures import draw_configurations
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.registration import versions
@@ -187,8 +188,9 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) 
     records = join_logs(starts)
 
     def draw() -> None:
-        title, (start, caption) = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}", _start(run, pictures)
-        draw_curve(folder.curve, records, title=title, caption=caption, start=start)
+        if records:
+            title = f"{run.env}, {run.algo}, {run.preset}, seed {run.seed}, from {_start(run, pictures)[0]}"
+            draw_configurations(folder.curve, group_runs([read_run(folder.out, episodes=False)]), title=title)
 
     if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
         draw()

@@ -72,25 +72,3 @@ def test_records_are_json_whatever_the_numbers(tmp_path: Path) -> None:
 )
 def test_intervals(interval: Interval, value: float, low: float, high: float) -> None:
     assert tuple(interval) == pytest.approx((value, low, high), abs=1e-3, nan_ok=True)
-
-
-def test_the_curve_is_drawn_from_any_records(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from agent_envs.adapters.verl.run.curve import draw_curve
-
-    records = [
-        {"step": 0, "val/success": 0.4, "val/episodes": 64.0, "val/return/mean": 0.5},
-        {"step": 1, "env/success": 0.5, "env/return/mean": 0.6},
-        {
-            "step": 2,
-            "env/success": None,
-            "env/return/mean": None,
-            "val/success": 0.8,
-            "val/episodes": 64,
-            "val/return/mean": 1,
-        },
-    ]
-    for number, chosen in enumerate((records, records[1:2], [])):
-        path = tmp_path / f"{number}.png"
-        draw_curve(path, chosen, title="AgentR1/X-v0, grpo", caption="Warm start on $demonstrations_")
-        assert path.read_bytes().startswith(b"\x89PNG")
