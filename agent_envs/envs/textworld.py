@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ from agent_envs.checks import boolean, choice, integer, option_mapping
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import find_files
 from agent_envs.envs.foreign import SPLITS, SeededTask, SeededTasks, require_generated
-from agent_envs.envs.textworld_player import State, state_at
+from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["TextWorldEnv"]
+__all__ = ["TextWorldEnv", "answer"]
 
 # The games that tw-make makes: the highest level, or 0 without levels, and the other options that it takes.
 _CHALLENGES: Mapping[str, tuple[int, str]] = {
@@ -92,6 +92,77 @@ class _Games(IndexedTasks[_Game]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Games, (self.game, self.split)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A point in a game, which a process of TextWorld's own plays."""
+
+    file: str
+    history: tuple[str, ...]
+    """The commands that lead there."""
+    text: str
+    commands: tuple[str, ...]
+    """What is admissible."""
+    plan: tuple[str, ...]
+    """TextWorld's own commands from there to the end."""
+    place: str
+    score: int
+    highest: int
+    won: bool
+    over: bool
+
+    def share(self) -> float:
+        """Return the share of the game's points."""
+        return self.score / self.highest if self.highest else float(self.won)
+
+
+def _state_at(file: str, history: tuple[str, ...]) -> _State:
+    """Return where a game is after some commands; DataError if TextWorld cannot play it, or ends or stops at it."""
+    state = ask(__name__, file, file, history)
+    lists: Any = {name: tuple(state[name]) for name in ("history", "commands", "plan")}
+    return _State(**{**state, **lists})
+
+
+class _Playing:
+    """A running game, in the process of TextWorld's own."""
+
+    def __init__(self, file: str) -> None:
+        import textworld
+
+        self.key = file
+        self.history: tuple[str, ...] = ()
+        asked = ["admissible_commands", "policy_commands", "description", "inventory", "score", "max_score", "won"]
+        self._env: Any = textworld.start(file, textworld.EnvInfos(**dict.fromkeys(asked, True)))
+        self.reply, self.over = self._env.reset(), False
+
+    def play(self, command: str) -> None:
+        self.reply, _, self.over = self._env.step(command)
+        self.history = (*self.history, command)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+_games = RunningGames()
+
+
+def answer(file: str, history: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of the state at a point. It is called in the process of TextWorld's own."""
+    game = _games.at(file, history, lambda: _Playing(file))
+    reply = game.reply
+    return {
+        "file": file,
+        "history": game.history,
+        "text": reply.feedback,
+        "commands": reply.admissible_commands,
+        "plan": reply.policy_commands,
+        "place": f"{reply.description}\n{reply.inventory}",
+        "score": int(reply.score),
+        "highest": int(reply.max_score),
+        "won": bool(reply.won),
+        "over": bool(game.over),
+    }
 
 
 class TextWorldEnv(TextEnv):
@@ -184,25 +255,25 @@ class TextWorldEnv(TextEnv):
             " ".join(["textworld", *_order(self.challenge, self.level, self.settings, self.split)]), self.split
         )
 
-    def begin(self, task: SeededTask | _Game) -> tuple[str, State]:
+    def begin(self, task: SeededTask | _Game) -> tuple[str, _State]:
         if isinstance(task, _Game):
             file = task.file
         else:
             file = str(_made(_order(self.challenge, self.level, self.settings, self.split), task.seed))
-        state = state_at(file, ())
+        state = _state_at(file, ())
         text = state.text
         if not self.banner and _TITLE in text:
             text = text[text.rindex(_TITLE) :].partition("\n")[2].lstrip("\n")
         return text, state
 
     def act(self, action: str) -> Outcome:
-        before: State = self.state
+        before: _State = self.state
         command = action.strip()
         words = command.lower().split()
         verbs = {*_VERBS.split(), *(listed.split()[0] for listed in before.commands)}
         if _COMMAND.fullmatch(command) is None or "then" in words or (words and words[0] not in verbs):
             command = _UNKNOWN
-        self.state = after = state_at(before.file, (*before.history, command))
+        self.state = after = _state_at(before.file, (*before.history, command))
         same = (before.place, before.commands, before.score) == (after.place, after.commands, after.score)
         reward = after.share() - before.share()
         return Outcome(
@@ -216,7 +287,7 @@ class TextWorldEnv(TextEnv):
         )
 
     def anchor(self) -> str:
-        state: State = self.state
+        state: _State = self.state
         return f"{state.place}\nPoints: {state.score} of {state.highest}."
 
     def available_actions(self) -> list[str]:

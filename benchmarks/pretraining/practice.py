@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from agent_envs.datasets.draws import shuffled, stream
 from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages
-from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, Sheet
-from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, PictureTask, Sheet
 from agent_envs.envs.picturesearch.env import PictureSearchEnv
 from agent_envs.envs.picturesearch.expert import next_boxes
 from agent_envs.envs.picturesearch.view import DrawnPage, View, window

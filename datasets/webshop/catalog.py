@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from agent_envs.datasets.data_dir import data_dir, data_name, official_dir, user
 from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row
 from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products
-from agent_envs.datasets.webshop.store import VERSION, ProductStore, Reopen, write_store
+from agent_envs.datasets.webshop.store import VERSION, ProductStore, write_store
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, read_text
 from agent_envs.per_process import PerProcess
@@ -48,14 +48,13 @@ def open_catalog(
     products: int | None = None,
     goals: int | None = None,
     seed: int = 0,
-    progress: bool | None = None,
 ) -> ProductStore:
     """Open a catalog, once per process, converting it first if necessary."""
     data = data_name(data)
     if data == "generated":
         shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
-        reopen: Reopen = _reopen, (data, shop.products, shop.goals, shop.seed)
-        return _stores.get(reopen[1], lambda: _from_cache(shop, reopen, progress))
+        reopen = functools.partial(open_catalog, data, products=shop.products, goals=shop.goals, seed=shop.seed)
+        return _stores.get((shop.products, shop.goals, shop.seed), lambda: _from_cache(shop, reopen))
     if products is not None or goals is not None or seed:
         raise ConfigError(f"products, goals and seed only apply to data='generated', not to {data!r}")
     path = official_dir("webshop") if data == "official" else user_path(data)
@@ -64,7 +63,7 @@ def open_catalog(
         return _stores.get((str(path.resolve()), index.stat().st_mtime_ns), lambda: _prepared(path, data))
     files = find_released(path)
     stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
-    return _stores.get(tuple(stamps), lambda: _from_cache(files, (_reopen, (data,)), progress))
+    return _stores.get(tuple(stamps), lambda: _from_cache(files, functools.partial(open_catalog, data)))
 
 
 def check_catalog(data: str) -> None:
@@ -73,10 +72,6 @@ def check_catalog(data: str) -> None:
         path = official_dir("webshop") if data == "official" else user_path(data)
         if not _is_store(path):
             find_released(path)
-
-
-def _reopen(data: str, products: int | None = None, goals: int | None = None, seed: int = 0) -> ProductStore:
-    return open_catalog(data, products=products, goals=goals, seed=seed)
 
 
 def _is_store(path: Path) -> bool:
@@ -88,14 +83,14 @@ def _is_store(path: Path) -> bool:
 
 def _prepared(path: Path, data: str) -> ProductStore:
     try:
-        return ProductStore(path, (_reopen, (data,)))
+        return ProductStore(path, functools.partial(open_catalog, data))
     except DataError as e:
         raise DataError(
             f"the catalog in {path} is incomplete ({e}); convert it again with: agentr1 prepare webshop"
         ) from e
 
 
-def _from_cache(source: GeneratedShop | ReleasedFiles, reopen: Reopen, progress: bool | None) -> ProductStore:
+def _from_cache(source: GeneratedShop | ReleasedFiles, reopen: Callable[[], ProductStore]) -> ProductStore:
     """Return the store of a source from the cache folder, built there if it is missing or damaged."""
     about, name = _identity(source)
     folder = data_dir() / _CACHE / name
@@ -110,13 +105,13 @@ def _from_cache(source: GeneratedShop | ReleasedFiles, reopen: Reopen, progress:
                 return ProductStore(folder, reopen)  # another process was faster
             except DataError:
                 shutil.rmtree(folder, ignore_errors=True)
-            convert(source, folder, progress=progress)
+            convert(source, folder)
             _remove_others(folder, about)
             return ProductStore(folder, reopen)
     except (OSError, ConfigError):  # the cache cannot be written: build it for this process alone
         with tempfile.TemporaryDirectory(prefix="agent_envs-webshop-") as temporary:
             folder = Path(temporary, "store")
-            convert(source, folder, progress=progress)
+            convert(source, folder)
             return ProductStore(folder, reopen)
 
 

@@ -57,9 +57,6 @@ _PROCESSES_FROM = 16 << 20  # bytes of sources; below this, starting processes t
 _FIELDS = tuple(field.name for field in dataclasses.fields(Product))
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-Reopen = tuple[Callable[..., "ProductStore"], tuple[Any, ...]]
-"""A function and its arguments that open a store again: what a pickle of it holds."""
-
 _CACHED_PRODUCTS = 2_048
 _CACHED_SEARCHES = 512
 _LONGEST_CACHED = 1_000  # characters of a query
@@ -74,7 +71,7 @@ class ProductStore:
         reopen: How to open it where it is unpickled; None opens the same folder.
     """
 
-    def __init__(self, folder: Path, reopen: Reopen | None = None) -> None:
+    def __init__(self, folder: Path, reopen: Callable[[], ProductStore] | None = None) -> None:
         manifest = read_manifest(folder, FORMAT, VERSION, verify=False)
         self.folder = folder
         self.human = bool(manifest["with_human_instructions"])
@@ -98,7 +95,7 @@ class ProductStore:
         return self  # immutable, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Callable[..., ProductStore], tuple[Any, ...]]:
-        return self._reopen or (ProductStore, (self.folder.resolve(),))
+        return self._reopen or functools.partial(ProductStore, self.folder.resolve()), ()
 
     def number(self, asin: str) -> int | None:
         """Return the position of a product in the catalog, or None."""

@@ -23,10 +23,9 @@ import pytest
 from agent_envs.datasets.qa.corpus import generated_retriever
 from agent_envs.datasets.qa.generated.articles import article_about, article_at, article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World, encyclopaedia
-from agent_envs.datasets.qa.generated.kinds import KINDS
 from agent_envs.datasets.qa.generated.names import Shuffle, spell
 from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
-from agent_envs.datasets.qa.generated.relations import RELATIONS, relations_of
+from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, relations_of
 from agent_envs.envs.qa.reader import Mention, find_article, parse_question, read_fact, solve
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.rewards.short_answers import exact_match

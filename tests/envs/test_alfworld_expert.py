@@ -23,8 +23,7 @@ from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
-from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
-from agent_envs.envs.alfworld.explore import explore_action
+from agent_envs.envs.alfworld.explore import EXPERTS, explore_action, wrong_command
 from agent_envs.envs.alfworld.game import GroundedGame
 from agent_envs.envs.alfworld.notes import read_errand, read_transcript
 from agent_envs.envs.alfworld.oracle import oracle_action, oracle_plan

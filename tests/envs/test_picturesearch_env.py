@@ -24,8 +24,7 @@ import agent_envs
 from agent_envs.branching import restore, snapshot
 from agent_envs.datasets.picturesearch.generated.drawing import Drawing, draw, palette
 from agent_envs.datasets.picturesearch.generated.pages import FAMILIES, GeneratedPages
-from agent_envs.datasets.picturesearch.generated.sheet import Sheet, Stamp
-from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.datasets.picturesearch.generated.sheet import PictureTask, Sheet, Stamp
 from agent_envs.envs.picturesearch.reward import is_right
 from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
 from agent_envs.errors import ConfigError

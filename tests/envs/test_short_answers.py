@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 from agent_envs.envs.picturesearch.reward import is_right
 from agent_envs.envs.tableqa.reward import given_answers, same_answers
 from agent_envs.rewards.short_answers import exact_match

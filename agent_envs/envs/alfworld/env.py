@@ -28,7 +28,7 @@ from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_g
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.envs.alfworld.engine import NOTHING
-from agent_envs.envs.alfworld.expert import EXPERTS, wrong_command
+from agent_envs.envs.alfworld.explore import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.prompt import alfworld_prompt
 from agent_envs.envs.alfworld.reward import step_reward
 from agent_envs.envs.alfworld.session import EngineSession, SessionState

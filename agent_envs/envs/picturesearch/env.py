@@ -18,9 +18,8 @@ import numpy as np
 from agent_envs.checks import choice, integer
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.datasets.picturesearch.generated.pages import DEFAULT_LEVEL, FAMILIES, GeneratedPages
-from agent_envs.datasets.picturesearch.generated.sheet import Box
+from agent_envs.datasets.picturesearch.generated.sheet import Box, PictureTask
 from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released_picture
-from agent_envs.datasets.picturesearch.task import PictureTask
 from agent_envs.envs.answers import NO_ANSWER, judged
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right

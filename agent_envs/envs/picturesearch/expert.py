@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from agent_envs.datasets.picturesearch.generated.sheet import Box, Look, Stage
-from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.datasets.picturesearch.generated.sheet import Box, Look, PictureTask, Stage
 from agent_envs.envs.picturesearch.view import View
 from agent_envs.envs.picturesearch.words import contains
 

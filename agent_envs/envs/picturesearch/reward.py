@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agent_envs.datasets.picturesearch.task import PictureTask
+from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 
 __all__ = ["is_right"]
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agent_envs.datasets.qa.generated.encyclopaedia import MONTHS
-from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.relations import RELATIONS
+from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS
 from agent_envs.rewards.short_answers import normalize_answer
 
 RELATIONS_BY_NAME = {relation.name: relation for relation in RELATIONS}

@@ -13,9 +13,8 @@ from agent_envs.datasets.draws import Impossible, parse_range, range_text, strea
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
 from agent_envs.datasets.picturesearch.generated.documents import chart, form, table
 from agent_envs.datasets.picturesearch.generated.paths import follow
-from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft
+from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft, PictureTask
 from agent_envs.datasets.picturesearch.generated.yards import compare, count, find
-from agent_envs.datasets.picturesearch.task import PictureTask
 
 DEFAULT_LEVEL = "1-5"
 FAMILIES: dict[str, Callable[[Draft], Asked]] = {

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from agent_envs.datasets.draws import Draws, shuffled, stream
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World
-from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.relations import relations_of
+from agent_envs.datasets.qa.generated.relations import KINDS, relations_of
 
 _JOINTS = (", and ", "; ", ", while ", ", and ")
 

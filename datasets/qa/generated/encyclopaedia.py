@@ -18,9 +18,8 @@ from typing import Any
 
 from agent_envs.checks import choice, integer
 from agent_envs.datasets.draws import Draws
-from agent_envs.datasets.qa.generated.kinds import KINDS, OCCUPATIONS
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
-from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
+from agent_envs.datasets.qa.generated.relations import KINDS, OCCUPATIONS, RELATIONS, Relation
 
 SMALLEST, LARGEST = 200, 5_000_000
 MONTHS = (

@@ -19,8 +19,7 @@ from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text
 from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
-from agent_envs.datasets.qa.generated.kinds import KINDS
-from agent_envs.datasets.qa.generated.relations import RELATIONS, Relation
+from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, Relation
 from agent_envs.datasets.qa.rows import QATask
 from agent_envs.errors import ConfigError
 
