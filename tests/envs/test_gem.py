@@ -3,7 +3,6 @@
 Behaviours pinned here:
 1. What is said, rewards and ends are the package's own; a winning move wins.
 2. The contract of text environments holds; games draw from random numbers of their own.
-3. What is no game needs trust; a wrong name is one message.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/Gem-v0"
@@ -81,18 +79,3 @@ def test_nobodys_draws_and_logging_change():
     env.step("\\boxed{1 2}")
     assert (random.random(), np.random.random()) == wanted
     assert logging.getLogger().handlers == handlers
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"env": "game:Mastermind"}, "Mastermind-v0-easy"),
-        ({"env": "code:Taco8k"}, "trust=True"),
-        ({"env": "math:GSM8K"}, "trust=True"),
-        ({"data": "official"}, "generated"),
-        ({"split": "dev"}, "validation"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

@@ -3,7 +3,7 @@
 Behaviours pinned here:
 1. Questions, answers and scores are the package's own; its own answer wins.
 2. The contract of text environments holds.
-3. What runs the policy's text as Python is refused unless it is trusted; a wrong name or argument is one message.
+3. What runs the policy's text as Python is refused unless it is trusted.
 """
 
 from __future__ import annotations
@@ -51,18 +51,3 @@ def test_text_that_could_run_needs_trust(dataset):
     """Their scoring passes the answer to `eval`; found by what their modules call, not by a list of names."""
     with pytest.raises(ConfigError, match="trust=True"):
         gym.make(ENV_ID, dataset=dataset)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"dataset": "chain_sums"}, "chain_sum"),
-        ({"config": {"no_such": 1}}, "no_such"),
-        ({"dataset": "countdown"}, "trust=True"),
-        ({"data": "official"}, "generated"),
-        ({"split": "dev"}, "validation"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

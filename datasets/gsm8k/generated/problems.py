@@ -20,10 +20,8 @@ from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text
 from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.gsm8k.generated.events import EVENTS
 from agent_envs.datasets.gsm8k.generated.world import (
-    ASK_NOW,
-    GIVEN,
     NAMES,
-    TRIVIA,
+    WORDS,
     Event,
     Mark,
     Note,
@@ -116,7 +114,7 @@ def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, s
             key = " ".join(world.key)
             if hashlib.sha256(key.encode()).digest()[0] % 10 in buckets:
                 if role != "close":
-                    world.tell(ASK_NOW[world.kind])
+                    world.tell(WORDS["ask_now"][world.kind])
                 return world, key
             world.back_to(before)
 
@@ -140,7 +138,7 @@ def _next_event(world: World, left: int, before: Mark) -> str:
         try:
             if first and event.role != "open":
                 world.now = world.start(event.sign)
-                world.tell(GIVEN[world.kind], n=world.now.value)
+                world.tell(WORDS["given"][world.kind], n=world.now.value)
                 world.key += (world.kind, str(world.now.value))
             event.run(world)
         except Impossible:
@@ -176,5 +174,7 @@ def _add_trivia(world: World, words: Wording, text: list[str]) -> None:
     stranger = world.draws.pick(NAMES)
     while any(stranger in sentence for sentence in text):
         stranger = world.draws.pick(NAMES)
-    fact = world.draws.pick(TRIVIA).format(A=words.names[world.owner], C=stranger, n=world.draws.between(2, 60))
+    fact = world.draws.pick(WORDS["trivia"]).format(
+        A=words.names[world.owner], C=stranger, n=world.draws.between(2, 60)
+    )
     text.insert(world.draws.pick(positions), fact)

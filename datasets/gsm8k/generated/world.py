@@ -15,22 +15,10 @@ from typing import NamedTuple
 from agent_envs.datasets.draws import Draws, Impossible
 from agent_envs.files import table
 
-_WORDS = table(__package__, "words.json")
-
-NAMES: tuple[str, ...] = tuple(start + end for start in _WORDS["name_starts"] for end in _WORDS["name_ends"])
-PLAIN_NAMES: tuple[str, ...] = _WORDS["plain_names"]
-ITEMS: tuple[str, ...] = _WORDS["items"]
-PLAIN_ITEMS = ITEMS[:16]
-BOXES: tuple[str, ...] = _WORDS["boxes"]
-LINKS: tuple[str, ...] = _WORDS["links"]
-GIVEN: dict[str, tuple[str, ...]] = _WORDS["given"]
-"""How the text states the first quantity of each kind."""
-ASK_NOW: dict[str, tuple[str, ...]] = _WORDS["ask_now"]
-"""How the final quantity of each kind is asked for."""
-HAS: dict[str, str] = _WORDS["has"]
+WORDS = table(__package__, "words.json")
+NAMES: tuple[str, ...] = tuple(start + end for start in WORDS["name_starts"] for end in WORDS["name_ends"])
+HAS: dict[str, str] = WORDS["has"]
 """How a solution states a quantity of each kind."""
-TRIVIA: tuple[str, ...] = _WORDS["trivia"]
-"""Facts that do not matter."""
 TIMES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 PERCENTS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 80)
@@ -162,14 +150,14 @@ class World:
 
     def wording(self) -> Wording:
         """Draw the names of people and things."""
-        choices = PLAIN_NAMES if self.plain else NAMES
+        choices = WORDS["plain_names"] if self.plain else NAMES
         names: list[str] = []
         while len(names) < self.people:
             name = self.draws.pick(choices)
             if name not in names:
                 names.append(name)
-        items = PLAIN_ITEMS if self.plain else ITEMS
-        return Wording(tuple(names), self.draws.pick(items), self.draws.pick(BOXES))
+        items = WORDS["items"][:16] if self.plain else WORDS["items"]
+        return Wording(tuple(names), self.draws.pick(items), self.draws.pick(WORDS["boxes"]))
 
     def text(self, words: Wording) -> list[str]:
         """Draw the wording of each sentence of the text."""
@@ -180,7 +168,7 @@ class World:
         draws, text = self.draws, []
         for templates, link, kind, owner, more in self.sentences:
             template = draws.pick(templates) if len(templates) > 1 else templates[0]
-            prefix = draws.pick(LINKS) if link and template[0] == "{" else ""
+            prefix = draws.pick(WORDS["links"]) if link and template[0] == "{" else ""
             text.append(prefix + words.sentence(template, kind, owner, more))
         return text
 
