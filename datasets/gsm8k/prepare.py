@@ -18,20 +18,18 @@ OFFICIAL_SPLITS = ("train", "test", "validation")
 def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path:
     """Write the GSM8K rows to a folder, one jsonl per split, replacing an earlier copy in one step."""
     target = data_dir() / "gsm8k" if out is None else out
-    splits = _local_splits(from_path) if from_path is not None else _hub_splits()
+    if from_path is not None:
+        splits = _local_splits(from_path)
+    else:
+        splits = {
+            split: [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
+            for split, rows in fetch_splits("gsm8k", "main").items()
+        }
     with replaced_folder(target) as folder:
         for split, rows in splits.items():
             tasks = (parse_row(row, where, "") for row, where in rows)
             write_jsonl(folder / f"{split}.jsonl", ({"question": t.question, "answer": t.solution} for t in tasks))
     return target
-
-
-def _hub_splits() -> dict[str, list[tuple[Any, str]]]:
-    splits = fetch_splits("gsm8k", "main")
-    return {
-        split: [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
-        for split, rows in splits.items()
-    }
 
 
 def _local_splits(path: str) -> dict[str, list[tuple[Any, str]]]:

@@ -136,7 +136,10 @@ def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[Paper
                 works.setdefault(work.paper.id, work)
     name = arxiv_id(name) or name
     works.pop(name, None)  # a paper that cites itself
-    paper = Paper(name, _line(meta["title"]), _abstract(row, meta), _created(meta, name))
+    own = row.get("abstract")
+    abstracts = (meta.get("abstract"), own.get("text") if isinstance(own, dict) else own)
+    abstract = next((_line(text) for text in abstracts if isinstance(text, str) and text.strip()), "")
+    paper = Paper(name, _line(meta["title"]), abstract, _created(meta, name))
     return PaperRow(paper, tuple(works)), list(works.values())
 
 
@@ -210,12 +213,6 @@ def _only_names(text: str) -> bool:
     return len(people) > 1 and all(
         1 < len(words) < 5 and all(word[:1].isupper() or word in _PARTICLES for word in words) for words in people
     )
-
-
-def _abstract(row: dict[str, Any], meta: dict[str, Any]) -> str:
-    own = row.get("abstract")
-    texts = (meta.get("abstract"), own.get("text") if isinstance(own, dict) else own)
-    return next((_line(text) for text in texts if isinstance(text, str) and text.strip()), "")
 
 
 def _created(meta: dict[str, Any], name: str) -> str:

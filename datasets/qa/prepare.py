@@ -28,8 +28,13 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
     with needs_extra("data"):
         import pyarrow  # noqa: F401  (checked before the work rather than after it)
     target = data_dir() / dataset if out is None else out
+    splits: dict[str, Iterable[QARow]]
     if from_path is None:
-        splits = _hub_rows(dataset)
+        fetched = fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None)
+        splits = {
+            split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
+            for split, rows in fetched.items()
+        }
     else:
         local = find_local_splits(from_path, task=dataset, suffixes=SUFFIXES)
         compare_released(dataset, (file for files in local.values() for file in files))
@@ -65,10 +70,3 @@ def _described(task: QATask) -> tuple[dict[str, Any], str, tuple[str, ...], dict
         "hops": task.hops,
     }
     return record, task.question, task.answers, {"type": task.question_type, "level": task.level}
-
-
-def _hub_rows(dataset: str) -> dict[str, Iterable[QARow]]:
-    return {
-        split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
-        for split, rows in fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None).items()
-    }

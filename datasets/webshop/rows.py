@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_envs.checks import choice
 from agent_envs.datasets.data_dir import user_path
@@ -84,7 +84,7 @@ def goals_of(catalog: ProductStore, human: bool | None, path: str | None, name: 
     `human=None` prefers human instructions if there are any; `name` is the data's, for errors.
     """
     if path is not None:
-        return _goals_file(path, file_stamps([user_path(path)]))
+        return _once(read_goals, path, file_stamps([user_path(path)]))
     human = catalog.human if human is None else human
     goals = catalog.goals(human)
     if len(goals) > MOST_GOALS:
@@ -95,16 +95,11 @@ def goals_of(catalog: ProductStore, human: bool | None, path: str | None, name: 
     return goals
 
 
-@functools.lru_cache(maxsize=4)
-def _goals_file(path: str, stamps: tuple[FileStamp, ...]) -> Sequence[Goal]:
-    return read_goals(path)
-
-
 def prices_of(path: str) -> Mapping[str, float]:
     """Return drawn prices from a file, which is read once."""
-    return _prices_file(path, file_stamps([user_path(path)]))
+    return _once(read_prices, path, file_stamps([user_path(path)]))
 
 
-@functools.lru_cache(maxsize=4)
-def _prices_file(path: str, stamps: tuple[FileStamp, ...]) -> Mapping[str, float]:
-    return read_prices(path)
+@functools.lru_cache(maxsize=8)
+def _once(read: Callable[[str], Any], path: str, stamps: tuple[FileStamp, ...]) -> Any:
+    return read(path)

@@ -67,7 +67,8 @@ class _Player:
         ]
         reachable = [place for place in known if place != self.notes.at or place in self.notes.closed]
         if reachable:
-            return self._approach(min(reachable, key=self._cost))
+            place = min(reachable, key=self._cost)
+            return f"open {place}" if f"open {place}" in self.can else f"go to {place}"
         return self._search(self.errand.thing)
 
     def _change(self) -> str:
@@ -143,10 +144,6 @@ class _Player:
         if f"examine {place}" in self.can and place != self.notes.at:
             return f"examine {place}", 1.0
         return f"go to {place}", 2.0 if class_of(place) in _OPENABLE else 1.0
-
-    def _approach(self, place: str) -> str:
-        """Return the next command for taking something out of a place."""
-        return f"open {place}" if f"open {place}" in self.can else f"go to {place}"
 
     def _idle(self) -> str:
         """Return a command for when nothing is left to try: look again at the first places."""

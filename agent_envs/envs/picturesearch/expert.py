@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,7 +23,11 @@ def next_boxes(task: PictureTask, views: Sequence[View], size: int, most: int, *
     page = (task.sheet.width, task.sheet.height)
     stages = (Stage(task.proof, len(task.proof), task.stages[-1].near),) if oracle else task.stages
     for stage in stages:
-        unseen = [look for look in stage.looks if not _seen(look, views)]
+        unseen = [
+            look
+            for look in stage.looks
+            if not any(view.factor <= look.factor and contains(view.box, look.box) for view in views)
+        ]
         if any(look in unseen for look in stage.looks[: stage.enough]):
             return _windows(unseen, page, size, most, near=stage.near)
     return []
@@ -46,10 +50,6 @@ def misread(answers: tuple[str, ...], rng: np.random.Generator) -> tuple[str, ..
     return (*answers[:wrong], new, *answers[wrong + 1 :])
 
 
-def _seen(look: Look, views: Iterable[View]) -> bool:
-    return any(view.factor <= look.factor and contains(view.box, look.box) for view in views)
-
-
 def _windows(looks: list[Look], page: tuple[int, int], size: int, most: int, *, near: bool) -> list[Box]:
     """Return boxes in thousandths that hold looks in order: one each if `near`, else as many as a window can show."""
     boxes: list[Box] = []
@@ -57,17 +57,14 @@ def _windows(looks: list[Look], page: tuple[int, int], size: int, most: int, *, 
         first = looks[0]
         box, side = first.box, size << first.factor.bit_length() - 1
         for look in () if near else looks[1:]:
-            joined = _union(box, look.box)
+            (left, top), (right, bottom) = map(min, box[:2], look.box[:2]), map(max, box[2:], look.box[2:])
+            joined = (left, top, right, bottom)
             if max(joined[2] - joined[0], joined[3] - joined[1]) > side * 19 // 20:
                 break
             box = joined
         looks = [look for look in looks if not contains(box, look.box)]
         boxes.append(_asked(box, page) if near else _rounded(box, page, side))
     return boxes
-
-
-def _union(one: Box, other: Box) -> Box:
-    return min(one[0], other[0]), min(one[1], other[1]), max(one[2], other[2]), max(one[3], other[3])
 
 
 def _rounded(box: Box, page: tuple[int, int], side: int) -> Box:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet, Thing
+from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet
 from agent_envs.envs.picturesearch.view import View
 
 _NOTHING = "(nothing)"
@@ -34,18 +34,13 @@ def described(sheet: Sheet, view: View) -> str:
         x, y, to_x, to_y = thing.box
         if to_x <= left or x >= right or to_y <= top or y >= bottom:
             continue
-        words = thing.near if _legible(thing, view) else thing.far
+        legible = view.factor <= thing.factor and (thing.line or contains(view.box, thing.box))
+        words = thing.near if legible else thing.far
         if words:
             shown = (max(x, left), max(y, top), min(to_x, right), min(to_y, bottom)) if thing.line else thing.box
             cut = ", which goes on outside" if shown != thing.box else ""
             lines.append(f"{thousandths(size, shown)}: {words}{cut}")
     return "\n".join(lines) or _NOTHING
-
-
-def _legible(thing: Thing, view: View) -> bool:
-    if view.factor > thing.factor:
-        return False
-    return thing.line or contains(view.box, thing.box)
 
 
 def contains(outer: Box, inner: Box) -> bool:

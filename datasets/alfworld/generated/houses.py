@@ -258,15 +258,12 @@ class _Layout:
         done = []
         for thing in self.things:
             small = thing.holder and thing.pickupable and thing.object_class not in MOVABLE_RECEPTACLES | {sought}
-            drops = small and self.draws.between(1, 100) <= 4
-            done.append(self._dropped_into_another(thing) if drops else thing)
+            if small and self.draws.between(1, 100) <= 4:
+                near = (other for other in self.things if other.holder == thing.holder)
+                outer = next((other for other in near if other.object_class in ("Bowl", "Box", "Cup", "Mug")), None)
+                thing = replace(thing, inside=outer.object_id) if outer else thing
+            done.append(thing)
         return done
-
-    def _dropped_into_another(self, thing: Thing) -> Thing:
-        for other in self.things:
-            if other.holder == thing.holder and other.object_class in ("Bowl", "Box", "Cup", "Mug"):
-                return replace(thing, inside=other.object_id)
-        return thing
 
     def _name(self, name: str, position: tuple[int, int, int]) -> str:
         between = self.draws.between

@@ -69,7 +69,8 @@ def build_scene(room: Room, number: int, size: int) -> Scene:
     while True:
         counts = {name: draws.between(*ranges[size - SIZES[0]]) for name, ranges in room.receptacles.items()}
         counts = {name: count for name, count in counts.items() if count}
-        if _is_unseen(room, counts) == unseen:
+        inventory = ",".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+        if (hashlib.sha256(f"{room.name}/{inventory}".encode()).digest()[0] % 8 == 0) == unseen:
             break
     places = _arrange(draws, counts)
     fitting = [name for name in room.objects if any(holder in counts for holder in holders_of(name))]
@@ -82,11 +83,6 @@ def build_scene(room: Room, number: int, size: int) -> Scene:
         things=tuple(shuffled(draws, fitting)[:about]),
         start=f"loc|{draws.between(-2, 2)}|{draws.between(-2, 2)}|{draws.between(0, 3)}|30",
     )
-
-
-def _is_unseen(room: Room, counts: dict[str, int]) -> bool:
-    inventory = ",".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-    return hashlib.sha256(f"{room.name}/{inventory}".encode()).digest()[0] % 8 == 0
 
 
 def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:

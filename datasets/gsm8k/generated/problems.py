@@ -91,7 +91,10 @@ class GeneratedGSM8K(GeneratedTasks[GeneratedTask]):
         level = draws.between(*self.levels)
         world, key = _story(draws, level, _BUCKETS[self.split])
         words = world.wording()
-        question, answer = _text(world, words), str(world.operations[-1].result)
+        text = world.text(words)
+        for _ in range(max(0, world.draws.between(0, world.level) // 2 - 1)):  # facts that do not matter
+            _add_trivia(world, words, text)
+        question, answer = " ".join(text), str(world.operations[-1].result)
         return GeneratedTask(name, question, answer, tuple(world.operations), level, key, words, tuple(world.notes))
 
 
@@ -117,14 +120,6 @@ def _story(draws: Draws, level: int, buckets: tuple[int, ...]) -> tuple[World, s
                     world.tell(WORDS["ask_now"][world.kind])
                 return world, key
             world.back_to(before)
-
-
-def _text(world: World, words: Wording) -> str:
-    """Return the problem in words, with facts that do not matter where there is room for them."""
-    text = world.text(words)
-    for _ in range(max(0, world.draws.between(0, world.level) // 2 - 1)):
-        _add_trivia(world, words, text)
-    return " ".join(text)
 
 
 def _next_event(world: World, left: int, before: Mark) -> str:

@@ -169,16 +169,6 @@ def _paths(draws: Draws, level: int) -> Posed:
     return math.comb(width + height, width) - through, {"width": width, "height": height, "blocked": blocked}
 
 
-FAMILIES: dict[str, Callable[[Draws, int], Posed]] = {
-    "change": _change,
-    "dates": _dates,
-    "dice": _dice,
-    "digits": _digits,
-    "divisible": _divisible,
-    "paths": _paths,
-    "power": _power,
-    "primes": _primes,
-    "sequence": _sequence,
-    "system": _system,
-}
+_POSERS = (_change, _dates, _dice, _digits, _divisible, _paths, _power, _primes, _sequence, _system)
+FAMILIES: dict[str, Callable[[Draws, int], Posed]] = {poser.__name__[1:]: poser for poser in _POSERS}
 """Each family's function: (draws, level 1 to 5) -> the answer, and the fields of its wording."""

@@ -257,12 +257,15 @@ class Literature:
                 parts.append(draws.pick(WORDS["aliases"]))
             if named and draws.between(1, 4) == 1:
                 parts.append(draws.pick(WORDS["lookalikes"]))
-            parts += _findings(draws)
-        called, other = topic.name, topic.other_name
+            one = draws.between(0, len(WORDS["findings"]) - 1)
+            other = (one + draws.between(1, len(WORDS["findings"]) - 1)) % len(WORDS["findings"])
+            parts += [WORDS["findings"][n].format(Z=draws.pick(WORDS["themes"])) for n in (one, other)]
+        first = topic.number // TOPICS * TOPICS
+        others = [n for n in range(first, min(first + TOPICS, self.topics)) if n != topic.number]
         text = " ".join(parts).format(
-            A=other if paper.kind == SYNONYM else called,
-            B=other,
-            N=self._neighbour(topic.number, draws),
+            A=topic.other_name if paper.kind == SYNONYM else topic.name,
+            B=topic.other_name,
+            N=self._topic_names(draws.pick(others) if others else (topic.number + 1) % self.topics)[0],
             X=paper.method,
             Y=self._word(self._methods + paper.builds),
             S=paper.setting,
@@ -274,18 +277,6 @@ class Literature:
             tuple(map(self.paper_id, paper.references)),
             tuple(map(self.paper_id, paper.citations)),
         )
-
-    def _neighbour(self, topic: int, draws: Draws) -> str:
-        first = topic // TOPICS * TOPICS
-        others = [n for n in range(first, min(first + TOPICS, self.topics)) if n != topic]
-        return self._topic_names(draws.pick(others) if others else (topic + 1) % self.topics)[0]
-
-
-def _findings(draws: Draws) -> list[str]:
-    """Draw two sentences of different forms."""
-    one = draws.between(0, len(WORDS["findings"]) - 1)
-    other = (one + draws.between(1, len(WORDS["findings"]) - 1)) % len(WORDS["findings"])
-    return [WORDS["findings"][n].format(Z=draws.pick(WORDS["themes"])) for n in (one, other)]
 
 
 def _numbers(seed: int, number: int) -> Any:

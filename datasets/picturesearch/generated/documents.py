@@ -90,7 +90,9 @@ def table(draft: Draft) -> Asked:
     left = draws.between(8, (draft.width - width) // s - 8) * s
     top = draws.between(60, (draft.height - height) // s - 8) * s
     draft.text(left, top - 40 * s, f"{draws.pick(draft.words['subjects'])} {draft.code()}", scale=2 * s)
-    _notes(draft, top + height + 16 * s)
+    notes = top + height + 16 * s  # where running text begins
+    if draft.height - notes > 40 * s:
+        draft.running_text((16 * s, notes, draft.width - 16 * s, min(draft.height - 16 * s, notes + 120 * s)))
     box = (left, top, left + width, top + height)
     draft.seen(box, f"a table: a head, and {rows} rows of a name and {columns} columns")
     draft.rect(box, "white")
@@ -127,13 +129,6 @@ def table(draft: Draft) -> Asked:
         ),
         draft.looks(heads[asked[1]], sides[asked[0]], cell),
     )
-
-
-def _notes(draft: Draft, top: int) -> None:
-    """Fill what is left of a page with running text."""
-    s = draft.scale
-    if draft.height - top > 40 * s:
-        draft.running_text((16 * s, top, draft.width - 16 * s, min(draft.height - 16 * s, top + 120 * s)))
 
 
 def form(draft: Draft) -> Asked:

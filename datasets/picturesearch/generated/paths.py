@@ -48,7 +48,10 @@ def _lines(draft: Draft) -> Asked:
             at[line] = target[line]
     for way in points:
         way.append((right, way[-1][1]))
-        _draw_way(draft, way)
+        for one, other in pairwise(way):
+            box = _box(draft, one, other)
+            draft.rect(box, "ink")
+            draft.thing(box, "a line", factor=2 * s, line=True)
     asked = draws.between(0, lines - 1)
     colour = draws.pick(["red", "blue", "green", "orange", "purple"])
     codes = [draft.code() for _ in range(lines)]
@@ -62,8 +65,10 @@ def _lines(draft: Draft) -> Asked:
         draft.thing(draft.text(end_x + 4 * s, end_y - 3 * s, codes[line]), f"the label {codes[line]}")
     way = points[asked]
     label = (right + 4 * s, way[-1][1] - 3 * s, right + 4 * s + 6 * s * len(codes[asked]), way[-1][1] + 4 * s)
-    pieces = [piece for start, end in pairwise(way) for piece in _pieces(draft, start, end)]
-    stages = [Stage((Look(piece, 2 * s),), 1) for piece in pieces]  # where it goes on is seen piece by piece
+    stages = []  # where it goes on is seen piece by piece
+    for one, other in pairwise(way):
+        pieces = split_up(_box(draft, one, other), 64 * s)
+        stages += [Stage((Look(piece, 2 * s),), 1) for piece in (pieces if one <= other else pieces[::-1])]
     end = draft.looks(label)
     question = f"A line begins at the {colour} end on the left. Which label does it lead to on the right?"
     return Asked(question, (codes[asked],), (*stages, Stage(end, len(end))), end)
@@ -73,19 +78,6 @@ def _box(draft: Draft, start: _Point, end: _Point) -> Box:
     """Return the box of a straight part of a line."""
     (x, y), (to_x, to_y), s = start, end, draft.scale
     return (min(x, to_x) - s, min(y, to_y) - s, max(x, to_x) + s, max(y, to_y) + s)
-
-
-def _pieces(draft: Draft, start: _Point, end: _Point) -> list[Box]:
-    """Return the boxes of a straight part of a line in pieces, in the order in which it is followed."""
-    pieces = split_up(_box(draft, start, end), 64 * draft.scale)
-    return pieces if start <= end else pieces[::-1]
-
-
-def _draw_way(draft: Draft, way: list[_Point]) -> None:
-    for start, end in pairwise(way):
-        box = _box(draft, start, end)
-        draft.rect(box, "ink")
-        draft.thing(box, "a line", factor=2 * draft.scale, line=True)
 
 
 def _arrows(draft: Draft) -> Asked:

@@ -198,15 +198,6 @@ def _dearest(world: _World, draws: Draws) -> _Asked:
     return sorted(name for name, cost in costs.items() if cost == top), {}
 
 
-QUESTIONS: dict[str, Callable[[_World, Draws], _Asked]] = {
-    "costs": _costs,
-    "dearest": _dearest,
-    "how many": _how_many,
-    "in month": _in_month,
-    "largest": _largest,
-    "missing": _missing,
-    "span": _span,
-    "top group": _top_group,
-    "total": _total,
-}
+_ASKERS = (_costs, _dearest, _how_many, _in_month, _largest, _missing, _span, _top_group, _total)
+QUESTIONS: dict[str, Callable[[_World, Draws], _Asked]] = {f.__name__[1:].replace("_", " "): f for f in _ASKERS}
 """Each family's function: what it asks of a table. `questions.json` has the wordings and the least levels."""
