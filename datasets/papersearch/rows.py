@@ -87,7 +87,9 @@ def query_row(row: Any, where: str) -> QueryRow:
     else:
         query, titles, ids = row.get("question"), _texts(row, "answer", where), _texts(row, "answer_arxiv_id", where)
         meta = _object(row.get("source_meta"), "source_meta", where)
-        described = [_object(answer, "answers", where) for answer in _list(meta, "answers", where)]
+        described = [
+            _object(answer, "answers", where) for answer in as_list(meta.get("answers") or [], "answers", where)
+        ]
     if not isinstance(query, str) or not query.strip():
         raise DataError(f"{where}: expected text under 'question', got {query!r:.60} (keys: {keys_of(row)})")
     try:
@@ -151,10 +153,6 @@ def _described(answer: dict[str, Any], where: str) -> PaperRow:
 
 def _object(value: Any, key: str, where: str) -> dict[str, Any]:
     return {} if value is None else as_object(value, f"an object under {key!r}", where)
-
-
-def _list(row: dict[str, Any], key: str, where: str) -> list[Any]:
-    return [] if row.get(key) is None else as_list(row[key], key, where)
 
 
 def _texts(row: dict[str, Any], key: str, where: str) -> list[str]:

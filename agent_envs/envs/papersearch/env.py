@@ -230,13 +230,6 @@ class PaperSearchEnv(ToolEnv):
             return data_papers(self.data)
         return generated_papers(literature(self.split, self.papers, self.hidden))
 
-    def _task_selector(self) -> Selector:
-        if self.selector == "gold":
-            return GoldSelector(self.task.titles, self.task.ids)
-        if isinstance(self.selector, str):
-            return _cached_selector(self.selector)
-        return self.selector
-
     @property
     def tools(self) -> list[ToolSpec]:
         """The tools search, expand and finish."""
@@ -288,26 +281,26 @@ class PaperSearchEnv(ToolEnv):
 
     def _settle(self, results: Sequence[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
         """Add what was found to the pool, call by call; return each call's outcome and its tool result."""
-        scores = self._scores([r.content for r in results if isinstance(r.content, Found)])
+        found = [result.content for result in results if isinstance(result.content, Found)]
+        fresh = {paper.id: paper for each in found for paper in each.papers if paper.id not in self.state.pool}
+        selector: Selector = self.selector  # type: ignore[assignment]
+        if isinstance(self.selector, str):
+            gold = self.selector == "gold"
+            selector = GoldSelector(self.task.titles, self.task.ids) if gold else _cached_selector(self.selector)
+        scored = selector.scores(self.task.query, list(fresh.values())) if fresh else []
+        scores = dict(zip(fresh, scored, strict=True))
         calls, shown = [], []
         for result in results:
             if not isinstance(result.content, Found):
                 calls.append(ScoredCall(result.name, ERROR))
                 shown.append(result.to_info())
                 continue
-            found = result.content
-            status = REPEATED if found.status == OK and self.state.has_run(found) else found.status
-            new = self.state.keep(found, scores) if status == OK else []
+            call = result.content
+            status = REPEATED if call.status == OK and self.state.has_run(call) else call.status
+            new = self.state.keep(call, scores) if status == OK else []
             calls.append(ScoredCall(result.name, status, tuple(pooled.score for pooled in new)))
-            shown.append({"name": result.name, "content": self._show(found, status, new), "error": status != OK})
+            shown.append({"name": result.name, "content": self._show(call, status, new), "error": status != OK})
         return calls, shown
-
-    def _scores(self, found: list[Found]) -> dict[str, float]:
-        """Return the scores, by id, of all papers that are not in the pool yet."""
-        fresh = {paper.id: paper for result in found for paper in result.papers if paper.id not in self.state.pool}
-        if not fresh:
-            return {}
-        return dict(zip(fresh, self._task_selector().scores(self.task.query, list(fresh.values())), strict=True))
 
     def _show(self, found: Found, status: str, new: list[Pooled]) -> str:
         if found.kind == "finish":

@@ -92,7 +92,10 @@ def official_scores(dataset: str, stated: Stated, gold: Gold) -> dict[str, float
         parts["evi_"] = None if stated.evidence is None else _evidence(stated.evidence, gold.evidence)
     if len(parts) == (3 if dataset == "2wiki" else 2):
         known = [score for score in parts.values() if score is not None]
-        parts["joint_"] = _joint(known) if len(known) == len(parts) else None
+        parts["joint_"] = None
+        if len(known) == len(parts):
+            em, prec, recall = (math.prod(getattr(part, name) for part in known) for name in ("em", "prec", "recall"))
+            parts["joint_"] = Score(em, _harmonic(prec, recall), prec, recall)
     none = Score(0.0, 0.0, 0.0, 0.0)
     return {
         prefix + name: value for prefix, score in parts.items() for name, value in (score or none)._asdict().items()
@@ -132,11 +135,6 @@ def _evidence(stated: Iterable[tuple[str, ...]], gold: Collection[tuple[frozense
     )
     prec, recall = right / len(found) if found else 0.0, right / len(wanted) if wanted else 0.0
     return Score(float(right == len(found) == len(wanted)), _harmonic(prec, recall), prec, recall)
-
-
-def _joint(parts: list[Score]) -> Score:
-    em, prec, recall = (math.prod(getattr(part, name) for part in parts) for name in ("em", "prec", "recall"))
-    return Score(em, _harmonic(prec, recall), prec, recall)
 
 
 def _harmonic(prec: float, recall: float) -> float:

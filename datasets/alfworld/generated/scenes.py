@@ -105,17 +105,13 @@ def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:
                 location = _free_location(draws, taken, x * 4 // 5 // 25, z * 4 // 5 // 25, side)
             position = (x + draws.between(-9, 9), max(5, height), z + draws.between(-9, 9))
             stays_open = name in _MAY_STAY_OPEN and draws.between(1, 100) <= 8
-            while (identity := _identity(name, position)) in identities:
+            base = name.removesuffix("Basin")  # which belongs to a sink or a bathtub
+            end = f"|{name}" if base != name else ""
+            while (identity := f"{base}|{coordinates(position)}{end}") in identities:
                 position = (position[0] + 1, position[1], position[2])
             identities.add(identity)
             places.append(Place(identity, name, location, name in OPENABLE and not stays_open, position))
     return shuffled(draws, places)
-
-
-def _identity(name: str, position: tuple[int, int, int]) -> str:
-    """Return the id of a receptacle; a basin belongs to a sink or a bathtub."""
-    base = name.removesuffix("Basin")
-    return f"{base}|{coordinates(position)}" + (f"|{name}" if base != name else "")
 
 
 def _free_location(draws: Draws, taken: set[str], x: int, z: int, side: int) -> str:

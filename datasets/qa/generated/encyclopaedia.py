@@ -79,7 +79,9 @@ class World:
         # Surnames, places and titles are made of the same words, so that names overlap.
         self._words = max(40, self.counts["town"] // 2)
         self._given = max(24, -(-self.counts["person"] * 3 // (2 * self._words)))
-        self._shuffles = {name: Shuffle(self._name_count(name), self._seed + n) for n, name in enumerate(KINDS)}
+        names = {name: self._words * len(kind.shapes) * len(kind.words) for name, kind in KINDS.items()}
+        names["person"] = self._given * self._words
+        self._shuffles = {name: Shuffle(count, self._seed + n) for n, (name, count) in enumerate(names.items())}
         self._links = {
             (relation.name, relation.source): Shuffle(
                 len(self.halves(relation.source, relation.source_half)), self._seed + 100 + n
@@ -101,12 +103,6 @@ class World:
         if half is None:
             return range(self.counts[kind])
         return range(self._older) if half == 0 else range(self._older, self.counts["person"])
-
-    def _name_count(self, kind: str) -> int:
-        """Return how many names there are for a kind."""
-        if kind == "person":
-            return self._given * self._words
-        return self._words * len(KINDS[kind].shapes) * len(KINDS[kind].words)
 
     def _name(self, kind: str, number: int) -> str:
         code = self._shuffles[kind](number)
@@ -140,7 +136,9 @@ class World:
     def _person(self, number: int) -> Thing:
         # Some of the younger people share the name of an older one.
         twin = number if number < self._older else number - self._older
-        namesake = twin + self._older < self.counts["person"] and twin < self._older and self._shares_name(twin)
+        namesake = (
+            twin + self._older < self.counts["person"] and twin < self._older and mix(self._seed + 7, twin) % 6 == 0
+        )
         name = self._name("person", twin if namesake else number)
         occupation = mix(self._seed + 2, twin if namesake else number) % len(OCCUPATIONS)
         if namesake and number != twin:
@@ -152,9 +150,6 @@ class World:
             aliases = (f"{given} {middle} {family}",) if middle != given else ()
         female = mix(self._seed + 6, number) % 2 == 0
         return Thing("person", number, name, OCCUPATIONS[occupation], namesake, aliases, female)
-
-    def _shares_name(self, number: int) -> bool:
-        return mix(self._seed + 7, number) % 6 == 0
 
     def _takes_title(self, film: int) -> bool:
         return mix(self._seed + 8, film) % 3 == 0
