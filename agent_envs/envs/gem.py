@@ -38,9 +38,11 @@ class _Game:
     """An environment of the package in progress, with random numbers of its own."""
 
     def __init__(self, env: str, config: Mapping[str, Any], seed: int) -> None:
+        gem, registry = _package()
+        games = (name for name in registry if name.startswith(_GAMES))  # what plays without data from the network
         self._playing = OwnDraws(seed).playing
         with self._playing():
-            self.game = _made(env, config)
+            self.game = made("gem", env, registry, games, lambda: gem.make(env, **config))
             said, info = self.game.reset(seed=seed)
         self.first = _Reply(_joined(said, info))
 
@@ -74,12 +76,6 @@ def _package() -> Any:
         root.setLevel(level)
         root.handlers[:] = handlers
     return gem, registration.ENV_REGISTRY
-
-
-def _made(env: str, config: Mapping[str, Any]) -> Any:
-    gem, registry = _package()
-    games = (name for name in registry if name.startswith(_GAMES))  # what plays without data from the network
-    return made("gem", env, registry, games, lambda: gem.make(env, **config))
 
 
 class GemEnv(SeededGame):

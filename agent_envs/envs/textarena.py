@@ -45,11 +45,15 @@ class _Game:
     """A game in progress, seen from one seat, with random numbers of its own."""
 
     def __init__(self, env: str, seed: int, player: int, opponent: _Opponent | None) -> None:
+        import textarena
+        from textarena.envs.registration import ENV_REGISTRY
+
+        games = (name for name in ENV_REGISTRY if not name.endswith(("-raw", "-train")))  # not with other wrappers
         self._player, self._opponent = player, opponent
         self._rng = np.random.default_rng(seed)
         self._playing = OwnDraws(seed).playing
         with self._playing():
-            self._game = _made(env)
+            self._game = made("textarena", env, ENV_REGISTRY, games, lambda: textarena.make(env))
             _started(self._game, seed)
             self._base = self._game
             while hasattr(self._base, "env"):
@@ -105,14 +109,6 @@ class _Game:
             for sender, message, _ in messages
             if sender != player
         )
-
-
-def _made(env: str) -> Any:
-    import textarena
-    from textarena.envs.registration import ENV_REGISTRY
-
-    games = (name for name in ENV_REGISTRY if not name.endswith(("-raw", "-train")))  # not those with other wrappers
-    return made("textarena", env, ENV_REGISTRY, games, lambda: textarena.make(env))
 
 
 def _started(game: Any, seed: int) -> None:
