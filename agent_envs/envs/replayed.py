@@ -9,31 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError
 from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["Live", "Replayed", "ReplayedEnv", "Reply", "Trail"]
-
-
-class Live(Protocol):
-    """Something with an episode of its own."""
-
-    @property
-    def first(self) -> Any:
-        """What it said at the start."""
-
-    def act(self, action: Any) -> Any:
-        """Carry out an action and return the reply, which can be compared with another."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
-L = TypeVar("L", bound=Live)
+__all__ = ["Replayed", "ReplayedEnv", "Reply", "Trail"]
 
 
 @dataclass(slots=True)
@@ -61,15 +44,16 @@ class _Here:
     trail: Trail | None = None
 
 
-class Replayed(Generic[L]):
+class Replayed:
     """The live thing of an environment, taken to wherever its episode is.
 
     Args:
         name: What it is, in errors.
-        open_live: Opens one at a start.
+        open_live: Opens one at a start. It has what was said ``first``, ``act(action)``, whose replies can be compared
+            with each other, and ``close()``.
     """
 
-    def __init__(self, name: str, open_live: Callable[[Any], L]) -> None:
+    def __init__(self, name: str, open_live: Callable[[Any], Any]) -> None:
         self._name, self._open = name, open_live
         self._process: PerProcess[_Here] = PerProcess()
 
@@ -94,14 +78,13 @@ class Replayed(Generic[L]):
         trail.done.append((action, reply))
         return reply
 
-    def at(self, trail: Trail) -> L:
+    def at(self, trail: Trail) -> Any:
         """Return the live thing where a trail ends; a BackendReplyError if it does not get there again."""
         if self._here.trail != trail:
             self._same("start", trail.first, self._opened(trail.start).first)
             for action, reply in trail.done:
                 self._same(action, reply, self._acted(action))
-        live: L = self._here.live
-        return live
+        return self._here.live
 
     def close(self) -> None:
         """Close the live thing, if there is one."""
@@ -109,7 +92,7 @@ class Replayed(Generic[L]):
         if here is not None and here.live is not None:
             here.live.close()
 
-    def _opened(self, start: Any) -> L:
+    def _opened(self, start: Any) -> Any:
         self.close()
         live = self._open(start)
         self._here.live, self._here.trail = live, Trail(start, live.first)
@@ -163,7 +146,7 @@ class ReplayedEnv(TextEnv):
         raise NotImplementedError
 
     def open_live(self, start: Any) -> Any:
-        """Open a `Live` at a start."""
+        """Open a live thing at a start, as `Replayed` takes it."""
         raise NotImplementedError
 
     def start_of(self, task: Any) -> Any:
@@ -171,7 +154,7 @@ class ReplayedEnv(TextEnv):
         return task.seed
 
     @functools.cached_property
-    def replayed(self) -> Replayed[Any]:
+    def replayed(self) -> Replayed:
         """The live thing."""
         return Replayed(self.live_name, self.open_live)
 

@@ -14,7 +14,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,20 +74,6 @@ def window(width: int, height: int, size: int, box: Box) -> View:
 
 def _side(size: int, halvings: int) -> int:
     return size << halvings if halvings >= 0 else size >> -halvings
-
-
-class Shown(Protocol):
-    """A large picture."""
-
-    width: int
-    """Width in pixels."""
-    height: int
-    """Height in pixels."""
-    nbytes: int
-    """Bytes that it holds, those it will hold when it has been shown as a whole included."""
-
-    def show(self, view: View) -> NDArray[np.uint8]:
-        """Return a view as an array of shape [height, width, 3] that cannot be written to."""
 
 
 class LargePicture:
@@ -207,6 +193,10 @@ def _quartered(sums: NDArray[np.uint32]) -> NDArray[np.uint32]:
     sums >>= np.uint32(2)
     sums &= np.uint32(255 * _ONES)
     return sums
+
+
+Shown = LargePicture | DrawnPage
+"""A large picture."""
 
 
 class _Kept:
