@@ -116,12 +116,6 @@ class Literature:
     def __len__(self) -> int:
         return self.papers
 
-    def __deepcopy__(self, memo: object) -> Literature:
-        return self  # immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return literature, (self.split, self.papers, self.hidden)
-
     def paper_id(self, number: int) -> str:
         """Return the id of a paper, which reveals nothing about it."""
         return f"p{self._ids(number):0{self._digits}d}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import zlib
 from dataclasses import dataclass
-from typing import Any
 
 from agent_envs.checks import choice, integer
 from agent_envs.datasets.draws import Draws
@@ -91,12 +90,6 @@ class World:
 
     def __len__(self) -> int:
         return self.articles
-
-    def __deepcopy__(self, memo: object) -> World:
-        return self  # immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return encyclopaedia, (self.split, self.articles)
 
     def halves(self, kind: str, half: int | None) -> range:
         """Return the numbers of a kind, or of the older (0) or younger (1) half of the people."""
