@@ -154,7 +154,7 @@ def memory(envs: int, resets: int) -> tuple[float, float]:
 
 def engines(folder: Path, split: str, count: int) -> None:
     """The table of engines."""
-    games = gym.make(ENV, data=folder, split=split).unwrapped.tasks.games  # type: ignore[attr-defined]
+    games = gym.make(ENV, data=folder, split=split).unwrapped.tasks  # type: ignore[attr-defined]
     by_size = sorted(games, key=lambda game: len(GroundedGame(load_problem(game.file)).receptacles))
     chosen = [by_size[round(i * (len(by_size) - 1) / max(count - 1, 1))] for i in range(min(count, len(by_size)))]
     print(f"{'receptacles':>11} {'engine':14} {'first reset ms':>14} {'reset ms':>10} {'steps/s':>10} {'x stock':>8}")

@@ -24,7 +24,7 @@ from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.datasets.fields import read_object, text_field
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 from agent_envs.files import open_data
-from agent_envs.tasks import IndexedTasks
+from agent_envs.tasks import ListedTasks
 
 GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
@@ -56,18 +56,8 @@ class Game:
         return self.task_id
 
 
-class Games(IndexedTasks[Game]):
+class Games(ListedTasks[Game]):
     """The games of a split, in order."""
-
-    def __init__(self, name: str, split: str, games: tuple[Game, ...]) -> None:
-        super().__init__(name, split)
-        self.games = games
-
-    def __len__(self) -> int:
-        return len(self.games)
-
-    def get(self, index: int) -> Game:
-        return self.games[index]
 
     def content(self, index: int) -> dict[str, Any]:
         """Return what a game's files hold, and not where they are."""
@@ -79,10 +69,10 @@ class Games(IndexedTasks[Game]):
     def find(self, path: str) -> int:
         """Return the index of a game by its path as in `info["game"]`, with or without the file's name."""
         wanted = path.replace(os.sep, "/").rstrip("/").removesuffix(f"/{GAME_FILE}")
-        for index, game in enumerate(self.games):
+        for index, game in enumerate(self):
             if wanted.endswith(f"/{game.task_id}") or wanted in (game.task_id, game.task_id.partition("/")[2]):
                 return index
-        hint = did_you_mean(wanted, [game.task_id for game in self.games])
+        hint = did_you_mean(wanted, [game.task_id for game in self])
         raise TaskIndexError(
             f"the split {self.split!r} of {self.name} has no game {path!r}.{hint if len(hint) < 400 else ''} Games are "
             "skipped that are flagged unsolvable (include them with unsolvable=True) or of other families"
@@ -122,7 +112,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
             if all_games
             else f"{folder / name} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
         )
-    return Games(data, split, games)
+    return Games(games, data, split)
 
 
 @functools.lru_cache(16)

@@ -207,14 +207,14 @@ def released(data_dir):
 
 def test_the_released_games_in_their_order(released, data_dir, tmp_path):
     games = alfworld_games(str(released), "valid_train")
-    names = [game.task_id for game in games.games]
-    assert len(games) == 18 and names == sorted(names) and {game.family for game in games.games} == set(FAMILIES)
+    names = [game.task_id for game in games]
+    assert len(games) == 18 and names == sorted(names) and {game.family for game in games} == set(FAMILIES)
     mirror = tmp_path / "elsewhere"
     for name in random.Random(0).sample(names, len(names)):  # made in another order
         shutil.copytree(released / name, mirror / "json_2.1.1" / name)
     for skipped in ("valid_train/pick_and_place_with_movable_recep-A-B-C-1/t", "valid_train/x-AppleSliced-None-D-1/t"):
         shutil.copytree(released / names[0], mirror / "json_2.1.1" / skipped)
-    assert [game.task_id for game in alfworld_games(str(mirror), "valid_train").games] == names
+    assert [game.task_id for game in alfworld_games(str(mirror), "valid_train")] == names
     some = alfworld_games(str(released), "valid_train", ("pick_two_obj_and_place",))
     assert len(some) == 3
     with pytest.raises(ConfigError, match="has no split 'valid_unseen'"):
