@@ -31,7 +31,7 @@ from agent_envs.datasets.files import find_files
 from agent_envs.envs.foreign import SPLITS, SeededTask, SeededTasks, require_generated
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
-from agent_envs.tasks import IndexedTasks
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
 __all__ = ["TextWorldEnv", "answer"]
@@ -70,28 +70,19 @@ class _Game:
     file: str
 
 
-class _Games(IndexedTasks[_Game]):
+class _Games(ListedTasks[_Game]):
     """Compiled games of the user's."""
 
-    def __init__(self, game: str, split: str) -> None:
-        self.files, name = find_files(game, split, task="textworld", suffixes=(".z8",))
-        super().__init__(game, name)
-        self.game = game
-        for file in self.files:
-            if not file.with_suffix(".json").is_file():
-                raise DataError(f"{file} has no {file.stem}.json beside it; tw-make writes both, and both are needed")
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def get(self, index: int) -> _Game:
-        return _Game(f"textworld/{self.split}/{self.files[index].stem}", str(self.files[index].resolve()))
-
     def content(self, index: int) -> Any:
-        return hashlib.blake2b(self.files[index].read_bytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(Path(self[index].file).read_bytes(), digest_size=16).hexdigest()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Games, (self.game, self.split)
+
+def _find_games(game: str, split: str) -> _Games:
+    files, name = find_files(game, split, task="textworld", suffixes=(".z8",))
+    for file in files:
+        if not file.with_suffix(".json").is_file():
+            raise DataError(f"{file} has no {file.stem}.json beside it; tw-make writes both, and both are needed")
+    return _Games([_Game(f"textworld/{name}/{file.stem}", str(file.resolve())) for file in files], game, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +241,7 @@ class TextWorldEnv(TextEnv):
 
     def open_tasks(self) -> SeededTasks | _Games:
         if self.game is not None:
-            return _Games(self.game, self.split)
+            return _find_games(self.game, self.split)
         return SeededTasks(
             " ".join(["textworld", *_order(self.challenge, self.level, self.settings, self.split)]), self.split
         )
