@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice, string
+from agent_envs.checks import string
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.envs.replayed import ReplayedEnv
 from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.problem_env import ProblemEnv
-from agent_envs.tasks import IndexedTasks
 
 __all__ = [
-    "SPLITS",
+    "FIRST_SEEDS",
     "OwnDraws",
     "PosedEnv",
     "PosedTask",
@@ -37,8 +37,8 @@ __all__ = [
     "require_trust",
 ]
 
-SPLITS = {"train": (0, 100_000), "validation": (10_000_000, 1_000), "test": (20_000_000, 1_000)}
-"""First seed and number of tasks of each split: the seeds of two splits lie further apart than a split is long."""
+FIRST_SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
+"""First seed of each split: the seeds of two splits lie further apart than a split is long."""
 
 
 _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
@@ -58,21 +58,11 @@ class PosedTask:
     """What the package scores an answer with."""
 
 
-class PosedTasks(IndexedTasks[PosedTask]):
-    """The problems of a split. A subclass defines ``get``; its ``arguments`` make the object again from a pickle."""
-
-    def __init__(self, split: str, *arguments: Any, cache: int = 16) -> None:
-        super().__init__("generated", choice("split", split, SPLITS), cache=cache)
-        self.arguments = arguments
-
-    def __len__(self) -> int:
-        return SPLITS[self.split][1]
+class PosedTasks(GeneratedTasks[PosedTask]):
+    """The problems of a split. A subclass defines ``get``."""
 
     def content(self, index: int) -> Any:
         return [self[index].question, self[index].answer]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.split, *self.arguments)
 
 
 class PosedEnv(ProblemEnv):
@@ -102,7 +92,7 @@ class SeededTask:
     """What the package is given."""
 
 
-class SeededTasks(IndexedTasks[SeededTask]):
+class SeededTasks(GeneratedTasks[SeededTask]):
     """The tasks of a split that another package makes from seeds.
 
     >>> SeededTasks("game:Mastermind-v0", "test")[3]
@@ -110,18 +100,15 @@ class SeededTasks(IndexedTasks[SeededTask]):
 
     Args:
         made: What makes them, such as the package's name for it: the first part of the task ids.
-        split: A key of `SPLITS`.
+        split: A key of `FIRST_SEEDS`.
     """
 
     def __init__(self, made: str, split: str) -> None:
-        super().__init__("generated", choice("split", split, SPLITS))
+        super().__init__(split, made, split)
         self.made = made
 
-    def __len__(self) -> int:
-        return SPLITS[self.split][1]
-
     def get(self, index: int) -> SeededTask:
-        return SeededTask(f"{self.made}/{self.split}/{index}", SPLITS[self.split][0] + index)
+        return SeededTask(f"{self.made}/{self.split}/{index}", FIRST_SEEDS[self.split] + index)
 
     def content(self, index: int) -> Any:
         return [self.made, self[index].seed]

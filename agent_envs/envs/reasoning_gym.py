@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_envs.checks import choice, option_mapping
 from agent_envs.envs.answers import judged
-from agent_envs.envs.foreign import SPLITS, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
+from agent_envs.envs.foreign import FIRST_SEEDS, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
 from agent_envs.errors import ConfigError, first_line, needs_extra
 from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome
@@ -29,13 +29,16 @@ _opened: PerProcess[Any] = PerProcess(keep=16)
 
 class _Entries(PosedTasks):
     def __init__(self, split: str, dataset: str, config: Mapping[str, Any]) -> None:
-        super().__init__(split, dataset, config)
+        super().__init__(split, split, dataset, config, cache=16)
         self.dataset = dataset
         key = dataset, repr(sorted(config.items())), split
-        self.entries = _opened.get(key, lambda: _open(dataset, config, *SPLITS[split]))
+        self.entries = _opened.get(key, lambda: _open(dataset, config, FIRST_SEEDS[split], self.sizes[split]))
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Entries, self._arguments  # a configuration is no key
 
     def get(self, index: int) -> PosedTask:
         entry = self.entries[index]

@@ -17,7 +17,7 @@ from typing import Any
 
 from agent_envs.checks import integer, shown
 from agent_envs.envs.answers import judged
-from agent_envs.envs.foreign import SPLITS, OwnDraws, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
+from agent_envs.envs.foreign import FIRST_SEEDS, OwnDraws, PosedEnv, PosedTask, PosedTasks, calls_runners, require_trust
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.text_env import Outcome
 
@@ -29,11 +29,11 @@ _HASHES = "PYTHONHASHSEED"  # which the package sets for every process that is s
 
 class _Problems(PosedTasks):
     def __init__(self, split: str, problem: str, level: int) -> None:
-        super().__init__(split, problem, level, cache=64)
+        super().__init__(split, split, problem, level, cache=64)
         self.problem, self.level = problem, level
 
     def get(self, index: int) -> PosedTask:
-        seed = SPLITS[self.split][0] + index
+        seed = FIRST_SEEDS[self.split] + index
         parameters = _parameters(self.problem, self.level)
         with _apart(seed):
             env = _registered()[0][self.problem]()

@@ -16,6 +16,7 @@ from typing import Any
 from agent_envs.checks import choice, option_mapping, string
 from agent_envs.datasets.fields import as_list, as_object, text_field
 from agent_envs.datasets.files import file_tasks
+from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.envs.foreign import require_trust
 from agent_envs.envs.replayed import ReplayedEnv, Reply
@@ -49,15 +50,12 @@ def _parse_row(row: Any, where: str, task_id: str) -> _Row:
     return _Row(task_id, prompt, {key: value for key, value in fields.items() if key != "prompt"})
 
 
-class _Generated(IndexedTasks[_Row]):
+class _Generated(GeneratedTasks[_Row]):
     """This package's generated problems as rows in SkyRL's format."""
 
     def __init__(self, split: str, turns: int) -> None:
+        super().__init__(split, split, turns)
         self.problems, self.turns = GeneratedGSM8K.shared(split), turns
-        super().__init__("generated", split)
-
-    def __len__(self) -> int:
-        return len(self.problems)
 
     def get(self, index: int) -> _Row:
         problem = self.problems[index]

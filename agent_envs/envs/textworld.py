@@ -28,7 +28,7 @@ import numpy as np
 from agent_envs.checks import boolean, choice, integer, option_mapping
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import find_files
-from agent_envs.envs.foreign import SPLITS, SeededTask, SeededTasks, require_generated
+from agent_envs.envs.foreign import FIRST_SEEDS, SeededTask, SeededTasks, require_generated
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
 from agent_envs.tasks import ListedTasks
@@ -308,7 +308,7 @@ def _order(challenge: str, level: int | None, settings: Mapping[str, Any], split
     if level is not None:
         wanted["level"] = level
     if challenge == "simple":
-        wanted["test"] = choice("split", split, SPLITS) != "train"
+        wanted["test"] = choice("split", split, FIRST_SEEDS) != "train"
     if challenge == "cooking":
         wanted["split"] = {"validation": "valid"}.get(split, split)
     flags = [(f"--{name.replace('_', '-')}", value) for name, value in wanted.items() if value is not False]
