@@ -75,7 +75,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1764,
     ("agent_envs/retrieval",): 4616,
     ("agent_envs/sandbox",): 2623,
-    ("agent_envs/envs",): 10350,
+    ("agent_envs/envs",): 10247,
     ("agent_envs/policies",): 3737,
     ("agent_envs/rollout",): 2215,
     ("agent_envs/episodes",): 1854,
@@ -84,7 +84,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1433,
     ("agent_envs/audit",): 2150,
     ("agent_envs/cli",): 4402,
-    ("datasets",): 8984,
+    ("datasets",): 8839,
     ("agent_envs/wrapping", "wrappers"): 3089,
     ("adapters/verl",): 5649,
     ("adapters/estimators", "adapters/losses"): 2635,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1765,
 }
-TOTAL = 72_868
+TOTAL = 72_620
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

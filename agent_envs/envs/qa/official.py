@@ -92,8 +92,8 @@ def official_scores(dataset: str, stated: Stated, gold: Gold) -> dict[str, float
         parts["evi_"] = None if stated.evidence is None else _evidence(stated.evidence, gold.evidence)
     if len(parts) == (3 if dataset == "2wiki" else 2):
         known = [score for score in parts.values() if score is not None]
-        parts["joint_"] = None
-        if len(known) == len(parts):
+        complete, parts["joint_"] = len(known) == len(parts), None
+        if complete:
             em, prec, recall = (math.prod(getattr(part, name) for part in known) for name in ("em", "prec", "recall"))
             parts["joint_"] = Score(em, _harmonic(prec, recall), prec, recall)
     none = Score(0.0, 0.0, 0.0, 0.0)
