@@ -8,7 +8,7 @@
 - `run_side_by_side`: several functions at once, the results in order.
 
 A loop over data on a fixed number of threads takes the standard library's ``ThreadPoolExecutor`` in a ``with``. A
-server's many short calls are made by the thread that reads them (`agent_envs.serving.workers.worker`).
+server's many short calls are made by the thread that reads them (`agent_envs.serving.worker`).
 """
 
 from __future__ import annotations

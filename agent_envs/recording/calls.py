@@ -22,7 +22,7 @@ from agent_envs.recording.replies import action_text, error_reply, observed_mess
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import UPSTREAM_ERRORS, Upstream
 from agent_envs.serving.access import holds_token
-from agent_envs.serving.listener import read_body
+from agent_envs.serving.listener import read_body, read_object
 
 with needs_extra("serve"):
     from aiohttp import web
@@ -100,7 +100,10 @@ class CallRecorder:
         if name is None:
             ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
             return error_reply(400, f"the request does not name its episode: {ways}")
-        body = _body(await read_body(request))
+        body = await read_object(request)
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+            raise ConfigError("expected a request with 'messages', a list of objects")
         index = request.headers.get("X-Task-Index")
         if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
             raise ConfigError(f"X-Task-Index must be an integer of at least 0, got {index!r:.80}")
@@ -323,17 +326,6 @@ def _checked_name(what: str, name: str | None) -> str | None:
     if name is not None and not (name and len(name) <= _MAX_NAME and name.isprintable()):
         raise ConfigError(f"{what} must have 1 to {_MAX_NAME} printable characters, got {name!r:.80}")
     return name
-
-
-def _body(data: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"the request is not JSON: {e}") from e
-    messages = body.get("messages") if isinstance(body, dict) else None
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-        raise ConfigError("expected a request with 'messages', a list of objects")
-    return body
 
 
 def _client_left(request: Any) -> bool:

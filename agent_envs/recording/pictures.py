@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.messages import Message
+from agent_envs.per_process import PerProcess
 from agent_envs.pictures.folder import PictureFolder, reference
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import from_data_url
@@ -41,8 +40,7 @@ class PromptPictures:
 
     def __init__(self, folder: PictureFolder) -> None:
         self._folder = folder
-        self._known: OrderedDict[bytes, Picture] = OrderedDict()  # by a digest of the URL; without their pixels
-        self._lock = threading.Lock()
+        self._known: PerProcess[Picture] = PerProcess(keep=_KEPT)  # by a digest of the URL; without their pixels
 
     def observed(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[Message], list[str]]:
         """Return a request's messages with their pictures, and why some of these are left out.
@@ -55,31 +53,25 @@ class PromptPictures:
         """
         left, problems = _MOST_PIXELS, list[str]()
 
-        def read(part: Mapping[str, Any]) -> Picture | None:
+        def stored(url: str, where: str) -> Picture:
             nonlocal left
+            if left <= 0:
+                raise DataError(f"{where}: the pictures of a call have more than {_MOST_PIXELS} pixels")
+            picture = from_data_url(url, where)
+            left -= picture.width * picture.height
+            self._folder.add([picture])
+            return self._folder.find(reference(picture))
+
+        def read(part: Mapping[str, Any]) -> Picture | None:
             where, given = f"picture {len(problems) + 1} that is left out", part.get("image_url")
             url = given.get("url") if isinstance(given, Mapping) else given
             try:
                 if not isinstance(url, str) or not url.startswith("data:"):
                     raise DataError(f"{where}: expected a data: URL; addresses are not fetched")
                 key = hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()
-                with self._lock:
-                    if key in self._known:
-                        self._known.move_to_end(key)
-                        return self._known[key]
-                if left <= 0:
-                    raise DataError(f"{where}: the pictures of a call have more than {_MOST_PIXELS} pixels")
-                picture = from_data_url(url, where)
+                return self._known.get(key, lambda: stored(url, where))
             except (DataError, MissingExtraError) as e:
                 problems.append(str(e))
                 return None
-            left -= picture.width * picture.height
-            self._folder.add([picture])
-            stored = self._folder.find(reference(picture))
-            with self._lock:
-                self._known[key] = stored
-                while len(self._known) > _KEPT:
-                    self._known.popitem(last=False)
-            return stored
 
         return observed_messages(messages, read), problems

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 from typing import Any
@@ -18,7 +17,7 @@ from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
 from agent_envs.recording.verdict import EpisodeVerdict
 from agent_envs.serving.access import holds_token
-from agent_envs.serving.listener import BackgroundServer, Listener, read_body
+from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 
 with needs_extra("serve"):
     from aiohttp import web
@@ -83,9 +82,17 @@ class RecordingServer(BackgroundServer):
         if token is not None and judge_token in (None, token):
             raise ConfigError("agents hold the token, so verdicts need another one: pass judge_token=")
         self.listener = Listener(
-            host, port, token, _refusal, max_body=max_request, token_header="X-Record-Token", stalled_seconds=600.0
+            host,
+            port,
+            token,
+            _refusal,
+            max_body=max_request,
+            token_header="X-Record-Token",
+            stalled_seconds=600.0,
+            statuses={FinishedError: 409, ConfigError: 400, RecursionError: 400, DataError: 500, OSError: 507},
+            paths="/v1/..., /episodes/ID/v1/..., /episodes, /episodes/ID, /episodes/ID/reward and /health",
         )
-        self._max_request, self._judge_token = max_request, judge_token
+        self._judge_token = judge_token
         self._timeout, self._keep_open = episode_timeout, keep_open
         self._upstream = Upstream(upstream, call_timeout, upstream_key)
         retokenizer = None
@@ -117,18 +124,14 @@ class RecordingServer(BackgroundServer):
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work."""
-        app = self.listener.application(self._with_errors)
-        route = app.router
-        route.add_get("/health", self._health)
-        route.add_get("/episodes", self._list)
-        route.add_get("/episodes/{episode}", self._show)
-        route.add_post("/episodes/{episode}/reward", self._reward)
+        routes = [web.get("/health", self._health), web.get("/episodes", self._list)]
+        routes += [web.get("/episodes/{episode}", self._show), web.post("/episodes/{episode}/reward", self._reward)]
         for prefix in ("", "/episodes/{episode}"):
-            route.add_route("*", prefix + "/v1/{tail:.*}", self._calls.answer)
+            routes.append(web.route("*", prefix + "/v1/{tail:.*}", self._calls.answer))
         await self._upstream.open()
         try:
             # A client that leaves cancels its call, and with it the one to the model's server.
-            await self.listener.open(app, handler_cancellation=True, shutdown_timeout=_CLOSE_WAIT)
+            await self.listener.open(routes, handler_cancellation=True, shutdown_timeout=_CLOSE_WAIT)
         except ConfigError:
             await self._upstream.close()
             raise
@@ -164,26 +167,6 @@ class RecordingServer(BackgroundServer):
         except (OSError, DataError) as e:
             _log.error("episode %r stays open because it cannot be written: %s", episode.episode_id, e)
 
-    async def _with_errors(self, request: Any, handler: Any) -> Any:
-        """Turn errors into the form that OpenAI's clients read."""
-        try:
-            return await handler(request)
-        except web.HTTPRequestEntityTooLarge:
-            return error_reply(413, f"the request has more than {self._max_request} bytes")
-        except web.HTTPException as e:
-            paths = "/v1/..., /episodes/ID/v1/..., /episodes, /episodes/ID, /episodes/ID/reward and /health"
-            return error_reply(e.status, f"{request.method} {request.path}: {e.reason}; the paths are {paths}")
-        except ConfigError as e:
-            return error_reply(409 if isinstance(e, FinishedError) else 400, str(e))
-        except RecursionError:
-            return error_reply(400, "the request or its answer is nested too deeply")
-        except DataError as e:
-            return error_reply(500, str(e))
-        except ConnectionError:
-            raise
-        except OSError as e:
-            return error_reply(507, f"the episode cannot be written: {e}")
-
     async def _health(self, request: Any) -> Any:
         return web.json_response({"status": "ok", "open": len(self.store.open), "ended": self.store.finished})
 
@@ -205,11 +188,7 @@ class RecordingServer(BackgroundServer):
         judge = f"Bearer {request.headers.get('X-Judge-Token', '')}"
         if self._judge_token is not None and not holds_token(judge, self._judge_token):
             return error_reply(403, "a verdict needs the judge's token: X-Judge-Token: TOKEN")
-        try:
-            body = json.loads(await read_body(request))
-        except (ValueError, RecursionError) as e:
-            raise ConfigError(f"the request is not JSON: {e}") from e
-        verdict = EpisodeVerdict.from_dict(body)
+        verdict = EpisodeVerdict.from_dict(await read_object(request))
         if self.store.finished_by(name, verdict):
             return web.json_response({"episode_id": name, "ended": True, "again": True})
         episode = self.store.open.get(name)
@@ -227,5 +206,11 @@ class RecordingServer(BackgroundServer):
         return web.json_response({"episode_id": name, "ended": True, "steps": len(record.steps), **result})
 
 
-def _refusal(status: int, message: str) -> web.StreamResponse:
-    return error_reply(status, f"{message} (or X-Record-Token: TOKEN)" if status == 401 else message)
+def _refusal(status: int, message: str, error: Exception) -> web.StreamResponse:
+    if status == 401:
+        message = f"{message} (or X-Record-Token: TOKEN)"
+    elif isinstance(error, RecursionError):
+        message = "the request or its answer is nested too deeply"
+    elif status == 507:
+        message = f"the episode cannot be written: {message}"
+    return error_reply(status, message)

@@ -57,9 +57,7 @@ class EpisodeVerdict:
             rewards = [number(f"rewards[{i}]", value) for i, value in enumerate(rewards)]
         elif rewards is not None:
             raise ConfigError(f"'rewards' must be a list, or an object by call number, got {rewards!r:.80}")
-        success, info = body.get("success"), body.get("info", {})
-        if success is not None:
-            boolean("success", success)
+        info = body.get("info", {})
         if not isinstance(info, Mapping):
             raise ConfigError(f"'info' must be an object, got {type(info).__name__}")
         for name in info.keys() & {"score", "success"}:
@@ -69,18 +67,12 @@ class EpisodeVerdict:
         except ValueError as e:
             hint = did_you_mean(body["stop_reason"], [reason.value for reason in StopReason])
             raise ConfigError(f"unknown stop reason {body['stop_reason']!r}.{hint}") from e
-        error = body.get("error")
-        if error is not None:
-            string("error", error)
-        return cls(
-            reward=None if reward is None else number("reward", reward),
-            rewards=rewards,
-            success=success,
-            score=None if body.get("score") is None else number("score", body["score"]),
-            info=dict(info),
-            stop_reason=reason,
-            error=error,
-        )
+        checked: dict[str, Any] = {
+            name: check(name, body[name])
+            for name, check in (("reward", number), ("score", number), ("success", boolean), ("error", string))
+            if body.get(name) is not None
+        }
+        return cls(rewards=rewards, info=dict(info), stop_reason=reason, **checked)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``from_dict`` reads."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["TOKEN_VARIABLE", "AccessError", "check_access", "check_binding", "holds_token", "is_loopback", "read_token"]
+__all__ = ["TOKEN_VARIABLE", "StatusError", "check_access", "check_binding", "holds_token", "is_loopback", "read_token"]
 
 TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
 """The environment variable from which server and client read the token."""
@@ -22,7 +22,7 @@ TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
 _SHORTEST = 16
 
 
-class AccessError(Exception):
+class StatusError(Exception):
     """A request is refused, with this HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -87,7 +87,7 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     send it for `http://any:TOKEN@host`. Without one the server listens on this machine alone, where the danger is a web
     page in a browser: the request's Host has to name this machine (that of a page whose name was pointed here does
     not). With or without one, a page's Origin has to name this machine or the server: a browser adds the password that
-    it remembers to requests of any page. Otherwise it raises an AccessError.
+    it remembers to requests of any page. Otherwise it raises a StatusError.
 
     >>> check_access({"Host": "localhost:8000"}, None)
     >>> check_access({"Authorization": "Bearer correct horse"}, "correct horse")
@@ -95,13 +95,13 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     host = f"//{headers.get('Host', '')}"
     if token is not None:
         if not holds_token(headers.get("Authorization", ""), token):
-            raise AccessError(401, "expected the server's token: Authorization: Bearer TOKEN")
+            raise StatusError(401, "expected the server's token: Authorization: Bearer TOKEN")
     elif not _names_this_machine(host):
-        raise AccessError(403, "expected a Host of this machine, such as localhost; the server has no token")
+        raise StatusError(403, "expected a Host of this machine, such as localhost; the server has no token")
     origin = headers.get("Origin")
     own = {_host(host)} - {""} if token is not None else set()
     if origin is not None and not _names_this_machine(origin) and _host(origin) not in own:
-        raise AccessError(403, "requests from web pages of other machines are refused")
+        raise StatusError(403, "requests from web pages of other machines are refused")
 
 
 def holds_token(authorization: str, token: str) -> bool:

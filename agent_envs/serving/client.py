@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import threading
+import weakref
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -96,8 +97,9 @@ class Connection:
         """Whether the server's session goes on and no answer is outstanding."""
         self.description: dict[str, Any] = {"max_message": MAX_MESSAGE}
         """The server's description of its environment."""
+        self.playing = False
+        """Whether it has an episode."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self._send_timeout = 0.0
         host = urlsplit(url).hostname or ""
         local = host == "localhost" or host.startswith("127.") or host == "::1"
@@ -121,6 +123,7 @@ class Connection:
             raise BackendSlowError(f"{self.where} did not answer in {timeout:g} seconds") from e
         except (OSError, ConnectionClosed) as e:
             raise BackendDownError(f"cannot reach {self.where}: {e}; is `agentr1 serve` running there?") from e
+        self._close = weakref.finalize(self, _close, self._ws, os.getpid())
         try:
             self.description = self._greet(timeout)
         except BaseException:
@@ -207,11 +210,15 @@ class Connection:
             self._send_timeout = timeout
 
     def close(self) -> None:
-        """Close it; an `ask` that waits in another thread then fails. A forked child leaves it to its parent."""
-        if self._pid != os.getpid():
-            return
+        """Close it, as when it is forgotten; an `ask` that waits in another thread then fails."""
+        self._close()
+
+
+def _close(ws: Any, pid: int) -> None:
+    """Close a connection, which a forked child leaves to its parent."""
+    if pid == os.getpid():
         with contextlib.suppress(OSError):
-            self._ws.close()
+            ws.close()
 
 
 @functools.cache

@@ -11,18 +11,19 @@ import gc
 import json
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self
 
-from agent_envs.errors import ConfigError, check_release, first_line
-from agent_envs.serving.access import AccessError, check_access, check_binding
+from agent_envs.errors import AgentEnvsError, ConfigError, check_release, first_line, needs_extra
+from agent_envs.serving.access import StatusError, check_access, check_binding
+from agent_envs.serving.protocol import traceback_text
 from agent_envs.threads import LoopThread
 
-if TYPE_CHECKING:
+with needs_extra("serve"):
     from aiohttp import web
+    from aiohttp.http import HttpProcessingError
 
-__all__ = ["BackgroundServer", "Listener", "read_body", "read_object"]
+__all__ = ["BackgroundServer", "Listener", "answered", "read_body", "read_object"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.5  # seconds between looks at all connections
@@ -31,26 +32,27 @@ _COLLECT_SECONDS = 600.0  # at most between two full collections of garbage
 _SPARE_FILES = 64  # open files that are no connections
 _OPEN_TO_ALL = ("/health", "/ready")  # load balancers have no token
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_OPTIONS = {"access_log": None, "max_line_size": 1 << 16, "max_field_size": 8190}
 
 
-class _Handler(Protocol):
-    """What aiohttp makes for a connection."""
+class _Quiet(logging.Filter):
+    """Keeps a malformed request's traceback out of the log: anybody could fill it."""
 
-    def connection_made(self, transport: Any) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> Any: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, (HttpProcessingError, web.RequestPayloadError))
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: counts what comes in, and passes it on to aiohttp's handler of it."""
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_Quiet())
 
-    transport: asyncio.Transport
 
-    def __init__(self, listener: Listener, handler: _Handler) -> None:
-        self._listener, self.handler = listener, handler
+class _Connection(web.RequestHandler):
+    """One connection, which counts what comes in."""
+
+    def __init__(self, listener: Listener, server: web.Server, **options: Any) -> None:
+        super().__init__(server, loop=listener.loop, logger=_http_log, **options)
+        self._listener = listener
         self.since = listener.loop.time()
         self.accepted = self.began = False
         """Whether a request has come, headers and all."""
@@ -60,11 +62,10 @@ class _Connection(asyncio.Protocol):
         """Bytes of answers that the client has not read, at the last look."""
         self.unsent_since = 0.0
 
-    def connection_made(self, transport: Any) -> None:  # uvloop's is no asyncio.Transport
-        self.transport = transport
+    def connection_made(self, transport: Any) -> None:
         self.accepted = self._listener.has_room_for(self)
         if self.accepted:
-            self.handler.connection_made(transport)
+            super().connection_made(transport)
         else:
             transport.write(_FULL)
             transport.close()
@@ -77,49 +78,29 @@ class _Connection(asyncio.Protocol):
         if self._listener.unanswered > self._listener.max_unanswered:
             self._listener.drop_largest()
         try:
-            self.handler.data_received(data)
+            super().data_received(data)
         except Exception as e:  # noqa: BLE001  whatever a parser fails with, only this client has to do with it
             _log.debug("a request could not be parsed: %r", e)
-            self.transport.abort()
+            self.cut_off()
 
     def answered(self) -> None:
         self._listener.unanswered -= self.unanswered
         self.unanswered = 0
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def cut_off(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
         self.answered()
         if self.accepted:
             self.accepted = False
             self._listener.closed += 1
-            del self._listener.connections[self.handler]
-            self.handler.connection_lost(exc)
-
-    def eof_received(self) -> Any:
-        return self.handler.eof_received() if self.accepted else None
-
-    def pause_writing(self) -> None:
-        self.handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.handler.resume_writing()
+            self._listener.connections.pop(self, None)
+            super().connection_lost(exc)
 
 
-_Answer = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
-
-
-class _Quiet(logging.Filter):
-    """Keeps a malformed request's traceback out of the log: anybody could fill it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        from aiohttp import web
-        from aiohttp.http import HttpProcessingError
-
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, (HttpProcessingError, web.RequestPayloadError))
-
-
-_http_log = logging.getLogger(f"{__name__}.http")
-_http_log.addFilter(_Quiet())
+_Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Listener:
@@ -127,7 +108,7 @@ class Listener:
 
     Args:
         host, port, token: Where to listen, and what clients have to send; as for `check_binding`.
-        refusal: Makes the answer to a refused request from its status and a message.
+        refusal: Makes the answer to a request that failed from its status, a message and the error.
         max_body: Bytes of the largest body of a request.
         token_header: A header that may carry the token alone, instead of `Authorization`.
         max_connections: Most connections at once. Beyond, one that has not sent a request yet is cut off for a new one,
@@ -136,6 +117,8 @@ class Listener:
             of them is cut off.
         head_seconds: Time until a connection's first request, after which it is cut off.
         stalled_seconds: Time in which a client reads nothing of its answer, after which it is cut off.
+        statuses: By an error's class, which it is looked up by in this order: the status of its answer.
+        paths: What there is, in words.
     """
 
     def __init__(
@@ -143,7 +126,7 @@ class Listener:
         host: str,
         port: int,
         token: str | None,
-        refusal: Callable[[int, str], web.StreamResponse],
+        refusal: Callable[[int, str, Exception], web.StreamResponse],
         *,
         max_body: int,
         token_header: str = "",
@@ -151,17 +134,20 @@ class Listener:
         max_unanswered: int = 512 << 20,
         head_seconds: float = 20.0,
         stalled_seconds: float = 120.0,
+        statuses: Mapping[type[Exception], int] | None = None,
+        paths: str = "",
     ) -> None:
         check_binding(host, token)
         self.host, self.port = host, port
         self.loop: asyncio.AbstractEventLoop
-        self.connections: dict[object, _Connection] = {}
+        self.connections: dict[_Connection, None] = {}  # in the order in which they came
         self.unanswered, self.max_unanswered = 0, max(max_unanswered, 2 * max_body)
         self.closed, self._collected = 0, math.inf  # since the last full collection of garbage, and when that was
         self._token, self._token_header, self._refusal, self._max_body = token, token_header, refusal, max_body
         self._max_connections, self._head_seconds, self._stalled_seconds = (
             max_connections, head_seconds, stalled_seconds,
         )  # fmt: skip
+        self._statuses, self._paths = statuses or {AgentEnvsError: 400}, paths
         self._runner: web.AppRunner
         self._server: asyncio.Server
         self._timer: asyncio.TimerHandle
@@ -171,33 +157,31 @@ class Listener:
         """The address that the server listens on."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
-    def application(
-        self, with_errors: Callable[[web.Request, _Answer], Awaitable[web.StreamResponse]]
-    ) -> web.Application:
-        """Return an application whose requests are checked, and then answered by `with_errors(request, handler)`."""
-        from aiohttp import web
-
-        @web.middleware
-        async def guard(request: web.Request, handler: _Answer) -> web.StreamResponse:
-            return await self._guard(request, lambda request: with_errors(request, handler))
-
-        return web.Application(middlewares=[guard], client_max_size=self._max_body)
-
-    async def open(self, app: web.Application, **options: Any) -> None:
+    async def open(
+        self,
+        routes: web.RouteTableDef | list[web.RouteDef],
+        *,
+        handler_cancellation: bool = False,
+        shutdown_timeout: float = 2.0,
+        keepalive_timeout: float = 75.0,
+    ) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work.
 
-        `options` are those of `aiohttp.web.AppRunner`.
+        The options are those of `aiohttp.web.AppRunner`.
         """
-        from aiohttp import web
-
         self.loop = asyncio.get_running_loop()
         self._max_connections = min(self._max_connections, max(16, _open_file_limit() - _SPARE_FILES))
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=_http_log, **options)
+        app = web.Application(middlewares=[self._guard], client_max_size=self._max_body)
+        app.add_routes(routes)
+        self._runner = web.AppRunner(
+            app, handle_signals=False, handler_cancellation=handler_cancellation, shutdown_timeout=shutdown_timeout
+        )
         await self._runner.setup()
-        make_handler: Any = self._runner.server
+        server: Any = self._runner.server
+        options = {**_OPTIONS, "keepalive_timeout": keepalive_timeout}
         try:
             self._server = await self.loop.create_server(
-                lambda: _Connection(self, make_handler()), self.host, self.port, backlog=1024
+                lambda: _Connection(self, server, **options), self.host, self.port, backlog=1024
             )
         except (OSError, OverflowError) as e:
             await self._runner.cleanup()
@@ -220,25 +204,20 @@ class Listener:
     def has_room_for(self, connection: _Connection) -> bool:
         """Take on a connection if there is room, or if a connection without a request can go for it."""
         if len(self.connections) >= self._max_connections:
-            silent = next((one for one in self.connections.values() if not one.began), None)  # the oldest
+            silent = next((one for one in self.connections if not one.began), None)  # the oldest
             if silent is None:
                 return False
-            silent.connection_lost(None)
-            silent.transport.abort()
-        self.connections[connection.handler] = connection
+            silent.cut_off()
+            del self.connections[silent]
+        self.connections[connection] = None
         return True
-
-    def answered(self, request: web.Request) -> None:
-        """Note that everything that a client has sent over a WebSocket is answered."""
-        if request.protocol in self.connections:
-            self.connections[request.protocol].answered()
 
     def drop_largest(self) -> None:
         """Cut off the client that has sent most without an answer."""
-        largest = max(self.connections.values(), key=lambda connection: connection.unanswered)
+        largest = max(self.connections, key=lambda connection: connection.unanswered)
         _log.warning("a client is cut off: its unanswered requests have %d bytes", largest.unanswered)
         largest.answered()
-        largest.transport.abort()
+        largest.cut_off()
 
     def collect_garbage(self) -> None:
         """Say from now on when this process collects garbage in full, in a process that is the server's alone.
@@ -248,33 +227,33 @@ class Listener:
         memory of what is over stays below that of what goes on.
         """
         gc.set_threshold(*gc.get_threshold()[:2], 1 << 30)
-        self._collected = time.monotonic()
-
-    def _collect_when_due(self) -> None:
-        now = time.monotonic()
-        if self.closed > max(_COLLECT_AFTER, len(self.connections)) or now - self._collected > _COLLECT_SECONDS:
-            gc.collect()
-            self.closed, self._collected = 0, now
+        self._collected = self.loop.time()
 
     def _watch(self) -> None:
         now = self.loop.time()
-        if self._collected < math.inf:
-            self._collect_when_due()
-        for connection in list(self.connections.values()):
+        many = self.closed > max(_COLLECT_AFTER, len(self.connections))
+        if self._collected < math.inf and (many or now - self._collected > _COLLECT_SECONDS):
+            gc.collect()
+            self.closed, self._collected = 0, now
+        for connection in list(self.connections):
+            transport = connection.transport
             if not connection.began:
                 if now - connection.since > self._head_seconds:
-                    connection.transport.abort()
-                continue
-            unsent = connection.transport.get_write_buffer_size()
-            if not unsent or unsent != connection.unsent:
-                connection.unsent, connection.unsent_since = unsent, now
-            elif now - connection.unsent_since > self._stalled_seconds:
-                connection.transport.abort()
+                    connection.cut_off()
+            elif transport is not None:
+                unsent = transport.get_write_buffer_size()
+                if not unsent or unsent != connection.unsent:
+                    connection.unsent, connection.unsent_since = unsent, now
+                elif now - connection.unsent_since > self._stalled_seconds:
+                    connection.cut_off()
         self._timer = self.loop.call_later(_TICK, self._watch)
 
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    @web.middleware
     async def _guard(self, request: web.Request, handler: _Answer) -> web.StreamResponse:
-        connection = self.connections.get(request.protocol)
-        if connection is None:  # cut off since
+        connection = request.protocol
+        if not isinstance(connection, _Connection) or not connection.accepted:  # cut off since
             raise ConnectionResetError
         connection.began = True
         try:
@@ -284,14 +263,39 @@ class Listener:
                     headers = {**headers, "Authorization": f"Bearer {headers[self._token_header]}"}
                 check_access(headers, self._token)
             return await handler(request)
-        except AccessError as e:
-            response = self._refusal(e.status, str(e))
-            if e.status == 401:
-                for way in ("Bearer", 'Basic realm="agentr1"'):  # browsers read one challenge in a header
-                    response.headers.add("WWW-Authenticate", way)
-            return response
+        except ConnectionError:
+            raise
+        except Exception as e:  # noqa: BLE001  every one has an answer
+            return self._explained(request, e)
         finally:
             connection.answered()
+
+    def _explained(self, request: web.Request, error: Exception) -> web.StreamResponse:
+        """Return the answer to a request that failed."""
+        message = str(error)
+        status = next((status for kind, status in self._statuses.items() if isinstance(error, kind)), 0)
+        if isinstance(error, web.HTTPRequestEntityTooLarge):
+            status, message = 413, f"the request has more than {self._max_body} bytes"
+        elif isinstance(error, web.HTTPException):
+            status, message = error.status, error.reason
+            if isinstance(error, (web.HTTPNotFound, web.HTTPMethodNotAllowed)):
+                message = f"there is nothing at {request.method} {request.path[:200]}; the paths are {self._paths}"
+        elif isinstance(error, StatusError):
+            status = error.status
+        elif not status:
+            _log.error(traceback_text("a request"))
+            status, message = 500, f"{type(error).__name__} in the server, which has logged it"
+        elif status >= 500:
+            _log.error("%s: %s", request.path, error)
+        response = self._refusal(status, message, error)
+        if status == 401:
+            for way in ("Bearer", 'Basic realm="agentr1"'):  # browsers read one challenge in a header
+                response.headers.add("WWW-Authenticate", way)
+        elif status == 503:
+            response.headers["Retry-After"] = "1"
+        elif isinstance(error, web.HTTPMethodNotAllowed):
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
 
 
 def _open_file_limit() -> int:
@@ -303,10 +307,14 @@ def _open_file_limit() -> int:
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
+def answered(request: web.Request) -> None:
+    """Note that everything that a client has sent over a WebSocket is answered."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.answered()
+
+
 async def read_body(request: web.Request, seconds: float = 60.0) -> bytes:
     """Return a request's body; aiohttp's exception for status 400, 408 or 413 if it is broken, slow or too large."""
-    from aiohttp import web
-
     try:
         async with asyncio.timeout(seconds):
             return await request.read()
@@ -323,7 +331,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"the request is not JSON: {first_line(e)}") from e
     if not isinstance(body, dict):
-        raise ConfigError(f"the request must be a JSON object, got {type(body).__name__}")
+        raise ConfigError(f"the request must be an object of JSON, got {type(body).__name__}")
     return body
 
 

@@ -1,85 +1,107 @@
-"""What a server counts, in the text format that Prometheus reads (version 0.0.4 of its exposition format)."""
+"""What a server of environments counts while it runs, in Prometheus' text format; docs/serving.md lists the names."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from agent_envs._version import __version__
-from agent_envs.serving.workers.counts import BOUNDS, Times
-from agent_envs.serving.workers.pool import Pool
+from agent_envs.serving.frames import BEGAN, FAILED, Frame
 
-__all__ = ["METRICS_TYPE", "metrics_text"]
+__all__ = ["METRICS_TYPE", "Metrics"]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text's media type."""
 
-_PREFIX = "agent_envs_"
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)  # seconds
+_LONGEST = 1e9  # seconds
+_MEANINGS = {
+    "answer_seconds": "From a message's arrival to its answer.",
+    "clients": "Open sessions.",
+    "environment_seconds": "Of that, the time in the worker.",
+    "episodes": "Places of sessions that are taken.",
+    "episodes_limit": "Most sessions at once.",
+    "episodes_total": "Episodes that began.",
+    "errors_total": "Answers that are errors.",
+    "info": "The server's version.",
+    "messages_waiting": "Messages without an answer.",
+    "messages_waiting_limit": "Most messages that may wait.",
+    "ready": "Whether further clients can come.",
+    "refused_total": "Clients and messages turned away.",
+    "sessions_ended_total": "Sessions that the server ended.",
+    "worker_memory_bytes": "Memory of a worker's own.",
+    "workers": "Worker processes that take sessions.",
+    "workers_lost_total": "Worker processes that were lost and replaced.",
+}
 
 
-def metrics_text(pool: Pool) -> str:
-    """Return the metrics of a server; docs/serving.md lists them."""
-    counts, limits = pool.counts, pool.limits
-    memory = {f"{number}": worker.memory() for number, worker in enumerate(pool.workers)}
-    ready = pool.healthy and not pool.draining
-    lines = [
-        *_values("info", "gauge", "The server's version.", "version", {__version__: 1}),
-        *_value("ready", "gauge", "Whether further clients can come.", ready),
-        *_value("workers", "gauge", "Worker processes that take sessions.", sum(w.ready for w in pool.workers)),
-        *_value("workers_lost_total", "counter", "Worker processes that were lost and replaced.", counts.replaced),
-        *_values("worker_memory_bytes", "gauge", "Memory of a worker's own.", "worker", memory),
-        *_value("clients", "gauge", "Open sessions.", len(pool.open)),
-        *_value("clients_limit", "gauge", "Most sessions at once.", limits.max_clients),
-        *_value("episodes", "gauge", "Environments at the moment.", pool.episodes),
-        *_value("episodes_limit", "gauge", "Most environments at once.", limits.max_episodes),
-        *_value("messages_waiting", "gauge", "Messages without an answer.", pool.waiting),
-        *_value("messages_waiting_limit", "gauge", "Most messages that may wait.", limits.max_waiting),
-        *_values("episodes_total", "counter", "Episodes that began.", "env", counts.began),
-        *_values("errors_total", "counter", "Answers that are errors.", "env", counts.failed),
-        *_values("refused_total", "counter", "Clients and messages turned away.", "code", counts.refused),
-        *_values("sessions_ended_total", "counter", "Sessions that the server ended.", "code", counts.ended),
-        *_times("answer_seconds", "From a message's arrival to its answer.", counts.answers),
-        *_times("environment_seconds", "Of that, the time in the worker.", counts.calls),
-        "# HELP process_cpu_seconds_total Processor time of the server's own process.",
-        "# TYPE process_cpu_seconds_total counter",
-        f"process_cpu_seconds_total {time.process_time()}",
-    ]
-    return "\n".join([*lines, ""])
+class Metrics:
+    """The counters of a server of these environments."""
+
+    def __init__(self, envs: Iterable[str]) -> None:
+        names = list(envs)
+        self.began = Counter(dict.fromkeys(names, 0))
+        """By environment: episodes that began."""
+        self.failed = Counter(dict.fromkeys(names, 0))
+        """By environment: answers that were errors."""
+        self.ended: Counter[str] = Counter()
+        """By code: sessions that the server ended."""
+        self.refused: Counter[str] = Counter()
+        """By code: clients and messages that were turned away."""
+        self.replaced = 0
+        """Workers that were lost."""
+        self._times = {
+            name: {env: [0.0] * (len(_BOUNDS) + 2) for env in names}  # how many of each class, and the sum
+            for name in ("answer_seconds", "environment_seconds")
+        }
+
+    def answered(self, env: str, seconds: float, answer: Frame) -> None:
+        """Count an answer that came `seconds` after its message."""
+        for name, value in (("answer_seconds", seconds), ("environment_seconds", answer.seconds)):
+            if 0.0 <= value < _LONGEST:  # a worker may say anything
+                times = self._times[name][env]
+                times[bisect_left(_BOUNDS, value)] += 1
+                times[-1] += value
+        self.began[env] += bool(answer.flags & BEGAN)
+        self.failed[env] += bool(answer.flags & FAILED)
+
+    def text(self, gauges: Mapping[str, float], memory: Iterable[float]) -> str:
+        """Return all of it, with what is at the moment: values by name, and the bytes of each worker."""
+        lines: list[str] = []
+
+        def add(name: str, values: Mapping[str, float], kind: str = "gauge") -> None:
+            lines.append(f"# HELP agent_envs_{name} {_MEANINGS[name]}\n# TYPE agent_envs_{name} {kind}")
+            lines.extend(f"agent_envs_{name}{labels} {value}" for labels, value in values.items())
+
+        add("info", _labelled("version", {__version__: 1}))
+        for name, value in gauges.items():
+            add(name, {"": value})
+        add("worker_memory_bytes", _labelled("worker", {str(number): size for number, size in enumerate(memory)}))
+        add("workers_lost_total", {"": self.replaced}, "counter")
+        add("episodes_total", _labelled("env", self.began), "counter")
+        add("errors_total", _labelled("env", self.failed), "counter")
+        add("refused_total", _labelled("code", self.refused), "counter")
+        add("sessions_ended_total", _labelled("code", self.ended), "counter")
+        for name, by_env in self._times.items():
+            add(name, {}, "histogram")
+            for env, (*numbers, total) in by_env.items():
+                (label,) = _labelled("env", {env: 0})
+                for bound, number in zip((*_BOUNDS, "+Inf"), accumulate(numbers), strict=True):
+                    lines.append(f'agent_envs_{name}_bucket{label[:-1]},le="{bound}"}} {number:g}')
+                lines.append(f"agent_envs_{name}_sum{label} {total}\nagent_envs_{name}_count{label} {sum(numbers):g}")
+        seconds = "process_cpu_seconds_total"
+        lines.append(f"# HELP {seconds} Processor time of the server's own process.\n# TYPE {seconds} counter")
+        return "\n".join([*lines, f"{seconds} {time.process_time()}", ""])
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP {_PREFIX}{name} {meaning}"
-    yield f"# TYPE {_PREFIX}{name} {kind}"
+def _labelled(label: str, values: Mapping[str, float]) -> dict[str, float]:
+    r"""Return values by label, quoted.
 
-
-def _value(name: str, kind: str, meaning: str, value: float) -> Iterator[str]:
-    yield from _head(name, kind, meaning)
-    yield f"{_PREFIX}{name} {value:d}" if isinstance(value, int) else f"{_PREFIX}{name} {value!r}"
-
-
-def _values(name: str, kind: str, meaning: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
-    yield from _head(name, kind, meaning)
-    for key, value in values.items():
-        yield f"{_PREFIX}{name}{{{_label(label, key)}}} {value}"
-
-
-def _times(name: str, meaning: str, times: Mapping[str, Times]) -> Iterator[str]:
-    yield from _head(name, "histogram", meaning)
-    for env, one in times.items():
-        own = _label("env", env)
-        bounds: Iterable[str] = [*map(repr, BOUNDS), "+Inf"]
-        for bound, number in zip(bounds, accumulate(one.numbers), strict=True):
-            yield f'{_PREFIX}{name}_bucket{{{own},le="{bound}"}} {number}'
-        yield f"{_PREFIX}{name}_sum{{{own}}} {one.total!r}"
-        yield f"{_PREFIX}{name}_count{{{own}}} {sum(one.numbers)}"
-
-
-def _label(name: str, value: str) -> str:
-    r"""Return a label and its value, quoted.
-
-    >>> print(_label("env", 'a"b'))
-    env="a\"b"
+    >>> print(*_labelled("env", {'a"b': 1}))
+    {env="a\"b"}
     """
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{name}="{quoted}"'
+    quoted = {key: key.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for key in values}
+    return {f'{{{label}="{quoted[key]}"}}': value for key, value in values.items()}

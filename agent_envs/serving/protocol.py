@@ -1,5 +1,4 @@
-"""The messages between server and client: JSON that carries every string, and errors that keep their type. Also the
-frames in which server and workers pass them on.
+"""The messages between server and client: JSON that carries every string, and errors that keep their type.
 
 The format is OpenEnv's (openenv-core 0.3, `WSResetMessage` and its relatives): a message is
 `{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`; this package adds the
@@ -9,22 +8,28 @@ exception's name as `"error"`.
 from __future__ import annotations
 
 import json
-import struct
 import traceback
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs import errors
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError
+from agent_envs.serving.access import StatusError
 from agent_envs.text import plain
 
 __all__ = [
-    "BEGAN", "CLOSE", "FAILED", "HOLDS", "LAST", "MAX_ADDRESS", "MAX_MESSAGE", "PLAYING", "PROTOCOL", "Frame",
-    "FrameReader", "Kind", "decode", "encode", "error_data", "error_from", "traceback_text",
-]  # fmt: skip
+    "MAX_ADDRESS",
+    "MAX_MESSAGE",
+    "PROTOCOL",
+    "SessionError",
+    "decode",
+    "encode",
+    "error_data",
+    "error_from",
+    "traceback_text",
+]
 
 PROTOCOL = 1
 """Version of the messages that go beyond OpenEnv's; server and client have to have the same."""
@@ -36,14 +41,10 @@ MAX_ADDRESS = 1 << 16
 """Most characters of a WebSocket's address, which holds the environment's arguments."""
 
 _LONGEST = 4000  # characters of an error message
-_HEAD = struct.Struct("!IIBBf")  # of a frame: bytes of the text, session, kind, flags, seconds
-_LONGEST_FRAME = 1 << 28  # bytes of a text: more than any message or answer
-
-# What the answer to a message says beside its text.
-FAILED, CLOSE, HOLDS, BEGAN, PLAYING = 1, 2, 4, 8, 16
-
-LAST = 32
-"""What a message says beside its text: the session's episode is its last."""
+_STATUSES = {
+    "VALIDATION_ERROR": 422, "INVALID_JSON": 422, "UNKNOWN_TYPE": 422, "RESET_NEEDED": 409, "CAPACITY_REACHED": 503,
+    "BUSY": 503, "STOPPING": 503, "STEP_TIMEOUT": 504, "IDLE_TIMEOUT": 504, "WORKER_LOST": 502, "OVER_BUDGET": 413,
+}  # fmt: skip
 
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
@@ -105,6 +106,14 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
     return {"message": str(error)[:_LONGEST], "code": code, "error": name}
 
 
+class SessionError(StatusError):
+    """What a client is told in place of an answer: the `data` of an error message."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(_STATUSES.get(str(data.get("code")), 500), str(data.get("message")))
+        self.data = data
+
+
 def error_from(data: dict[str, Any], where: str) -> Exception:
     """Return the exception that the `data` of an error message from the server at `where` describes.
 
@@ -121,79 +130,3 @@ def error_from(data: dict[str, Any], where: str) -> Exception:
 def traceback_text(what: str) -> str:
     """Return the current exception's traceback for the log, without control characters: clients wrote parts of it."""
     return f"{what} failed:\n{plain(traceback.format_exc())}"
-
-
-class Kind(IntEnum):
-    """Kinds of frames, which a server and its worker processes exchange.
-
-    A frame has a session's number (0 for the worker itself), a kind and a text, as a client wrote it or reads it. The
-    server reads nothing else from a worker, least of all a pickle: a worker has handled what clients sent.
-    """
-
-    OPEN = 1
-    """To a worker: a session of an environment begins."""
-    MESSAGE = 2
-    """To a worker: a client's message; with the flag `HOLDS`, it may make an environment if it has none, and
-    with `LAST` it may begin no episode."""
-    END = 3
-    """To a worker: a session ends."""
-    PING = 4
-    """To a worker: say that you are there."""
-    READY = 5
-    """From a worker: its environments can be played; their descriptions."""
-    BROKEN = 6
-    """From a worker: its environments cannot be made; the data of an error."""
-    ANSWER = 7
-    """From a worker: the answer to a message, with flags."""
-    ENDED = 8
-    """From a worker: the session's environment is closed."""
-    PONG = 9
-    """From a worker: it is there."""
-
-
-_KINDS = frozenset(Kind)
-
-
-class Frame(NamedTuple):
-    """One frame."""
-
-    session: int
-    kind: int
-    flags: int = 0
-    text: bytes = b""
-    seconds: float = 0.0
-    """Of an answer: the time that its call took."""
-
-    def packed(self) -> bytes:
-        """Return the frame's bytes."""
-        return _HEAD.pack(len(self.text), self.session, self.kind, self.flags, self.seconds) + self.text
-
-
-class FrameReader:
-    """Puts frames together from the pieces in which they come.
-
-    >>> reader = FrameReader()
-    >>> data = Frame(3, Kind.MESSAGE, 0, b"hello").packed()
-    >>> reader.feed(data[:9]), reader.feed(data[9:] + data[:1])
-    ([], [Frame(session=3, kind=2, flags=0, text=b'hello', seconds=0.0)])
-    """
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete with this piece; a ValueError if it is no part of one."""
-        buffer = self._data
-        buffer += data
-        frames, at, end = [], 0, len(buffer)
-        while end - at >= _HEAD.size:
-            length, session, kind, flags, seconds = _HEAD.unpack_from(buffer, at)
-            if length > _LONGEST_FRAME or kind not in _KINDS:
-                raise ValueError(f"no frame: kind {kind}, {length} bytes")
-            begin = at + _HEAD.size
-            if end - begin < length:
-                break
-            at = begin + length
-            frames.append(Frame(session, kind, flags, bytes(buffer[begin:at]), seconds))
-        del buffer[:at]
-        return frames

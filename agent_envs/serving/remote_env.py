@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import os
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +15,7 @@ from agent_envs.checks import number, option_mapping
 from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
 from agent_envs.messages import ToolSpec
 from agent_envs.parsers import PARSERS, get_parser
+from agent_envs.per_process import PerProcess
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
 from agent_envs.serving.remote_pictures import picture_limits, read_observation
@@ -30,6 +28,7 @@ __all__ = ["RemoteEnv"]
 T = TypeVar("T")
 
 _MOST_BITS = 1000  # of an integer that a float holds
+_NONE = type(None)
 _SEEDS = 2**63  # that can be drawn
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
 _LONGEST_WAIT = 1e6  # seconds; sockets refuse much longer ones
@@ -76,7 +75,7 @@ class RemoteEnv(TextEnv):
         token: The server's token; by default the environment variable ``AGENT_ENVS_TOKEN``.
         timeout: Seconds to wait for an answer.
         connect_timeout: Seconds to keep trying to connect, at construction and in a ``reset`` after a lost connection.
-        busy_timeout: Seconds to keep asking a server that is full.
+        busy_timeout: Seconds to keep asking a server that is full, also to connect.
         render_mode: See ``TextEnv``.
 
     A lost connection ends the episode: the call that notices it raises ``BackendDownError``, further ones
@@ -114,7 +113,7 @@ class RemoteEnv(TextEnv):
         self._url = socket_url(url, env_id, client_kwargs)
         self._token = read_token() if token is None else token
         self._timeout, self._connect_timeout, self._busy_timeout = timeout, connect_timeout, busy_timeout
-        self._begin_unconnected(lost=False)
+        self._connections: PerProcess[Connection] = PerProcess()  # one, or none
         about = self._connected().description
         super().__init__(
             split=about["split"], data=url, render_mode=render_mode, max_observation_length=about["observation_length"]
@@ -130,18 +129,6 @@ class RemoteEnv(TextEnv):
         parser = str(about.get("parser"))
         if parser in PARSERS:
             self.parser = get_parser(parser, self._remote_tools)
-
-    def _begin_unconnected(self, *, lost: bool) -> None:
-        self._open: list[Connection] = []  # the one connection, or none
-        self._pid, self._lost, self._lock = os.getpid(), lost, threading.RLock()
-        weakref.finalize(self, _close_all, self._open)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_open", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin_unconnected(lost=True)
 
     # -- attributes ---------------------------------------------------------------------------------------------
 
@@ -162,31 +149,32 @@ class RemoteEnv(TextEnv):
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return a tool call in the wire format that this environment reads."""
-        with self._lock:
-            return self._text(self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments}))
+        answer = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})
+        return self._value(answer, "a text", str)
 
     def available_actions(self) -> list[str] | None:
         """Return the actions that can be taken now, or None if they cannot be listed."""
-        actions = self._ask_in_episode("available_actions", {}).get("value")
-        if actions is None or (isinstance(actions, list) and all(isinstance(action, str) for action in actions)):
-            return actions
-        raise BackendReplyError(f"{self._url}: expected a list of actions, got {actions!r:.200}")
+        return self._value(self._ask_in_episode("available_actions", {}), "a list of actions", list, _NONE)
 
     def prompt_state(self) -> dict[str, Any]:
         """Return what a rebuilt prompt may show of the state on the server."""
-        state = self._ask_in_episode("prompt_state", {}).get("value")
-        if not isinstance(state, dict):
-            raise BackendReplyError(f"{self._url}: expected the prompt's state as an object, got {state!r:.200}")
-        return state
+        return self._value(self._ask_in_episode("prompt_state", {}), "the prompt's state as an object", dict)
 
     def expert_action(self) -> str | None:
         """Return the next action of the environment's expert."""
-        return _text(self._ask_in_episode("expert_action", {}))
+        return self._value(self._ask_in_episode("expert_action", {}), "a text", str, _NONE)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that makes mistakes, with a seed that is drawn from ``rng``."""
-        seed = int(rng.integers(_SEEDS))
-        return _text(self._ask_in_episode("demo_action", {"seed": seed, "noise": noise}))
+        answer = self._ask_in_episode("demo_action", {"seed": int(rng.integers(_SEEDS)), "noise": noise})
+        return self._value(answer, "a text", str, _NONE)
+
+    def _value(self, answer: dict[str, Any], what: str, *kinds: type) -> Any:
+        value = answer.get("value")
+        strings = not isinstance(value, list) or all(isinstance(each, str) for each in value)
+        if not isinstance(value, kinds) or not strings:
+            raise BackendReplyError(f"{self._url}: expected {what}, got {value!r:.200}")
+        return value
 
     # -- Gymnasium -----------------------------------------------------------------------------------------------
 
@@ -228,14 +216,14 @@ class RemoteEnv(TextEnv):
 
     def close(self) -> None:
         """Close the connection; the server then closes the episode."""
-        _close_all(self._open)
+        _close(self._connections)
         super().close()
 
     # -- branching -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Return this point of the episode, the server's wrappers included. Valid while the server's process runs."""
-        value = self._text(self._ask_in_episode("snapshot", {}))
+        value = self._value(self._ask_in_episode("snapshot", {}), "a text", str)
         rng_state = copy.deepcopy(self.np_random.bit_generator.state)
         return Snapshot(self._index, value, rng_state, self._observation, self._over, tuple(self._transcript))
 
@@ -252,63 +240,45 @@ class RemoteEnv(TextEnv):
         self._transcript = list(snapshot.transcript)
         return result
 
-    def _text(self, data: dict[str, Any]) -> str:
-        """Return an answer that is a text."""
-        value = data.get("value")
-        if not isinstance(value, str):
-            raise BackendReplyError(f"{self._url}: expected a text, got {value!r:.80}")
-        return value
-
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _connected(self) -> Connection:
         """Return the connection; opens one if there is none."""
-        if self._pid != os.getpid():  # in a forked child the connection is the parent's
-            self._begin_unconnected(lost=True)
-        if not self._open:
-            end = time.monotonic() + self._connect_timeout
 
-            def connect() -> Connection:
-                return Connection(self._url, self._token, max(0.1, end - time.monotonic()))
+        def connect() -> Connection:
+            return Connection(self._url, self._token, self._connect_timeout)
 
-            self._open.append(_until(end, connect, (BackendDownError, RefusedError), pause=0.05))
-        return self._open[0]
+        waits = {BackendDownError: self._connect_timeout, RefusedError: self._busy_timeout}
+        return self._connections.get("", lambda: _until(connect, waits, pause=0.05))
 
     def _ask_in_episode(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message within an episode, which ends with its connection; return the answer."""
-        with self._lock:
-            connection = next(iter(self._open), None)
-            if connection is None or self._lost or self._pid != os.getpid():
-                raise ResetNeeded("the connection was closed or lost, and the episode with it: call reset()")
-            return self._ask(connection, kind, data)
+        return self._ask(self._connections.get("", _lost), kind, data)
 
     def _ask_reconnecting(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message that may go over a new connection; return the answer."""
 
         def ask() -> dict[str, Any]:
             connection = self._connected()
-            if self._lost and kind == "reset" and data["seed"] is None:
+            if kind == "reset" and data["seed"] is None and not connection.playing:
                 data["seed"] = int(self.np_random.integers(_SEEDS))
-            return self._ask(connection, kind, data)
-
-        with self._lock:
-            try:
-                answer = ask()
-            except StaleError:  # the server may have restarted since
-                answer = ask()
-            self._lost = False
+            answer = self._ask(connection, kind, data)
+            connection.playing = True
             return answer
+
+        try:
+            return ask()
+        except StaleError:  # the server may have restarted since
+            return ask()
 
     def _ask(self, connection: Connection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message, again for a while if the server is full; return the answer."""
-        end = time.monotonic() + self._busy_timeout
+        waits = {RefusedError: self._busy_timeout}
         try:
-            answer = _until(end, lambda: connection.ask(kind, data, self._timeout), (RefusedError,), pause=0.02)
+            return _until(lambda: connection.ask(kind, data, self._timeout), waits, pause=0.02)
         finally:
             if not connection.alive:
-                self._lost = True
-                _close_all(self._open)
-        return answer
+                _close(self._connections)
 
     def _read_observation(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         observed = data.get("observation")
@@ -336,23 +306,25 @@ class RemoteEnv(TextEnv):
             raise BackendReplyError(f"{self._url}: expected instructions and tools, got {about!r:.200}") from e
 
 
-def _text(answer: dict[str, Any]) -> str | None:
-    value = answer.get("value")
-    return value if isinstance(value, str) else None
+def _lost() -> NoReturn:
+    raise ResetNeeded("the connection was closed or lost, and the episode with it: call reset()")
 
 
-def _until(end: float, call: Callable[[], T], retried: tuple[type[Exception], ...], pause: float) -> T:
-    """Make a call again after these errors, with growing pauses (seconds), until a time of the monotonic clock."""
+def _until(call: Callable[[], T], waits: Mapping[Any, float], pause: float) -> T:
+    """Make a call again after these errors, with growing pauses, for so many seconds."""
+    begin = time.monotonic()
     while True:
         try:
             return call()
-        except retried:
-            if time.monotonic() + pause > end:
+        except tuple(waits) as e:
+            longest = max(seconds for kind, seconds in waits.items() if isinstance(e, kind))
+            if time.monotonic() + pause > begin + longest:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _close_all(connections: list[Connection]) -> None:
-    while connections:
-        connections.pop().close()
+def _close(connections: PerProcess[Connection]) -> None:
+    connection = connections.pop("")
+    if connection is not None:
+        connection.close()

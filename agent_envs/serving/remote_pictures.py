@@ -9,7 +9,6 @@ from gymnasium.spaces import Space
 
 from agent_envs.errors import BackendReplyError, DataError
 from agent_envs.messages import with_pictures
-from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_SIDE, from_base64
 from agent_envs.spaces import ImageText, MessagesSpace, shows_pictures
 
@@ -49,18 +48,12 @@ def read_observation(observed: Mapping[str, Any], space: Space[Any], where: str)
         pictures = [from_base64(image, where, max_side=space.max_side) for image in images]
     except DataError as e:
         raise BackendReplyError(f"{e}") from e
-    observation = (
-        _together(observed, pictures)
-        if isinstance(space, MessagesSpace)
-        else {"text": observed["text"], "images": tuple(picture.array for picture in pictures)}
-    )
+    observation: Any = {"text": observed["text"], "images": tuple(picture.array for picture in pictures)}
+    if isinstance(space, MessagesSpace):
+        try:
+            observation = with_pictures(observed["messages"], pictures)
+        except (KeyError, TypeError, StopIteration):  # no messages, or fewer pictures than parts
+            observation = None
     if not space.contains(observation):
         raise BackendReplyError(f"{where}: expected an observation in {space!r}, got {observed['text']!r:.200}")
     return observation
-
-
-def _together(observed: Mapping[str, Any], pictures: list[Picture]) -> Any:
-    try:
-        return with_pictures(observed["messages"], pictures)
-    except (KeyError, TypeError, StopIteration):  # no messages, or fewer pictures than parts
-        return None

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from agent_envs.checks import integer, number
 from agent_envs.errors import AgentEnvsError, ConfigError, needs_extra
 from agent_envs.retrieval.corpus import row_contents
-from agent_envs.retrieval.retriever import Hit, Retriever
+from agent_envs.retrieval.retriever import Retriever
+from agent_envs.serving.access import StatusError
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
-from agent_envs.serving.protocol import traceback_text
 from agent_envs.threads import run_in_thread
 
 with needs_extra("serve"):
@@ -33,19 +32,12 @@ with needs_extra("serve"):
 
 __all__ = ["SearchServer"]
 
-_log = logging.getLogger(__name__)
 _MAX_BODY = 16 << 20
 _MAX_QUERIES = 4096
 _MAX_CHARACTERS = 1 << 20  # of all queries of a request
-_TOGETHER = 64  # queries between two looks at the clock
+_TOGETHER = 32  # queries between two looks at the clock
 _WAITING = 4  # requests that may wait, for each that runs
 _DEFAULT_K = 3
-
-
-class _StatusError(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class SearchServer(BackgroundServer):
@@ -81,48 +73,28 @@ class SearchServer(BackgroundServer):
         self._max_k = integer("max_k", max_k, minimum=1)
         self._max_requests = integer("max_requests", max_requests, minimum=1)
         self._seconds = number("seconds", seconds, above=0)
-        self.listener = Listener(host, port, token, _refusal, max_body=_MAX_BODY)
+        self.listener = Listener(
+            host,
+            port,
+            token,
+            _refusal,
+            max_body=_MAX_BODY,
+            statuses={ConfigError: 400, AgentEnvsError: 503},
+            paths="/health, /search, /retrieve and /document/ID",
+        )
         self._waiting = 0
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work."""
         self._running = asyncio.Semaphore(self._max_requests)
-        app = self.listener.application(self._with_errors)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/search", self._get_search)
-        app.router.add_get("/document/{id:.*}", self._document)
-        app.router.add_post("/search", self._post_search)
-        app.router.add_post("/retrieve", self._retrieve)
-        await self.listener.open(app, handler_cancellation=True, shutdown_timeout=2.0, keepalive_timeout=60.0)
+        routes = [web.get("/health", self._health), web.get("/document/{id:.*}", self._document)]
+        routes += [web.get("/search", self._get_search), web.post("/search", self._post_search)]
+        routes += [web.post("/retrieve", self._retrieve)]
+        await self.listener.open(routes, handler_cancellation=True)
 
     async def shut_down(self, grace: float = 2.0) -> None:
         """Stop listening, and close the connections."""
         await self.listener.close()
-
-    async def _with_errors(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except _StatusError as e:
-            return _refusal(e.status, str(e))
-        except web.HTTPNotFound:
-            expected = "/health, /search, /retrieve or /document/ID"
-            return _refusal(404, f"unknown path {request.path[:200]}; expected {expected}")
-        except web.HTTPRequestEntityTooLarge:
-            return _refusal(413, f"the request is larger than {_MAX_BODY >> 20} MB")
-        except web.HTTPException as e:
-            return _refusal(e.status, e.reason)
-        except ConfigError as e:
-            return _refusal(400, str(e))
-        except AgentEnvsError as e:
-            _log.error("%s: %s", request.path, e)
-            return _refusal(503, str(e))
-        except ConnectionError:
-            raise
-        except Exception as e:  # noqa: BLE001  a retriever may raise anything
-            _log.error(traceback_text("a request"))
-            return _refusal(500, f"{type(e).__name__} in the retriever; the server has logged it")
 
     async def _health(self, request: web.Request) -> web.Response:
         size = len(self.retriever) if isinstance(self.retriever, Sized) else None
@@ -133,7 +105,7 @@ class SearchServer(BackgroundServer):
             try:
                 return self.retriever.document(request.match_info["id"])
             except ConfigError as e:
-                raise _StatusError(404, str(e)) from e
+                raise StatusError(404, str(e)) from e
 
         return _json(await self._in_thread(find))
 
@@ -177,19 +149,19 @@ class SearchServer(BackgroundServer):
     ) -> list[list[tuple[str, float, dict[str, Any]]]]:
         """Return id, score and document of the best k results of each query."""
         if len(queries) > _MAX_QUERIES:
-            raise _StatusError(413, f"more than {_MAX_QUERIES} queries in one request")
+            raise StatusError(413, f"more than {_MAX_QUERIES} queries in one request")
         if sum(map(len, queries)) > _MAX_CHARACTERS:
-            raise _StatusError(413, f"the queries of one request have more than {_MAX_CHARACTERS} characters")
+            raise StatusError(413, f"the queries of one request have more than {_MAX_CHARACTERS} characters")
         number_of_results = integer("the number of results", k, minimum=1, maximum=self._max_k)
         abandoned = threading.Event()
 
         def find() -> list[list[tuple[str, float, dict[str, Any]]]]:
             end, lists = time.monotonic() + self._seconds, []
-            for some in _parts(queries):
+            for first in range(0, len(queries), _TOGETHER):
                 if abandoned.is_set() or time.monotonic() > end:
-                    raise _StatusError(413, f"the searches take longer than {self._seconds:g} s: send fewer at once")
-                found: Sequence[Sequence[Hit]] = self.retriever.search_many(some, number_of_results)
-                lists += [[(doc_id, score, document(doc_id)) for doc_id, score in hits] for hits in found]
+                    raise StatusError(413, f"the searches take longer than {self._seconds:g} s: send fewer at once")
+                results = self.retriever.search_many(queries[first : first + _TOGETHER], number_of_results)
+                lists += [[(doc_id, score, document(doc_id)) for doc_id, score in hits] for hits in results]
             return lists
 
         try:
@@ -200,7 +172,7 @@ class SearchServer(BackgroundServer):
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         """Call a function in a thread, when fewer than the most requests are running."""
         if self._running.locked() and self._waiting >= _WAITING * self._max_requests:
-            raise _StatusError(503, "too many requests are waiting; try again later")
+            raise StatusError(503, "too many requests are waiting; try again later")
         self._waiting += 1
         try:
             await self._running.acquire()
@@ -216,25 +188,9 @@ class SearchServer(BackgroundServer):
             call.exception()
 
 
-def _parts(queries: list[str]) -> Iterator[list[str]]:
-    """Yield the queries in order, some at a time."""
-    part: list[str] = []
-    characters = 0
-    for query in queries:
-        part.append(query)
-        characters += len(query)
-        if len(part) == _TOGETHER or characters > _MAX_CHARACTERS // _TOGETHER:
-            yield part
-            part, characters = [], 0
-    if part:
-        yield part
+def _refusal(status: int, message: str, error: Exception) -> web.Response:
+    return _json({"error": message}, status)
 
 
-def _refusal(status: int, message: str) -> web.Response:
-    return _json({"error": message}, status, {"Retry-After": "1"} if status == 503 else None)
-
-
-def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(
-        body=json.dumps(content).encode(), status=status, headers=headers, content_type="application/json"
-    )
+def _json(content: object, status: int = 200) -> web.Response:
+    return web.Response(body=json.dumps(content).encode(), status=status, content_type="application/json")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -135,35 +137,11 @@ def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
 
 def schemas(about: dict[str, Any]) -> dict[str, Any]:
     """Return JSON schemas of actions, observations and states, from what `describe` returns."""
-    text = {"type": "string", "maxLength": about["action_length"], "description": "the policy's text, verbatim"}
-    parts = {"text": text, "metadata": {"type": "object"}}
-    forms: list[dict[str, Any]] = [
-        {"type": "object", "properties": parts, "required": ["text"], "additionalProperties": False}
-    ]
+    parts: dict[str, Any] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
+    action, observation, call = parts["text_action"], parts["observation"], parts["call_action"]
+    action["properties"]["text"]["maxLength"] = about["action_length"]
+    observation["properties"]["text"]["maxLength"] = about["observation_length"]
+    call["properties"]["tool_name"] = {"enum": [spec["function"]["name"] for spec in about["tools"]]}
     if about["tools"]:
-        names = [spec["function"]["name"] for spec in about["tools"]]
-        call = {"type": {"const": "call_tool"}, "tool_name": {"enum": names}, "arguments": {"type": "object"}}
-        forms.append({"type": "object", "properties": call, "required": ["type", "tool_name"]})
-        forms.append({"type": "object", "properties": {"type": {"const": "list_tools"}}, "required": ["type"]})
-    observation = {
-        "text": {"type": "string", "maxLength": about["observation_length"]},
-        "terminated": {"type": "boolean", "description": "the task ended"},
-        "truncated": {"type": "boolean", "description": "a limit ended the episode"},
-        "info": {"type": "object", "description": "task_id, index, score, success, invalid_action and more"},
-        "messages": {"type": "array", "description": "the observation where it is a list of chat messages"},
-        "images": {"type": "array", "description": "the pictures in order, where there are any: PNG in base64"},
-        "instructions": {"type": "string", "description": "how to act; at reset"},
-        "tools": {"type": "array", "description": "the tools as chat templates take them; at reset"},
-        "tool_instructions": {"type": "string", "description": "the tools in words; at reset"},
-    }
-    state = {
-        "episode_id": {"type": ["string", "null"]},
-        "step_count": {"type": "integer", "minimum": 0},
-        "env": {"type": "string"},
-        "done": {"type": "boolean"},
-    }
-    return {
-        "action": {"title": about["env"], **(forms[0] if len(forms) == 1 else {"anyOf": forms})},
-        "observation": {"type": "object", "properties": observation, "required": list(observation)[:4]},
-        "state": {"type": "object", "properties": state},
-    }
+        action = {"anyOf": [action, call, parts["list_action"]]}
+    return {"action": {"title": about["env"], **action}, "observation": observation, "state": parts["state"]}

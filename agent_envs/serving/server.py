@@ -5,24 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from agent_envs.checks import integer, number
-from agent_envs.errors import ConfigError, check_release
+from agent_envs.errors import AgentEnvsError, ConfigError, TaskIndexError, check_release
 from agent_envs.serving.listener import BackgroundServer, Listener
-from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE
+from agent_envs.serving.pool import Limits, Pool
+from agent_envs.serving.process import machine_memory
+from agent_envs.serving.protocol import MAX_MESSAGE
+from agent_envs.serving.routes import refusal, routes
 from agent_envs.serving.served_env import ServedEnv
-from agent_envs.serving.workers.client_session import Limits
-from agent_envs.serving.workers.pool import Pool
-from agent_envs.serving.workers.process import machine_memory
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 __all__ = ["EnvServer"]
 
 _CONNECTIONS = 2048  # that are possible at once, however few episodes are
-_WATCHERS = 64  # connections beside those of clients: probes, refusals
 _CAN_PIN = hasattr(os, "sched_getaffinity")  # not on macOS
 
 
@@ -36,7 +31,7 @@ class EnvServer(BackgroundServer):
         token: What clients have to send. Required if other machines can reach `host`.
         workers: Processes that play the episodes; by default one for each core. With 0 they are played in threads of
             this process, which knows environments that are registered here alone, and cannot end a step that hangs.
-        max_episodes: Most environments at once; further ones are refused.
+        max_episodes: Most clients at once, each with an episode; further ones are refused.
         max_waiting: Most messages of all clients that may wait for an answer; further ones are refused.
         step_timeout: Seconds a step may take; then the client gets an error and its episode ends. If the step has not
             returned after as long again, its worker is replaced, and the worker's other episodes end too.
@@ -108,9 +103,15 @@ class EnvServer(BackgroundServer):
             **waits,
         )
         self.listener = Listener(
-            host, port, token, _refusal, max_body=max_message,
-            max_connections=max(_CONNECTIONS, limits.max_clients + _WATCHERS),
-        )  # fmt: skip
+            host,
+            port,
+            token,
+            refusal,
+            max_body=max_message,
+            max_connections=max(_CONNECTIONS, 2 * max_episodes),
+            statuses={ConfigError: 422, TaskIndexError: 422, AgentEnvsError: 500},
+            paths=", ".join(f"/{served_env.name}" for served_env in envs) + ", each with /ws, /reset, /step",
+        )
         self.pool = Pool({served_env.name: served_env for served_env in envs}, limits)
         self._ping = ping if math.isfinite(ping) else None
 
@@ -122,14 +123,9 @@ class EnvServer(BackgroundServer):
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if an environment or the address does not work."""
         check_release("aiohttp", "serve")
-        from agent_envs.serving.routes import application
-
         await self.pool.start()
         try:
-            await self.listener.open(
-                application(self.pool, self.listener, self._ping),
-                shutdown_timeout=2.0, keepalive_timeout=75.0, max_line_size=MAX_ADDRESS,
-            )  # fmt: skip
+            await self.listener.open(routes(self.pool, self._ping))
         except BaseException:
             await self.pool.close()
             raise
@@ -146,9 +142,3 @@ class EnvServer(BackgroundServer):
         await self.pool.finish(grace)
         await self.listener.close()
         await self.pool.close()
-
-
-def _refusal(status: int, message: str) -> web.StreamResponse:
-    from agent_envs.serving.routes import refusal
-
-    return refusal(status, message)

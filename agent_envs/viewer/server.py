@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from agent_envs.errors import AgentEnvsError, needs_extra
+from agent_envs.errors import needs_extra
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.threads import run_in_thread
 from agent_envs.viewer.page import DATA, inert_json, plain_json, template
@@ -71,13 +71,10 @@ class PageServer(BackgroundServer):
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work."""
-        app = self.listener.application(self._with_errors)
-        app.router.add_get("/", self._send_page)
-        for name, answer in self._asked.items():
-            app.router.add_get(f"/{name}", self._get(answer))
-        for name, answer in self._told.items():
-            app.router.add_post(f"/{name}", self._post(answer))
-        await self.listener.open(app, shutdown_timeout=2.0, keepalive_timeout=60.0)
+        routes = [web.get("/", self._send_page)]
+        routes += [web.get(f"/{name}", self._get(answer)) for name, answer in self._asked.items()]
+        routes += [web.post(f"/{name}", self._post(answer)) for name, answer in self._told.items()]
+        await self.listener.open(routes)
 
     async def shut_down(self, grace: float = 2.0) -> None:
         """Stop listening, and close the connections."""
@@ -109,18 +106,8 @@ class PageServer(BackgroundServer):
 
         return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(one_at_a_time))))
 
-    async def _with_errors(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except web.HTTPException as e:
-            return _json({"error": f"{e.reason}"}, e.status)
-        except AgentEnvsError as e:
-            return _json({"error": f"{e}"}, 400)
 
-
-def _refusal(status: int, message: str) -> web.Response:
+def _refusal(status: int, message: str, error: Exception) -> web.Response:
     return _json({"error": message}, status)
 
 

@@ -7,31 +7,72 @@ import logging
 import math
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.errors import (
-    AgentEnvsError,
-    BackendDownError,
-    BackendError,
-    BackendSlowError,
-    ConfigError,
-)
-from agent_envs.serving.protocol import BEGAN, CLOSE, FAILED, HOLDS, LAST, PLAYING, Frame, Kind, encode
+from agent_envs import errors
+from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
+from agent_envs.serving.frames import BEGAN, END, LAST, OPEN, PLAYING, Frame
+from agent_envs.serving.metrics import Metrics
+from agent_envs.serving.process import WorkerProcess
+from agent_envs.serving.protocol import SessionError, encode, error_data
 from agent_envs.serving.served_env import ServedEnv
-from agent_envs.serving.workers.client_session import Answered, ClientSession, Limits
-from agent_envs.serving.workers.counts import Counts
-from agent_envs.serving.workers.process import WorkerProcess
-from agent_envs.serving.workers.worker import Setup
+from agent_envs.serving.worker import Setup
 
-__all__ = ["Pool"]
+__all__ = ["ClientSession", "Limits", "Pool"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25  # seconds between checks of the limits, which are this coarse
 _RESPONSIVE = 1.0  # seconds without a sign of life after which new sessions go elsewhere
 _PAUSE = 1.0  # seconds between two attempts to replace workers
 _CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a server, as in `EnvServer`; memory and messages in bytes, the rest in seconds or numbers."""
+
+    workers: int
+    max_episodes: int
+    max_waiting: int
+    max_message: int
+    step_timeout: float
+    stall_timeout: float
+    idle_timeout: float
+    worker_memory: float
+    episode_bytes: float
+
+
+@dataclass(eq=False)
+class ClientSession:
+    """One client's session."""
+
+    env: str
+    """The environment's name."""
+    number: int
+    """What the worker knows it by."""
+    worker: WorkerProcess
+    """Plays it."""
+    on_end: Callable[[], object]
+    """Called when the server ends the session."""
+    idle_timeout: float
+    """Seconds without a message that end it."""
+    since: float
+    """When the running call began or the last one ended (seconds of the loop's clock)."""
+    answer: asyncio.Future[Frame] | None = None
+    """The answer to the running call; cancelled when the session ends."""
+    running: bool = False
+    """Whether the worker has not answered yet; it may go on after the session's end."""
+    limit: float = math.inf
+    """Seconds that the running call may take."""
+    playing: bool = False
+    """Whether its episode has begun and has not ended."""
+    bytes: int = 0
+    """Of its messages and answers since its episode began."""
+    failure: SessionError | None = None
+    """Why the server ended it."""
 
 
 class Pool:
@@ -42,14 +83,12 @@ class Pool:
         self.descriptions: dict[str, dict[str, Any]] = {}
         """What workers say of the environments without a client's arguments."""
         self.open: set[ClientSession] = set()
-        self.episodes = 0
-        """Environments at the moment."""
         self.waiting = 0
         """Messages without an answer."""
         self.draining = self.stopping = False
         self.workers: list[WorkerProcess] = []
-        self.counts = Counts(envs)
-        self._setup = Setup(tuple(envs.values()), limits.max_episodes, limits.max_message, secrets.token_bytes(32))
+        self.metrics = Metrics(envs)
+        self._setup = Setup(tuple(envs.values()), limits.max_message, secrets.token_bytes(32))
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -70,10 +109,10 @@ class Pool:
         except BaseException:
             await self.close()
             raise
-        errors = [result for result in results if result is not None]
-        if errors:
+        failed = [result for result in results if result is not None]
+        if failed:
             await self.close()
-            raise self._explained(errors[0])
+            raise self._explained(failed[0])
         self._watch_later()
 
     async def drain(self, seconds: float) -> None:
@@ -86,7 +125,7 @@ class Pool:
 
     def _end_if_drained(self, session: ClientSession) -> None:
         if self.draining and not (session.running or session.playing):
-            self._end(session, BackendDownError("the server is about to stop"), "STOPPING")
+            self._end(session, "STOPPING", BackendDownError("the server is about to stop"))
 
     async def finish(self, grace: float) -> None:
         """Wait up to ``grace`` seconds for running calls, then end all sessions."""
@@ -96,7 +135,7 @@ class Pool:
                 await asyncio.sleep(_TICK / 5)
             await asyncio.sleep(_TICK)  # for the answers to leave
         for session in list(self.open):
-            self._end(session, BackendDownError("the server is shutting down"), "STOPPING")
+            self._end(session, "STOPPING", BackendDownError("the server is shutting down"))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
 
@@ -129,26 +168,38 @@ class Pool:
         return not self.stopping and any(worker.ready for worker in self.workers)
 
     @property
-    def refusal(self) -> str:
-        """Why further clients are refused, with or without an episode: a code, or "" if they are not."""
-        if self.stopping or self.draining:
-            return "STOPPING"
-        full = not self.healthy or len(self.open) >= self.limits.max_clients
-        return "CAPACITY_REACHED" if full else ""
+    def episodes(self) -> int:
+        """The places that are taken: those of open sessions, and of closed ones whose last step has not ended."""
+        return sum(len(worker.sessions) for worker in self.workers)
+
+    def gauges(self) -> dict[str, int]:
+        """Return how busy the server is."""
+        return {
+            "ready": int(self.healthy and not self.draining),
+            "workers": sum(worker.ready for worker in self.workers),
+            "clients": len(self.open),
+            "episodes": self.episodes,
+            "episodes_limit": self.limits.max_episodes,
+            "messages_waiting": self.waiting,
+            "messages_waiting_limit": self.limits.max_waiting,
+        }
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def enter(
-        self,
-        name: str,
-        client_kwargs: dict[str, Any],
-        on_end: Callable[[AgentEnvsError, str], None],
-        idle_timeout: float = math.inf,
+        self, name: str, client_kwargs: object, on_end: Callable[[], object], idle_timeout: float = math.inf
     ) -> ClientSession:
         """Open a session (see `ClientSession`) of an environment, "" for the first; the idle time can only be shorter.
 
-        The pool must have no `refusal`.
+        Raises a SessionError if there is no room, and a ConfigError if the client's arguments are malformed.
         """
+        if self.stopping or self.draining:
+            raise self._refused("STOPPING", BackendDownError("the server is shutting down"))
+        if not self.healthy or self.episodes >= self.limits.max_episodes:
+            why = f"{self.episodes} of {self.limits.max_episodes} episodes" if self.healthy else "no worker is ready"
+            raise self._refused("CAPACITY_REACHED", BackendBusyError(f"too many clients ({why}); try again later"))
+        if not isinstance(client_kwargs, dict):
+            raise ConfigError(f"the environment's arguments must be an object, got {type(client_kwargs).__name__}")
         name = name or next(iter(self.envs))
         try:
             text = encode([name, client_kwargs]).encode()
@@ -159,7 +210,7 @@ class Pool:
         idle_timeout = min(idle_timeout, self.limits.idle_timeout)
         session = ClientSession(name, self._last, worker, on_end, idle_timeout, self._loop.time())
         worker.sessions[session.number] = session
-        worker.send(Frame(session.number, Kind.OPEN, 0, text))
+        worker.send(Frame(session.number, OPEN, text))
         self.open.add(session)
         return session
 
@@ -167,54 +218,65 @@ class Pool:
         """Close a session; its place is free when the worker has closed its environment."""
         if session in self.open:
             self.open.discard(session)
-            session.answered = None
-            session.worker.send(Frame(session.number, Kind.END))
+            if session.answer is not None:
+                session.answer.cancel()
+            session.worker.send(Frame(session.number, END))
 
-    def _end(self, session: ClientSession, error: AgentEnvsError, code: str) -> None:
+    def _end(self, session: ClientSession, code: str, error: errors.AgentEnvsError) -> None:
+        session.failure = SessionError(error_data(error, code))
         self.leave(session)
-        self.counts.ended[code] += 1
-        session.on_end(error, code)
+        self.metrics.ended[code] += 1
+        session.on_end()
 
-    def ask(self, session: ClientSession, raw: str | bytes, answered: Answered, limit: float | None = None) -> None:
-        """Have a message answered: `answered` is called once, unless the session ends before.
+    def _refused(self, code: str, error: errors.AgentEnvsError) -> SessionError:
+        self.metrics.refused[code] += 1
+        return SessionError(error_data(error, code))
 
-        The session must not be running. `limit` (seconds) counts if it is less than the server's.
+    async def ask(self, session: ClientSession, raw: str | bytes, limit: float | None = None) -> Frame:
+        """Return the answer to a message of a session that is not running.
+
+        `limit` (seconds) counts if it is less than the server's. Raises a SessionError if too many messages are waiting
+        or when the server ends the session, and is cancelled when the client leaves.
         """
         text = raw.encode() if isinstance(raw, str) else raw
+        if self.waiting >= self.limits.max_waiting:
+            raise self._refused("BUSY", BackendBusyError("too many messages are waiting; try again later"))
         session.bytes += len(text)
-        if session.bytes > self.limits.episode_bytes:
+        session.answer = self._loop.create_future()
+        if self.stopping:
+            self._end(session, "STOPPING", BackendDownError("the server is shutting down"))
+        elif session.bytes > self.limits.episode_bytes:
             error = f"the messages of this episode have more than {self.limits.episode_bytes:g} bytes"
-            self._end(session, BackendError(error), "OVER_BUDGET")
-            return
-        if not session.holds and self.episodes < self.limits.max_episodes:
-            session.holds = True
-            self.episodes += 1
-        session.answered, session.running, session.since = answered, True, self._loop.time()
-        session.limit = min(self.limits.step_timeout, limit or math.inf)
-        self.waiting += 1
-        session.worker.send(Frame(session.number, Kind.MESSAGE, HOLDS * session.holds | LAST * self.draining, text))
+            self._end(session, "OVER_BUDGET", BackendError(error))
+        else:
+            session.running, session.since = True, self._loop.time()
+            session.limit = min(self.limits.step_timeout, limit or math.inf)
+            self.waiting += 1
+            session.worker.send(Frame(session.number, LAST if self.draining else 0, text))
+        try:
+            return await session.answer
+        except asyncio.CancelledError:
+            if session.failure is not None:
+                raise session.failure from None
+            raise
 
     def _take(self, worker: WorkerProcess, frame: Frame) -> None:
         """Take a frame from a worker."""
         session = worker.sessions.get(frame.session)
         if session is None:
             return
-        if frame.kind == Kind.ENDED:
+        if frame.flags & END:
             self._forget(session)
             return
+        now = self._loop.time()
         if session.running:
-            now = self._loop.time()
-            self.counts.answered(session.env, now - session.since, frame)
+            self.metrics.answered(session.env, now - session.since, frame)
             session.running, session.since = False, now
             self.waiting -= 1
-        if session.holds and not frame.flags & HOLDS:
-            session.holds = False
-            self.episodes -= 1
         session.bytes = len(frame.text) + (0 if frame.flags & BEGAN else session.bytes)
-        answered, session.answered = session.answered, None
-        if answered is not None:
-            answered(frame.text.decode(errors="replace"), frame.flags & (FAILED | CLOSE))
         session.playing = bool(frame.flags & PLAYING)
+        if session.answer is not None and not session.answer.done():
+            session.answer.set_result(frame)
         if session in self.open:
             self._end_if_drained(session)
 
@@ -223,9 +285,6 @@ class Pool:
         if session.running:
             session.running = False
             self.waiting -= 1
-        if session.holds:
-            session.holds = False
-            self.episodes -= 1
 
     # -- workers -------------------------------------------------------------------------------------------------
 
@@ -260,13 +319,13 @@ class Pool:
         self.workers.remove(worker)
         self.keep(asyncio.create_task(worker.close()))
         sessions = list(worker.sessions.values())
-        self.counts.replaced += 1
+        self.metrics.replaced += 1
         _log.error("a worker process with %d sessions was replaced: %s", len(sessions), worker.reason)
         for session in sessions:
             self._forget(session)
             if session in self.open:
                 why = f"the process of this episode is gone: {worker.reason}"
-                self._end(session, BackendDownError(why), "WORKER_LOST")
+                self._end(session, "WORKER_LOST", BackendDownError(why))
 
     def _best_worker(self) -> WorkerProcess:
         return min(
@@ -287,13 +346,13 @@ class Pool:
             waited = now - session.since
             if session.running and waited > session.limit:
                 error = f"no answer from the environment in {session.limit:g} seconds; the episode is lost"
-                self._end(session, BackendSlowError(error), "STEP_TIMEOUT")
+                self._end(session, "STEP_TIMEOUT", BackendSlowError(error))
             elif not session.running and waited > session.idle_timeout:
                 error = f"no message in {session.idle_timeout:g} seconds; the episode is closed"
-                self._end(session, BackendSlowError(error), "IDLE_TIMEOUT")
+                self._end(session, "IDLE_TIMEOUT", BackendSlowError(error))
         for worker in [worker for worker in self.workers if worker.ready]:
-            running = [session for session in worker.sessions.values() if session.running]
-            longest = now - min((session.since for session in running), default=now)
+            running = [session.since for session in worker.sessions.values() if session.running]
+            longest = now - min(running, default=now)
             worker.overdue = longest > limits.step_timeout
             if worker.process is None:
                 continue
@@ -307,7 +366,7 @@ class Pool:
                 worker.kill(f"it took more than {limits.worker_memory / (1 << 20):.0f} MB of memory")
             elif worker.asked is None and running:
                 worker.asked = now
-                worker.send(Frame(0, Kind.PING))
+                worker.send(Frame(0))
         if limits.workers:
             self._balance(now)
         self._watch_later()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
 import logging
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,48 +21,30 @@ from gymnasium.error import ResetNeeded
 from agent_envs import branching
 from agent_envs._version import __version__
 from agent_envs.checks import integer, number
-from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.errors import AgentEnvsError, BackendDownError, BackendError, ConfigError
 from agent_envs.messages import content_text, without_pictures
 from agent_envs.pictures.picture import is_pictured
 from agent_envs.pictures.png import base64_png
 from agent_envs.registration import available_actions, prompt_state
-from agent_envs.serving.protocol import (
-    PROTOCOL,
-    decode,
-    encode,
-    error_data,
-    traceback_text,
-)
+from agent_envs.serving.frames import BEGAN, FAILED, PLAYING
+from agent_envs.serving.protocol import MAX_MESSAGE, PROTOCOL, SessionError, decode, encode, error_data, traceback_text
 from agent_envs.serving.served_env import ServedEnv, prompt_parts
-from agent_envs.serving.workers.state import DrainingError, FullError, WorkerState
 
-__all__ = ["Answer", "Session"]
+__all__ = ["Session"]
 
 _log = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
-    """The answer to a message."""
-
-    text: str
-    """The message, as JSON."""
-    failed: bool = False
-    """Whether it is an error."""
-    close: bool = False
-    """Whether the client asked to close the session; nothing is sent then."""
-    began: bool = False
-    """Whether an episode began with it."""
-
-
 class Session:
-    """One client's environment, made with its first episode.
+    """One client's environment, made with the first message that needs it.
 
     `handle` and `close` may run in different threads; a `close` during `handle` takes effect at its end.
 
     Args:
         served_env: The environment.
         client_kwargs: The arguments that the client chose.
-        state: What all sessions of the worker share.
+        secret: Signs snapshots.
+        describe: See `agent_envs.serving.served_env.describe`.
         on_closed: Called when the environment is closed.
     """
 
@@ -64,19 +52,21 @@ class Session:
         self,
         served_env: ServedEnv,
         client_kwargs: Mapping[str, Any],
-        state: WorkerState,
+        secret: bytes,
+        describe: Callable[[ServedEnv, Mapping[str, Any]], dict[str, Any]],
         on_closed: Callable[[], None],
     ) -> None:
         self.slow = False
         """Whether the last call was so slow that the next one gets a thread of its own."""
+        self._served_env, self._client_kwargs, self._describe = served_env, dict(client_kwargs), describe
         self._on_closed = on_closed
-        self._room = False  # whether an environment may be made
-        self._last = False  # whether no episode may begin
-        self._served_env, self._client_kwargs, self._state = served_env, dict(client_kwargs), state
-        self._name = encode([served_env.name, sorted(self._client_kwargs.items())])
+        # A snapshot belongs to an environment with its arguments.
+        self._key = hmac.digest(
+            secret, json.dumps([served_env.name, self._client_kwargs], sort_keys=True).encode(), hashlib.sha256
+        )
         self._env: gym.Env[Any, Any] | None = None
         self._lock = threading.Lock()
-        self._busy = self._closed = False
+        self._busy = self._closed = self._last = False
         self._episode_id, self._steps, self._done = "", 0, False
         self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
             "reset": self._reset,
@@ -84,51 +74,41 @@ class Session:
             "state": self._report,
             "mcp": self._mcp,
             "hello": self._hello,
-            "expert_action": self._expert_action,
+            "expert_action": lambda data: {"value": _attribute(self._made(), "expert_action")()},
             "demo_action": self._demo_action,
-            "format_call": self._format_call,
+            "format_call": lambda data: {"value": self._call(data.get("name"), data.get("arguments"))},
             "available_actions": lambda data: {"value": available_actions(self._made())},
             "prompt_state": lambda data: {"value": prompt_state(self._made())},
             "snapshot": self._snapshot,
             "restore": self._restore,
         }
 
-    @property
-    def holds(self) -> bool:
-        """Whether it has an environment."""
-        return self._env is not None
-
-    @property
-    def playing(self) -> bool:
-        """Whether an episode has begun and has not ended."""
-        return self._env is not None and bool(self._episode_id) and not self._done
-
-    def handle(self, raw: str | bytes, *, room: bool = True, last: bool = False) -> Answer:
-        """Answer a message; without `room`, one that needs another environment is refused; with `last`, a reset is.
+    def handle(self, raw: bytes, *, last: bool = False) -> tuple[str, int]:
+        """Return the answer to a message and its flags; with `last`, no episode may begin.
 
         Never raises, whatever the message is and whatever the environment does.
         """
         with self._lock:
             if self._closed:
-                return Answer("", close=True)
+                return "", 0
             self._busy = True
-        self._room, self._last = room, last
+        self._last = last
         try:
-            return self._answer(raw)
-        except FullError as e:
-            return _error(e, "CAPACITY_REACHED")
-        except DrainingError as e:
-            return _error(e, "STOPPING")
+            text, flags = self._answer(raw)
+        except SessionError as e:
+            text, flags = _error(e.data)
         except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
             if not isinstance(e, (AgentEnvsError, ResetNeeded)):
                 _log.error(traceback_text(self._served_env.name))
-            return _error(e)
+            text, flags = _error(error_data(e))
         finally:
             with self._lock:
                 self._busy = False
                 closed = self._closed
             if closed:
                 self._close_env()
+        playing = self._env is not None and self._episode_id and not self._done
+        return text, flags | (PLAYING if playing else 0)
 
     def close(self) -> None:
         """Close the environment, now or when the running call returns."""
@@ -147,25 +127,29 @@ class Session:
                 _log.error(traceback_text(f"closing {self._served_env.name}"))
         self._on_closed()
 
-    def _answer(self, raw: str | bytes) -> Answer:
+    def _answer(self, raw: bytes) -> tuple[str, int]:
         try:
             message = decode(raw)
         except ConfigError as e:
-            return _error(e, "INVALID_JSON")
+            raise SessionError(error_data(e, "INVALID_JSON")) from e
         if not isinstance(message, dict):
             raise ConfigError(f'expected {{"type": ..., "data": {{...}}}}, got {type(message).__name__}')
         kind: Any = message.get("type")
         if kind == "close":
-            return Answer("", close=True)
+            return "", 0
         handler = self._handlers.get(kind) if isinstance(kind, str) else None
         if handler is None:
-            error = ConfigError(f"unknown message type {kind!r:.100}; the types are {', '.join(self._handlers)}, close")
-            return _error(error, "UNKNOWN_TYPE")
+            known = f"the types are {', '.join(self._handlers)}, close"
+            error = ConfigError(f"unknown message type {kind!r:.100}; {known}")
+            raise SessionError(error_data(error, "UNKNOWN_TYPE"))
         data = message.get("data", {})
         if not isinstance(data, dict):
             raise ConfigError(f"the data of {kind!r} must be an object, got {type(data).__name__}")
         answer_type = {"reset": "observation", "step": "observation"}.get(kind, kind)
-        return Answer(encode({"type": answer_type, "data": handler(data)}), began=kind in ("reset", "restore"))
+        text = encode({"type": answer_type, "data": handler(data)})
+        if len(text) > 2 * MAX_MESSAGE:
+            raise BackendError(f"the answer has {len(text)} characters, more than can be sent")
+        return text, BEGAN if kind in ("reset", "restore") else 0
 
     # -- OpenEnv's messages --------------------------------------------------------------------------------------
 
@@ -173,7 +157,8 @@ class Session:
         _only(data, "seed", "episode_id", "options", "index")
         if self._last:
             self._done = True  # the client has no more use for the episode that it was playing
-            raise DrainingError("the server is about to stop and begins no further episodes")
+            why = "the server is about to stop and begins no further episodes"
+            raise SessionError(error_data(BackendDownError(why), "STOPPING"))
         seed, options, episode_id = data.get("seed"), data.get("options"), data.get("episode_id")
         if seed is not None:
             integer("seed", seed, minimum=0)
@@ -195,21 +180,23 @@ class Session:
             return {"observation": {"tools": tools}, "reward": None, "done": self._done}
         if kind == "call_tool":
             action = self._call(data.get("tool_name"), data.get("arguments", {}))
-            observed, reward, done = self._act(action)
+            result = self._act(action)
+            observed = result["observation"]
             observed.update(tool_name=data["tool_name"], result=observed["text"], error=None)
-            return self._result(observed, reward, done)
+            return result
         _only(data, "text", "metadata")
         if not isinstance(data.get("text"), str):
             raise ConfigError(f'expected an action {{"text": "..."}}, got text {data.get("text")!r:.100}')
-        return self._result(*self._act(data["text"]))
+        return self._act(data["text"])
 
-    def _act(self, action: str) -> tuple[dict[str, Any], float, bool]:
+    def _act(self, action: str) -> dict[str, Any]:
         if self._env is None:
             raise ResetNeeded("there is no episode yet: call reset() before step()")
         observation, reward, terminated, truncated, info = self._env.step(action)
         self._steps += 1
         self._done = bool(terminated or truncated)
-        return _observed(observation, info, bool(terminated), bool(truncated)), float(reward), self._done
+        observed = _observed(observation, info, bool(terminated), bool(truncated))
+        return {"observation": observed, "reward": float(reward), "done": self._done}
 
     def _report(self, data: dict[str, Any]) -> dict[str, Any]:
         progress = {"episode_id": self._episode_id or None, "step_count": self._steps}
@@ -225,9 +212,10 @@ class Session:
                 answer["result"] = {"tools": _mcp_tools(self._made(), "inputSchema")}
             elif method == "tools/call" and isinstance(parameters, dict):
                 action = self._call(parameters.get("name"), parameters.get("arguments") or {})
-                observed, reward, done = self._act(action)
+                result = self._act(action)
+                observed = result["observation"]
                 content = [{"type": "text", "text": observed["text"]}]
-                structured = {"reward": reward, "done": done, "info": observed["info"]}
+                structured = {"reward": result["reward"], "done": result["done"], "info": observed["info"]}
                 invalid = bool(observed["info"].get("invalid_action"))
                 answer["result"] = {"content": content, "isError": invalid, "structuredContent": structured}
             else:
@@ -246,25 +234,27 @@ class Session:
                 f"this server (agent-envs {__version__}) speaks protocol {PROTOCOL}, the client "
                 f"{data.get('protocol')!r:.40}: install the same version on both sides"
             )
-        return self._state.describe(self._served_env, self._client_kwargs)
-
-    def _expert_action(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"value": _attribute(self._made(), "expert_action")()}
+        return self._describe(self._served_env, self._client_kwargs)
 
     def _demo_action(self, data: dict[str, Any]) -> dict[str, Any]:
         seed, noise = integer("seed", data.get("seed"), minimum=0), number("noise", data.get("noise"))
         return {"value": _attribute(self._made(), "demo_action")(np.random.default_rng(seed), noise)}
 
-    def _format_call(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"value": self._call(data.get("name"), data.get("arguments"))}
-
     def _snapshot(self, data: dict[str, Any]) -> dict[str, Any]:
         if self._env is None:
             raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
-        return {"value": self._state.signer.pack(self._name, (branching.snapshot(self._env), self._steps, self._done))}
+        packed = pickle.dumps((branching.snapshot(self._env), self._steps, self._done))
+        return {"value": base64.b64encode(hmac.digest(self._key, packed, hashlib.sha256) + packed).decode()}
 
     def _restore(self, data: dict[str, Any]) -> dict[str, Any]:
-        point, steps, done = self._state.signer.unpack(data.get("value"), self._name)
+        """Restore a snapshot; it is unpickled only if this server has signed it for this environment."""
+        value, signed = data.get("value"), b""
+        with contextlib.suppress(ValueError):
+            signed = base64.b64decode(value if isinstance(value, str) else "", validate=True)
+        if not hmac.compare_digest(signed[:32], hmac.digest(self._key, signed[32:], hashlib.sha256)):
+            why = "snapshots are lost when the server restarts"
+            raise ConfigError(f"not a snapshot of this environment on this server; {why}")
+        point, steps, done = pickle.loads(signed[32:])
         observation, info = branching.restore(self._made(), point)
         self._steps, self._done = steps, done
         self._episode_id = self._episode_id or uuid.uuid4().hex
@@ -274,9 +264,6 @@ class Session:
 
     def _made(self) -> gym.Env[Any, Any]:
         if self._env is None:
-            if not self._room:
-                most = self._state.max_episodes
-                raise FullError(f"the server already runs {most} episodes, its maximum; try again later")
             self._env = self._served_env.make(self._client_kwargs)
         return self._env
 
@@ -290,14 +277,12 @@ class Session:
         return str(_attribute(env, "format_call")(name, arguments))
 
     def _begun(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        return self._result({**_observed(observation, info), **prompt_parts(self._made())}, None, self._done)
-
-    def _result(self, observed: dict[str, Any], reward: float | None, done: bool) -> dict[str, Any]:
-        return {"observation": observed, "reward": reward, "done": done}
+        observed = {**_observed(observation, info), **prompt_parts(self._made())}
+        return {"observation": observed, "reward": None, "done": self._done}
 
 
-def _error(error: BaseException, code: str = "") -> Answer:
-    return Answer(encode({"type": "error", "data": error_data(error, code)}), failed=True)
+def _error(data: dict[str, Any]) -> tuple[str, int]:
+    return encode({"type": "error", "data": data}), FAILED
 
 
 def _observed(observation: Any, info: Any, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:

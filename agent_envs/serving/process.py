@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.serving.protocol import Frame, FrameReader, Kind, decode, error_from
-from agent_envs.serving.workers.worker import Setup, Worker
+from agent_envs.serving.frames import FAILED, Frame, split_frames
+from agent_envs.serving.protocol import decode, error_from
+from agent_envs.serving.worker import Setup, Worker
 
 __all__ = ["WorkerProcess", "machine_memory"]
 
@@ -48,24 +49,28 @@ class WorkerProcess(asyncio.Protocol):
         """Its sessions, by number."""
         self.reason = "it ended by itself"
         """Why it ended."""
-        self._reader = FrameReader()
-        self._out: list[bytes] = []
+        self._buffer, self._out = bytearray(), list[bytes]()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
 
     async def start(self, setup: Setup, *, inside: bool) -> None:
         """Start it, and wait until it has made its environments; raises what they raise."""
-        data = b"" if inside else _pickled(setup)
+        data = b""
+        if not inside:
+            try:
+                data = pickle.dumps(setup)
+            except Exception as e:
+                why = f"the environments' arguments cannot be sent to worker processes: {e}"
+                raise ConfigError(f"{why}; use plain values, or workers=0") from e
         ours, theirs = socket.socketpair()
         with theirs:
             if inside:
-                link = theirs.dup()
-                threading.Thread(target=Worker(link, setup).run, name="agent_envs-worker", daemon=True).start()
+                run = Worker(theirs.dup(), setup).run
+                threading.Thread(target=run, name="agent_envs-worker", daemon=True).start()
             else:
                 code = (
-                    f"import sys; sys.path[:] = {sys.path!r}; "
-                    "from agent_envs.serving.workers.worker import run_worker; "
+                    f"import sys; sys.path[:] = {sys.path!r}; from agent_envs.serving.worker import run_worker; "
                     f"run_worker({theirs.fileno()}, {os.getpid()})"
                 )
                 self.process = subprocess.Popen(
@@ -74,8 +79,7 @@ class WorkerProcess(asyncio.Protocol):
                 )  # fmt: skip
         ours.setblocking(False)
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
-        if data:
-            self._transport.write(len(data).to_bytes(8, "big") + data)
+        self._transport.write(data)
         await self._started
         self.ready = True
 
@@ -91,21 +95,22 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def data_received(self, data: bytes) -> None:
+        self._buffer += data
         try:
-            frames = self._reader.feed(data)
+            frames = split_frames(self._buffer)
         except ValueError:
             self.kill("it sent what is no answer")
             return
         for frame in frames:
-            if frame.kind in (Kind.ANSWER, Kind.ENDED):
+            if frame.session:
                 self._on_frame(self, frame)
-            elif frame.kind == Kind.PONG:
+            elif self._started.done():
                 self.asked = None
-            elif frame.kind == Kind.READY and not self._started.done():
+            elif frame.flags & FAILED:
+                self._started.set_exception(error_from(decode(frame.text), "a worker"))
+            else:
                 self.descriptions = decode(frame.text)
                 self._started.set_result(None)
-            elif frame.kind == Kind.BROKEN and not self._started.done():
-                self._started.set_exception(_error(frame.text))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ready, self._transport = False, None
@@ -155,17 +160,3 @@ def machine_memory() -> int:
     with contextlib.suppress(OSError, ValueError):
         known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(known, default=0)
-
-
-def _pickled(setup: Setup) -> bytes:
-    try:
-        return pickle.dumps(setup)
-    except Exception as e:
-        raise ConfigError(
-            f"the environments' arguments cannot be sent to worker processes: {e}; use plain values, or workers=0"
-        ) from e
-
-
-def _error(text: bytes) -> Exception:
-    data = decode(text)
-    return error_from(data if isinstance(data, dict) else {}, "a worker")
