@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable
 
 from agent_envs.messages import Content, Message, content_text, cut_content, joined_content
@@ -82,18 +83,16 @@ def _first_results(
     messages: list[Message], cut: list[Message], protected: int, fits: Callable[[list[Message]], bool]
 ) -> tuple[list[Message], int] | None:
     """Keep as many results of an action with many calls as fit, with a note of the others; None if none fits."""
-    low, high = 1, len(cut) - protected - 1  # messages kept after the protected ones, the action first
-    best = None
-    while low <= high:
-        middle = (low + high) // 2
-        left_out = len(cut) - protected - middle
-        last = cut[protected + middle]
-        note = f"[{left_out - 1} more results are left out]"
+
+    def chosen(kept: int) -> list[Message]:
+        last, left_out = cut[protected + kept], len(cut) - protected - kept - 1
+        note = f"[{left_out} more results are left out]"
         noted: Message = {**last, "content": joined_content([last["content"], note], "\n")}
-        chosen = [*cut[: protected + middle], noted]
-        if fits(chosen):
-            changed = sum(a is not b for a, b in zip(cut[: protected + middle], messages, strict=False))
-            best, low = (chosen, changed + left_out), middle + 1
-        else:
-            high = middle - 1
-    return best
+        return [*cut[: protected + kept], noted]
+
+    # Messages kept after the protected ones, the action first: more of them never make a prompt shorter.
+    most = bisect(range(1, len(cut) - protected), False, key=lambda kept: not fits(chosen(kept)))
+    if not most:
+        return None
+    changed = sum(a is not b for a, b in zip(cut[: protected + most], messages, strict=False))
+    return chosen(most), changed + len(cut) - protected - most

@@ -25,12 +25,10 @@ __all__ = [
     "Finding",
     "Kind",
     "exceeds",
-    "lower_bound",
 ]
 
 CERTIFICATE_FILE = "certificate.json"
 EPISODES_FILE = "episodes.jsonl"
-_Z = 3.29  # of a two-sided 99.9 % interval: an audit tries about a hundred policies
 _LUCK = 0.0005  # one side of it
 _SHOWN = 100  # characters
 
@@ -75,19 +73,6 @@ KINDS: Mapping[str, Kind] = {
     "crash": Kind("an action raises an exception", exploit=False),
 }
 """Every kind of attack and check, in the order of the table."""
-
-
-def lower_bound(share: float, count: int, z: float = _Z) -> float:
-    """Return the lower end of Wilson's interval of a share, which is 0 for no episode.
-
-    >>> lower_bound(1.0, 10) > 0.4 > lower_bound(0.02, 100) * 40
-    True
-    """
-    if count == 0:
-        return 0.0
-    centre = share + z * z / (2 * count)
-    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return max(0.0, (centre - spread) / (1 + z * z / count))
 
 
 def exceeds(hits: int, count: int, limit: float) -> bool:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.audit.findings import KINDS, Attempt, Finding, exceeds, lower_bound
+from agent_envs.audit.findings import KINDS, Attempt, Finding, exceeds
 from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import CONSTANTS, IMITATIONS, RULES, SHAPES, SILENCE, WHOLE, normal
+from agent_envs.episodes.statistics import share
 from agent_envs.errors import AgentEnvsError
 from agent_envs.policies import RandomPolicy
 from agent_envs.registration import available_actions
 
 __all__ = ["answers", "judged", "tried"]
 
+_Z = 3.29  # of a two-sided 99.9 % interval: an audit tries about a hundred policies
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
 _FEWEST = 2  # tasks that a policy must solve: one may be luck
@@ -193,7 +195,7 @@ def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tupl
     why = ""
     if len(won) >= min(_FEWEST, count) and exceeds(len(won), count, limit):
         why = f"solves {len(won)} of {count} tasks"
-    elif lower_bound(pay, count) > max(limit, _PAY_LIMIT):
+    elif share(pay * count, count, _Z).low > max(limit, _PAY_LIMIT):
         won = [one for one in played if one.reward > 0]
         why = f"earns {100 * pay:.3g} % of a solved task's reward on {count} tasks"
     if not why:
@@ -228,7 +230,7 @@ def answers(arena: Arena, study: Study) -> Iterator[Finding]:
             if all(map(study.solved, ends)):
                 won.append(min(ends, key=lambda one: len(one.actions)))
         limit = max(study.chance, KINDS[kind].limit)
-        if len(won) >= min(_FEWEST, tried or 1) and lower_bound(len(won) / tried, tried, z=1.96) > limit:
+        if len(won) >= min(_FEWEST, tried or 1) and share(len(won), tried).low > limit:
             shortest = min(won, key=lambda one: sum(map(len, one.actions)))
             yield Finding(kind, name, f"it is paid in full on {len(won)} of {tried} tasks", shortest)
             if kind == "every":

@@ -96,7 +96,9 @@ class Chat:
 
     def talk(self) -> None:
         """Talk until /quit or the end of the input; without a terminal, a BackendError of the server ends it too."""
-        self._greet()
+        what = "Ask a question" if self.asks else "The agent plays; press Enter to continue, or write advice"
+        self._show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
+        self._show_tools()
         while True:
             try:
                 if self.asks:
@@ -118,11 +120,6 @@ class Chat:
                 if not self._acting:
                     return
                 self._forget("stopped")
-
-    def _greet(self) -> None:
-        what = "Ask a question" if self.asks else "The agent plays; press Enter to continue, or write advice"
-        self._show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
-        self._show_tools()
 
     def _show_tools(self) -> None:
         self._show(tool_lines(self.env.get_wrapper_attr("tools")) or "(no tools: actions are texts)")

@@ -194,8 +194,7 @@ class PolicyOptions(RunOptions):
             ConfigError: There is no such policy, it needs a missing option, or it does not read one that is given.
             MissingExtraError: The policy needs a package that is not installed.
         """
-        name, given = self._chosen()
-        return self._best(POLICIES[name].make(given, seed))
+        return self.chosen_policies(1, seed=seed)[0]
 
     def chosen_policies(self, samples: int, *, seed: int = 0) -> list[Policy]:
         """Make the policy of each sample of a task: the same one, or with seed + i if it draws."""

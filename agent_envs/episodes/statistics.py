@@ -48,8 +48,8 @@ class Interval(NamedTuple):
         return f"{self.value:{sign}.3f}{ends}"
 
 
-def share(successes: float, trials: float) -> Interval:
-    """Return a share and its Wilson score interval (Wilson 1927).
+def share(successes: float, trials: float, z: float = _Z) -> Interval:
+    """Return a share and its Wilson score interval (Wilson 1927), of 95 % or of another normal quantile `z`.
 
     >>> tuple(round(x, 3) for x in share(128, 256))
     (0.5, 0.439, 0.561)
@@ -57,8 +57,8 @@ def share(successes: float, trials: float) -> Interval:
     if trials == 0:
         return Interval(math.nan, 0.0, 1.0)
     p = successes / trials
-    center = (p + _Z**2 / (2 * trials)) / (1 + _Z**2 / trials)
-    half = _Z * math.sqrt(p * (1 - p) / trials + _Z**2 / (4 * trials**2)) / (1 + _Z**2 / trials)
+    center = (p + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z * math.sqrt(p * (1 - p) / trials + z**2 / (4 * trials**2)) / (1 + z**2 / trials)
     return Interval(p, min(p, max(0.0, center - half)), max(p, min(1.0, center + half)))
 
 
