@@ -112,5 +112,6 @@ class GenerateServer:
                     if not response.done():
                         response.set_exception(BackendError(f"generation failed: {type(e).__name__}: {e}"))
             self._waiting = {response for response in self._waiting if not response.done()}
-            await asyncio.sleep(0)
+            for _ in range(2):  # what came meanwhile becomes a task, which submits it
+                await asyncio.sleep(0)
         self._steps = None
