@@ -130,13 +130,7 @@ class BatchEngine(Engine):
         self._length = np.zeros(self.slots, dtype=np.int64)  # how many
         self._used = np.zeros(self.slots, dtype=np.int64)  # clock of the last use, to evict the oldest
         self._clock = 0
-        self._running: dict[int, Request] = {}
         self.tokens_computed = 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether any request is waiting or running."""
-        return bool(self._running or self._waiting)
 
     def clear_cache(self) -> None:
         """Forget all cached keys and values; running requests are recomputed."""
@@ -144,20 +138,6 @@ class BatchEngine(Engine):
         self._length[:] = 0
         self._waiting.extendleft(reversed(self._running.values()))
         self._running.clear()
-
-    def abort(self) -> None:
-        """Finish all requests with what they have."""
-        running = list(self._running.values())
-        self._running.clear()
-        for request in running:
-            request.finish("aborted")
-        super().abort()
-
-    def reset(self) -> None:
-        """Drop all requests without finishing them, and the cache."""
-        self._running.clear()
-        self.clear_cache()
-        super().reset()
 
     @torch.inference_mode()
     def step(self) -> None:

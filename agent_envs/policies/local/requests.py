@@ -92,6 +92,7 @@ class Engine:
         self._device = next(model.parameters()).device
         self._seed = seed
         self._waiting: deque[Request] = deque()
+        self._running: dict[int, Request] = {}  # by the slot of the cache that they own
         self._same_prompt: dict[int, int] = {}  # how often a prompt has come
         self.version: int | None = None
         """Version of the weights, if they are replaced."""
@@ -99,7 +100,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether any request is waiting or running."""
-        return bool(self._waiting)
+        return bool(self._running or self._waiting)
 
     def submit(
         self,
@@ -151,9 +152,10 @@ class Engine:
 
     def abort(self) -> None:
         """Finish all requests with what they have."""
-        waiting = list(self._waiting)
+        requests = [*self._running.values(), *self._waiting]
+        self._running.clear()
         self._waiting.clear()
-        for request in waiting:
+        for request in requests:
             request.finish("aborted")
 
     def step(self) -> None:
@@ -177,5 +179,7 @@ class Engine:
             self.step()
 
     def reset(self) -> None:
-        """Drop all requests without finishing them."""
+        """Drop all requests without finishing them, and what was computed for them."""
+        self._running.clear()
+        self.clear_cache()
         self._waiting.clear()

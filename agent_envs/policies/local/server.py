@@ -41,6 +41,7 @@ class GenerateServer:
             BackendError: The model failed.
         """
         submitted: list[Request] = []
+        cancelled = False
 
         async def respond() -> Request:
             response: asyncio.Future[Request] = self._thread.loop.create_future()
@@ -51,17 +52,16 @@ class GenerateServer:
 
             request = self._engine.submit(prompt_ids, params, take, pictures)
             submitted.append(request)
+            request.cancelled = cancelled
             self._waiting.add(response)
             if self._steps is None:
                 self._steps = asyncio.create_task(self._step_until_idle())
-            try:
-                return await response
-            finally:
-                request.cancelled = response.cancelled()
+            return await response
 
         try:
             return await self._run(respond())
         except asyncio.CancelledError:
+            cancelled = True
             for request in submitted:  # at once, even if the thread is within a step
                 request.cancelled = True
             raise
