@@ -83,8 +83,8 @@ def recorded_env(
     if not env_id and "env" not in parts:
         raise DataError(f"{where} names no environment")
     specs = parts["wrappers"]
-    if any(not isinstance(spec, str) for spec in specs):
-        raise DataError(f"{where}: wrappers must be specs such as 'FormatReward(weight=0.1)', got {shown(specs)}")
+    if len(specs) > 100 or any(not isinstance(spec, str) for spec in specs):  # more are deeper than Python's stack
+        raise DataError(f"{where}: wrappers must be at most 100 specs such as 'AsTool', got {shown(specs)}")
     data, split = ({name: parts[name]} if name in parts else {} for name in ("data", "split"))
     recorded = {**data, **parts["env_kwargs"], **split}
     named = env_id or parts["env"]

@@ -167,6 +167,8 @@ def test_a_record_asks_for_no_hours_of_work(env_id, name):
         with pytest.raises(ConfigError, match="a record may not set"):
             recorded_env(record, "run.json")
         assert recorded_env(record, "run.json", env_kwargs={name: value}).env_kwargs == {name: value}
+    with pytest.raises(DataError, match="at most 100 specs"):
+        recorded_env({"env": ENV, "wrappers": ["StripReasoning"] * 5000}, "run.json")
 
 
 def test_what_the_user_gives_replaces_the_record(tmp_path):
