@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -28,14 +28,14 @@ from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtra
 from agent_envs.files import move_folder
 from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
-from agent_envs.retrieval.retriever import Hit, check_request
+from agent_envs.retrieval.retriever import Hit, Retriever, check_request
 
 __all__ = ["LuceneRetriever", "build_index", "load_pyserini"]
 
 _VECTOR_MODULE = "jdk.incubator.vector"
 
 
-class LuceneRetriever:
+class LuceneRetriever(Retriever):
     """Searches a Lucene index with BM25; equal scores are ordered by id.
 
     Args:
@@ -115,10 +115,6 @@ class LuceneRetriever:
         with _java("Lucene could not search"):
             hits = self._searcher.search(query.encode("utf-8", "replace").decode(), k=min(k, max(len(self), 1)))
             return [(hit.docid, float(hit.score)) for hit in hits]
-
-    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """Return the results of each query."""
-        return [self.search(query, k) for query in queries]
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id."""

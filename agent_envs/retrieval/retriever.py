@@ -33,7 +33,7 @@ class Retriever(Protocol):
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Return the results of each query."""
-        ...
+        return [self.search(query, k) for query in queries]
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id. Raises ConfigError if there is none."""
@@ -84,7 +84,7 @@ class Recent(Generic[K, V]):
         return type(self), (self.size,)
 
 
-class StaticRetriever:
+class StaticRetriever(Retriever):
     """Answers from a table, for tests.
 
     Args:
@@ -115,10 +115,6 @@ class StaticRetriever:
         """Return the first k of the answer."""
         check_request(query, k)
         return self._answers.get(query, self._default)[:k]
-
-    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """Return the answers."""
-        return [self.search(query, k) for query in queries]
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id."""

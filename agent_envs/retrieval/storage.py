@@ -16,6 +16,7 @@ import mmap
 import os
 import shutil
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,6 @@ __all__ = [
 ]
 
 MANIFEST = "index.json"
-_REMEMBERED_IDS = 1 << 14
 _SMALL_FILE = 1 << 18
 
 
@@ -111,9 +111,10 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
         raise DataError(f"{folder} is not an index: {MANIFEST} is missing; {again}") from e
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{folder / MANIFEST} cannot be read ({e}); {again}") from e
-    if not isinstance(manifest, dict) or manifest.get("format") != form:
-        found = manifest.get("format") if isinstance(manifest, dict) else manifest
-        raise DataError(f"{folder} is not an index of the format {form!r}; its format is {found!r}")
+    if not isinstance(manifest, dict):
+        manifest = {}
+    if manifest.get("format") != form:
+        raise DataError(f"{folder} is not an index of the format {form!r}; its format is {manifest.get('format')!r}")
     if manifest.get("version") != version:
         raise DataError(
             f"{folder} has version {manifest.get('version')!r} of {form}; expected version {version}; {again}"
@@ -227,18 +228,9 @@ class Blob:
 
     def find(self, wanted: bytes, order: Sequence[int] | None = None) -> int:
         """Return the number of a byte string, or -1. `order` lists the numbers sorted; without it they are sorted."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            number = middle if order is None else order[middle]
-            found = self[number]
-            if found == wanted:
-                return number
-            if found < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return -1
+        numbers = range(len(self)) if order is None else order
+        at = bisect_left(numbers, wanted, key=self.__getitem__)
+        return numbers[at] if at < len(numbers) and self[numbers[at]] == wanted else -1
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
@@ -345,24 +337,17 @@ class DocumentStore:
         self._documents = Blob(folder, "documents")
         self._ids = Blob(folder, "ids")
         self._order = map_array(folder / "ids.order", "<i4").data
-        self._recent: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def ids(self, numbers: Sequence[int]) -> list[str]:
-        """Return the external ids of documents, and remember them for `number`."""
-        ids = [self._ids[number].decode("utf-8", "surrogatepass") for number in numbers]
-        if len(self._recent) > _REMEMBERED_IDS:
-            self._recent.clear()
-        self._recent.update(zip(ids, numbers, strict=True))
-        return ids
+        """Return the external ids of documents."""
+        return [self._ids[number].decode("utf-8", "surrogatepass") for number in numbers]
 
     def number(self, doc_id: str) -> int:
         """Return the number of a document. Raises ConfigError if none has this id."""
-        number = self._recent.get(str(doc_id))
-        if number is None:
-            number = self._ids.find(str(doc_id).encode("utf-8", "surrogatepass"), self._order)
+        number = self._ids.find(str(doc_id).encode("utf-8", "surrogatepass"), self._order)
         if number < 0:
             raise ConfigError(f"no document has the id {doc_id!r}")
         return number

@@ -14,10 +14,7 @@ import time
 import pytest
 
 from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
     BackendReplyError,
-    BackendSlowError,
     ConfigError,
     DataError,
     NotRecordedError,
@@ -27,7 +24,6 @@ from agent_envs.retrieval.papers.classifier import ClassifierSelector
 from agent_envs.retrieval.papers.judge import JudgeSelector, read_score
 
 PAPERS = [Paper("1", "Graphs", "On {query} graphs."), Paper("2", "Seas"), Paper("3", "Moons \ud800", "x " * 500)]
-FAST = {"retries": 1, "backoff": 0.01}
 
 
 def classify(asked, number):
@@ -40,18 +36,17 @@ def classify(asked, number):
 
 def test_classifier(fake_service):
     service = fake_service(classify)
-    served = open_selector(f"classify:{service.url}#model=selector&batch=2")
+    served = open_selector(f"classify:{service.url}#model=selector&parallel=1")
     assert isinstance(served, Selector) and copy.deepcopy(served) is served
     selector = CachedSelector(served)
     assert selector.scores("which graphs?", PAPERS) == [0.9, 0.25, 0.25]
-    first, second = (json.loads(asked.body) for asked in service.asked)
-    assert service.asked[0].path == "/classify" and first["model"] == "selector"
-    assert len(first["input"]) == 2 and len(second["input"]) == 1
-    text = first["input"][0]
-    assert "which graphs?" in text and "Title: Graphs\n" in text and "On {query} graphs." in text
-    assert "Abstract: (none)" in first["input"][1] and second["input"][0].count("x ") < 410
-    assert selector.scores("which graphs?", PAPERS[:2]) == [0.9, 0.25] and len(service.asked) == 2  # remembered
-    assert selector.scores("another", PAPERS[:1]) == [0.9] and len(service.asked) == 3
+    bodies = [json.loads(asked.body) for asked in service.asked]
+    assert service.asked[0].path == "/classify" and bodies[0]["model"] == "selector"
+    (first,), (second,), (third,) = (body["input"] for body in bodies)
+    assert "which graphs?" in first and "Title: Graphs\n" in first and "On {query} graphs." in first
+    assert "Abstract: (none)" in second and third.count("x ") < 410
+    assert selector.scores("which graphs?", PAPERS[:2]) == [0.9, 0.25] and len(service.asked) == 3  # remembered
+    assert selector.scores("another", PAPERS[:1]) == [0.9] and len(service.asked) == 4
     assert selector.scores("another", []) == []
     assert open_selector(f"{service.url}#label=1").scores("q", PAPERS[:1]) == [0.1]
     assert "model" not in json.loads(service.asked[-1].body)
@@ -86,48 +81,13 @@ def test_classifier_in_another_shape(fake_service, tmp_path, payload):
     assert selector.scores("q", PAPERS[:1]) == [0.9]  # asked again
 
 
-def test_selectors_down_slow_and_busy(fake_service):
-    state = {"mode": ""}
-
-    def answer(asked, n):
-        if state["mode"] == "slow":
-            time.sleep(1.5)
-        if state["mode"] == "busy":
-            return 503, b"loading"
-        if state["mode"] == "down":
-            return None
-        if state["mode"] == "error":
-            return 400, {"message": "too long"}
-        if asked.path == "/classify":
-            return classify(asked, n)
-        return 200, {"choices": [{"message": {"content": "Score: 80"}}]}
-
-    service = fake_service(answer)
-    for served, well in (
-        (ClassifierSelector(service.url, timeout=0.7, **FAST), [0.9, 0.25]),
-        (JudgeSelector(f"{service.url}/v1", model="m", timeout=0.7, **FAST), [0.8, 0.8]),
-    ):
-        selector = CachedSelector(served)
-        for mode, kind in {
-            "slow": BackendSlowError, "busy": BackendBusyError, "down": BackendDownError, "error": BackendReplyError
-        }.items():  # fmt: skip
-            state["mode"] = mode
-            with pytest.raises(kind):
-                selector.scores("q", PAPERS[:2])
-        state["mode"] = ""
-        assert selector.scores("q", PAPERS[:2]) == well
-        state["mode"] = "down"
-        assert selector.scores("q", PAPERS[:2]) == well
-
-
 def test_scores_replay_from_a_folder(fake_service, tmp_path):
     service = fake_service(classify)
     said = ClassifierSelector(service.url, cache=str(tmp_path)).scores("q", PAPERS)
     service.stop()
     offline = ClassifierSelector(service.url, cache=str(tmp_path), offline=True)
     assert offline.scores("q", PAPERS) == said
-    alone = ClassifierSelector(service.url, cache=str(tmp_path), offline=True, batch=1)
-    assert alone.scores("q", PAPERS[1:]) == said[1:]  # kept paper by paper, whatever they were asked with
+    assert offline.scores("q", PAPERS[1:]) == said[1:]  # kept paper by paper
     with pytest.raises(NotRecordedError):
         offline.scores("other", PAPERS)
 
@@ -182,7 +142,7 @@ def test_scores_are_read(text, score):
 
 
 @pytest.mark.parametrize(
-    "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#batch=0",
+    "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#parallel=0",
              "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x"],
 )  # fmt: skip
 def test_bad_names(name):

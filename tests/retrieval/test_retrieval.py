@@ -96,12 +96,6 @@ def slow_search(documents, query, k, k1=0.9, b=0.4):
     return sorted(scored, key=lambda x: (-x[1], x[0]))[:k]
 
 
-def bm25_module_norms():
-    from agent_envs.retrieval.bm25.build import norm_lengths
-
-    return norm_lengths().tolist()
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_real_passages_are_found_as_by_lucene(data_dir, engine):
     index = BM25Retriever.build(read_corpus(data_dir / "hotpotqa" / "passages_open.jsonl"), engine=engine)

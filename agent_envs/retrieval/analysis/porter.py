@@ -54,11 +54,11 @@ def stem(word: str) -> str:
     if word[-1] in "sdgy":
         word = _step_1(word)
     if len(word) > 1 and word[-2] in _RULES_2:
-        word = _replace(word, _RULES_2[word[-2]])
+        word = _replace(word, _RULES_2[word[-2]], 1)
     if word[-1] in _RULES_3:
-        word = _replace(word, _RULES_3[word[-1]])
+        word = _replace(word, _RULES_3[word[-1]], 1)
     if len(word) > 1 and word[-2] in _RULES_4:
-        word = _step_4(word, _RULES_4[word[-2]])
+        word = _replace(word, _RULES_4[word[-2]], 2)
     return _step_5(word) if word[-1] in "el" else word
 
 
@@ -114,21 +114,14 @@ def _repair(word: str) -> str:
     return word
 
 
-def _replace(word: str, rules: list[tuple[str, str]]) -> str:
+def _replace(word: str, rules: list[tuple[str, str]], least: int) -> str:
+    """Apply the first rule whose suffix matches, if the paper's m of what is before it is at least so much."""
     for suffix, replacement in rules:
         if word.endswith(suffix):
             start = word[: -len(suffix)]
-            return start + replacement if _measure(start) > 0 else word
-    return word
-
-
-def _step_4(word: str, rules: list[tuple[str, str]]) -> str:
-    for suffix, _ in rules:
-        if word.endswith(suffix):
-            start = word[: -len(suffix)]
-            if suffix == "ion" and not start.endswith(("s", "t")):
+            if _measure(start) < least or (suffix == "ion" and not start.endswith(("s", "t"))):
                 return word
-            return start if _measure(start) > 1 else word
+            return start + replacement
     return word
 
 

@@ -24,7 +24,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,13 @@ class IndexBuilder:
         check_parameters(k1, b)
         self.folder, self.k1, self.b = folder, float(k1), float(b)
         self._segment_characters = segment_characters
-        self._settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
+        settings = json.loads(json.dumps([VERSION, ANALYZER, segment_characters, source]))
         # Segment names begin with `build`, so that a process left over from another build cannot overwrite them.
-        self._state: dict[str, Any] = {"settings": self._settings, "build": uuid.uuid4().hex[:8], "segments": 0}
-        self._state |= {"bytes": {}} | self._read_state()
+        self._state: dict[str, Any] = {"settings": settings, "build": uuid.uuid4().hex[:8], "segments": 0, "bytes": {}}
+        with suppress(FileNotFoundError, ValueError):
+            state = json.loads(read_text(folder / _STATE))
+            if state["settings"] == settings:
+                self._state = state
         self._segments = self._state["segments"]
         self._rows = RowWriter(folder, self._state["bytes"])
         self._segment_writer = SegmentWriter(processes)
@@ -115,13 +118,6 @@ class IndexBuilder:
     def documents(self) -> int:
         """The number of rows that are written."""
         return self._rows.count
-
-    def _read_state(self) -> dict[str, Any]:
-        try:
-            state: dict[str, Any] = json.loads(read_text(self.folder / _STATE))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return state if state["settings"] == self._settings else {}
 
     def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
         """Index rows, each with the JSON that it was read from, or None; in a resumed build, those after `documents`.

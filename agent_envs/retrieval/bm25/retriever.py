@@ -28,7 +28,7 @@ from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import corpus_files, read_lines
-from agent_envs.retrieval.retriever import Hit, Shared, check_request
+from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
 __all__ = ["BM25Retriever"]
@@ -64,7 +64,7 @@ class _Tokens(dict[str, int]):
         return number
 
 
-class BM25Retriever(Shared):
+class BM25Retriever(Retriever, Shared):
     """Searches an index in a folder, which is mapped into memory and shared by all threads and processes.
 
     Make one with `build` or `open`.
@@ -182,10 +182,6 @@ class BM25Retriever(Shared):
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id, as it was indexed."""
         return self.documents.document(doc_id)
-
-    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """Return the results of each query."""
-        return [self.search(query, k) for query in queries]
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return the best k documents, or fewer if fewer contain a term of the query, which has no operators."""

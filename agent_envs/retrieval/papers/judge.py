@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.retrieval.http.pool import HTTPReply, short
-from agent_envs.retrieval.papers.classifier import fill_prompt, read_prompt
-from agent_envs.retrieval.papers.paper import Paper
-from agent_envs.retrieval.papers.service import Service, read_key
+from agent_envs.retrieval.papers.prompted import PromptedSelector
+from agent_envs.retrieval.papers.service import read_key
 
 __all__ = ["JudgeSelector", "read_score"]
 
@@ -37,62 +34,38 @@ End your answer with one line: Score: NUMBER"""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _SCORE = re.compile(r"score\W{0,6}?(-?\d{1,4}(?:\.\d{1,6})?)\s*(?:/\s*(\d{1,4}))?", re.IGNORECASE)
 _NUMBER = re.compile(r"\W*(-?\d{1,4}(?:\.\d{1,6})?)\s*(?:/\s*(\d{1,4}))?\W*")
-_PATH = "/chat/completions"
 
 
-class JudgeSelector(Service):
-    """Scores papers with a language model.
+class JudgeSelector(PromptedSelector):
+    """Scores papers with a language model; `prompt` asks for a score from 0 to 100.
 
     Args:
         url: The server's address, with its /v1.
         model: The model's name.
-        prompt: A file with another prompt, with {query}, {title} and {abstract}, that asks for a score from 0 to 100.
         max_tokens: Most tokens of an answer.
-        parallel: Number of parallel requests.
         key_env: The environment variable with the key; by default OPENAI_API_KEY, if set.
-        **service: Arguments of `Service` and `HTTPPool`.
+        **options: Arguments of `PromptedSelector`, `Service` and `HTTPPool`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str = "",
-        prompt: str = "",
-        max_tokens: int = 512,
-        parallel: int = 8,
-        key_env: str = "",
-        **service: Any,
-    ) -> None:
+    path = "/chat/completions"
+    default_prompt = PROMPT
+
+    def __init__(self, url: str, *, model: str = "", max_tokens: int = 512, key_env: str = "", **options: Any) -> None:
         if not model:
             raise ConfigError(f"a judge needs a model: judge:{url or 'http://localhost:8000/v1'}#model=NAME")
         key = read_key(key_env) or os.environ.get("OPENAI_API_KEY")
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        url = url.removesuffix("/").removesuffix(_PATH)
-        super().__init__(url, **{"timeout": 60.0, "headers": headers, **service})
+        super().__init__(url, **{"timeout": 60.0, "headers": headers, **options})
         self._model = model
-        self._prompt = read_prompt(prompt) if prompt else PROMPT
         self._max_tokens = integer("max_tokens", max_tokens, minimum=1)
-        self._parallel = integer("parallel", parallel, minimum=1)
 
-    def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
-        """Return the score of each paper."""
-        texts = [fill_prompt(self._prompt, query, paper) for paper in papers]
-        if len(texts) < 2:
-            return [self._score(text) for text in texts]
-        with ThreadPoolExecutor(min(self._parallel, len(texts)), "judge") as threads:
-            return list(threads.map(self._score, texts))
+    def body(self, text: str) -> dict[str, Any]:
+        """Return the body of the request about a filled prompt."""
+        messages = [{"role": "user", "content": text}]
+        return {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": self._max_tokens}
 
-    def _score(self, text: str) -> float:
-        body = {
-            "model": self._model,
-            "messages": [{"role": "user", "content": text}],
-            "temperature": 0,
-            "max_tokens": self._max_tokens,
-        }
-        return self.post(_PATH, body, self._read)
-
-    def _read(self, reply: HTTPReply) -> float:
+    def read(self, reply: HTTPReply) -> float:
+        """Return the score in a reply. Raises BackendReplyError if there is none."""
         payload = reply.json(self.url)
         try:
             content = payload["choices"][0]["message"]["content"]

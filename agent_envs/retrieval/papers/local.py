@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.errors import ConfigError, DataError, UnknownPaperError
+from agent_envs.errors import ConfigError, UnknownPaperError
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.papers.paper import Paper, PaperRow, date_number, normal_date
 from agent_envs.retrieval.retriever import Shared
@@ -165,8 +165,6 @@ class _Graph:
     def write(self, folder: Path) -> dict[str, dict[str, Any]]:
         """Write the arrays; return their entries for the manifest."""
         count = len(self._dates)
-        if not count:
-            raise DataError("there are no papers")
         numbers = np.array(self._numbers, np.int64)
         citing, cited = numbers[np.array(self._from, np.int64)], numbers[np.array(self._to, np.int64)]
         real = (citing >= 0) & (cited >= 0) & (citing != cited)

@@ -22,7 +22,7 @@ from agent_envs.errors import (
 from agent_envs.files import read_text, write_text
 from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply
 
-__all__ = ["NOTE", "ReplyStore", "Service", "cache_folder", "canonical_url", "json_body", "parse_options", "read_key"]
+__all__ = ["NOTE", "ReplyStore", "Service", "cache_folder", "canonical_url", "parse_options", "read_key"]
 
 T = TypeVar("T")
 
@@ -205,49 +205,31 @@ class Service(HTTPPool):
 
     def post(self, path: str, body: object, read: Callable[[HTTPReply], T]) -> T:
         """Send a POST request with a JSON body, as `get` does."""
-        return self._ask("POST", path, json_body(body), read)
+        return self._ask("POST", path, json.dumps(body, sort_keys=True).encode(), read)
 
     def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T:
-        value = self.recall(method, path, body, read)
-        if value is not None:
-            return value
+        url = self.url + path
+        try:
+            cached = None if self._store is None else self._store.get(method, url, body)
+        except DataError as e:
+            raise BackendReplyError(str(e)) from e
+        try:
+            if cached is not None:
+                return read(cached)
+        except BackendReplyError:  # from another version of the service: request it again
+            if self.offline:
+                raise
+        if self._store is not None and self.offline:
+            raise NotRecordedError(
+                f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be reached"
+            )
         reply = self.request(method, path, body)
         try:
             value = read(reply)
         except UnknownPaperError:
             if self._store is not None and self._store.recording:
-                self.keep(method, path, body, reply)
+                self._store.put(method, url, body, reply)
             raise
-        self.keep(method, path, body, reply)
-        return value
-
-    def keep(self, method: str, path: str, body: bytes | None, reply: HTTPReply) -> None:
-        """Cache a reply."""
         if self._store is not None:
-            self._store.put(method, self.url + path, body, reply)
-
-    def recall(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T | None:
-        """Return what `read` makes of a cached reply; None if there is none of a form that it understands."""
-        if self._store is None:
-            return None
-        url = self.url + path
-        try:
-            reply = self._store.get(method, url, body)
-        except DataError as e:
-            raise BackendReplyError(str(e)) from e
-        try:
-            if reply is not None:
-                return read(reply)
-        except BackendReplyError:  # from another version of the service: request it again
-            if self.offline:
-                raise
-        if self.offline:
-            raise NotRecordedError(
-                f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be reached"
-            )
-        return None
-
-
-def json_body(value: object) -> bytes:
-    """Return a request's body, or a reply's content, as JSON."""
-    return json.dumps(value, sort_keys=True).encode()
+            self._store.put(method, url, body, reply)
+        return value
