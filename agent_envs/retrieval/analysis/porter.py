@@ -7,40 +7,21 @@ i, o, u and y count as consonants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 __all__ = ["stem"]
 
-# (suffix, replacement) by step; only the first suffix that matches is tried.
-_STEP_2 = (
-    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
-    ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
-    ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"),
-    ("iviti", "ive"), ("biliti", "ble"), ("logi", "log"),
-)  # fmt: skip
-_STEP_3 = (
-    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
-)  # fmt: skip
+# Suffix -> replacement by step; only the first suffix that matches is tried.
+_STEP_2 = {
+    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize", "bli": "ble", "alli": "al",
+    "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate", "alism": "al",
+    "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble", "logi": "log",
+}  # fmt: skip
+_STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
 _STEP_4 = (
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
     "ous", "ive", "ize",
 )  # fmt: skip
-
-
-_Rules = dict[str, list[tuple[str, str]]]
-
-
-def _by_letter(rules: Iterable[tuple[str, str]], position: int) -> _Rules:
-    """Group rules by the letter at a position of their suffix, so that few are tried on a word."""
-    groups: _Rules = {}
-    for suffix, replacement in rules:
-        groups.setdefault(suffix[position], []).append((suffix, replacement))
-    return groups
-
-
-_RULES_2 = _by_letter(_STEP_2, -2)
-_RULES_3 = _by_letter(_STEP_3, -1)
-_RULES_4 = _by_letter(((suffix, "") for suffix in _STEP_4), -2)
+# Rules, their suffixes, and the least m of what is before one, by step
+_STEPS = [(rules, tuple(rules), m) for rules, m in ((_STEP_2, 1), (_STEP_3, 1), (dict.fromkeys(_STEP_4, ""), 2))]
 
 
 def stem(word: str) -> str:
@@ -53,12 +34,9 @@ def stem(word: str) -> str:
         return word
     if word[-1] in "sdgy":
         word = _step_1(word)
-    if len(word) > 1 and word[-2] in _RULES_2:
-        word = _replace(word, _RULES_2[word[-2]], 1)
-    if word[-1] in _RULES_3:
-        word = _replace(word, _RULES_3[word[-1]], 1)
-    if len(word) > 1 and word[-2] in _RULES_4:
-        word = _replace(word, _RULES_4[word[-2]], 2)
+    for rules, suffixes, least in _STEPS:
+        if word.endswith(suffixes):
+            word = _replace(word, rules, least)
     return _step_5(word) if word[-1] in "el" else word
 
 
@@ -114,9 +92,9 @@ def _repair(word: str) -> str:
     return word
 
 
-def _replace(word: str, rules: list[tuple[str, str]], least: int) -> str:
-    """Apply the first rule whose suffix matches, if the paper's m of what is before it is at least so much."""
-    for suffix, replacement in rules:
+def _replace(word: str, rules: dict[str, str], least: int) -> str:
+    """Replace the first suffix that matches, if the paper's m of what is before it is at least so much."""
+    for suffix, replacement in rules.items():
         if word.endswith(suffix):
             start = word[: -len(suffix)]
             if _measure(start) < least or (suffix == "ion" and not start.endswith(("s", "t"))):

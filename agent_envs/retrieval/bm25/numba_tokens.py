@@ -8,6 +8,8 @@ equal.
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 
 from agent_envs.retrieval.analysis.analyzer import MAX_TOKEN_LENGTH
@@ -20,18 +22,16 @@ _OTHER, _LETTER, _DIGIT, _UNDERSCORE = range(4)
 _LETTER_MARK, _DIGIT_MARK = 1, 2
 
 
-def _classes() -> tuple[np.ndarray, np.ndarray]:
-    """Return the class of each byte, and what it may stand between as a mark."""
-    kinds, marks = np.zeros(256, np.uint8), np.zeros(256, np.uint8)
-    for first, last, kind in (("a", "z", _LETTER), ("A", "Z", _LETTER), ("0", "9", _DIGIT), ("_", "_", _UNDERSCORE)):
-        kinds[ord(first) : ord(last) + 1] = kind
-    for text, bit in ((".:'", _LETTER_MARK), (".,;'", _DIGIT_MARK)):
-        for mark in text:
-            marks[ord(mark)] |= bit
-    return kinds, marks
+def _table(values: dict[str, int]) -> np.ndarray:
+    """Return a number for each byte, from the numbers of characters; 0 for others."""
+    table = np.zeros(256, np.uint8)
+    for characters, value in values.items():
+        table[list(characters.encode())] |= value
+    return table
 
 
-_KINDS, _MARKS = _classes()
+_KINDS = _table({string.ascii_letters: _LETTER, string.digits: _DIGIT, "_": _UNDERSCORE})
+_MARKS = _table({".:'": _LETTER_MARK, ".,;'": _DIGIT_MARK})  # what a byte may stand between
 
 
 @compiled
