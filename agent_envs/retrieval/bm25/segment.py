@@ -15,6 +15,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -84,7 +85,11 @@ class TermNumbers(dict[str, int]):
         The texts are numbered from 0; their order is not kept. Both arrays are integers, shape [tokens].
         """
         if self._table is None and self._compiled and sum(map(len, contents)) >= _COMPILED_FROM:
-            self._open_table()
+            with suppress(MissingExtraError):
+                from agent_envs.retrieval.bm25.numba_tokens import TokenTable
+
+                self._table = TokenTable()
+            self._compiled = self._table is not None
         if self._table is None:
             return self._read(contents, range(len(contents)))
         plain = [i for i, text in enumerate(contents) if text.isascii()]
@@ -105,14 +110,6 @@ class TermNumbers(dict[str, int]):
             tokens += map(self.__getitem__, tokenize(contents[number]))
             ends[i] = len(tokens)
         return np.array(tokens, np.int32), np.repeat(np.array(which, np.int64), np.diff(ends, prepend=0))
-
-    def _open_table(self) -> None:
-        try:
-            from agent_envs.retrieval.bm25.numba_tokens import TokenTable
-        except MissingExtraError:
-            self._compiled = False
-        else:
-            self._table = TokenTable()
 
 
 def write_segment(name: str, contents: Sequence[str], first: int, numbers: TermNumbers) -> None:
