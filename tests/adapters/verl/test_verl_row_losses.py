@@ -21,10 +21,8 @@ from test_verl_losses import (  # noqa: E402
     actor,
     actor_config,
     gradients,
-    model_path,
     objective,
     play,
-    process_group,
     relative,
     rows_of,
 )
@@ -33,7 +31,7 @@ from verl.trainer.ppo import core_algos  # noqa: E402
 from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 
-__all__ = ["actor", "model_path", "process_group"]
+__all__ = ["actor"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 MINE = """
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
