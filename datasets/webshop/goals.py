@@ -156,6 +156,7 @@ def _read_goal(row: Any, where: str) -> Goal:
         attributes=tuple(attributes),
         options=options if isinstance(options, dict) else tuple(options),
         price_upper=ceiling,
+        weight=weight if _is_number(weight := row.get("weight", 1)) else 1,
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -88,6 +88,8 @@ class Goal:
     """Options wanted: by name in synthetic goals, values only in human ones."""
     price_upper: float
     """The highest price allowed, 1,000,000 if any price will do."""
+    weight: float = field(default=1, compare=False)
+    """As goals of a file have it. Nothing here reads it, but the digests of panels are over it too."""
 
 
 def parse_prices(pricing: object) -> tuple[tuple[float, ...], str]:

@@ -71,7 +71,6 @@ class Wording(NamedTuple):
 Note = tuple[str, str, int, dict[str, object]]
 """A sentence to write: its template, the kind of quantity, the owner's number, and other fields of the template."""
 
-
 Mark = tuple[tuple[int, int, int], str, int, int, "Quantity", tuple[tuple[int, "Quantity"], ...]]
 """What `World.back_to` needs to return to a point of the story."""
 

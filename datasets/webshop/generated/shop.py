@@ -225,8 +225,7 @@ def _vary(group: _Group, member: int, draws: Draws) -> tuple[tuple[str, ...], _O
             own_values[name] = draws.pick(rest)
             options[name] = (*options[name][:index], own_values[name], *options[name][index + 1 :])
         else:
-            own_attribute = group.spare[-1]
-            attributes[-1] = own_attribute
+            own_attribute = attributes[-1] = group.spare[-1]
     return tuple(attributes), options, own_attribute, own_values
 
 

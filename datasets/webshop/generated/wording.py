@@ -101,9 +101,8 @@ def _some(thing: str, draws: Draws) -> str:
 def _noun_phrase(before: str, noun: str, with_: Sequence[str], for_: Sequence[str], draws: Draws) -> str:
     text = _some(f"{before} {noun}" if before else noun, draws)
     if with_:
-        text += draws.pick((" with ", " that have " if is_plural(noun) else " that has ", " featuring ")) + _joined(
-            with_, draws
-        )
+        text += draws.pick((" with ", " that have " if is_plural(noun) else " that has ", " featuring "))
+        text += _joined(with_, draws)
     if for_:
         text += draws.pick((" for ", " suitable for ", " good for ")) + _joined(for_, draws)
     return text
