@@ -421,8 +421,8 @@ def test_beyond_the_limits_there_is_a_clear_refusal():
             assert (status, reply["code"]) == (503, "CAPACITY_REACHED") and "2 of 2 episodes" in reply["detail"]
             with pytest.raises(InvalidStatus, match="503"), socket_to(server):
                 pass
-            threading.Timer(0.3, one.ws.close).start()
-            waiting = RemoteEnv(server.url, connect_timeout=0.1)
+            threading.Timer(2.5, one.ws.close).start()
+            waiting = RemoteEnv(server.url, connect_timeout=2)
             assert waiting.reset(seed=0)[0] == "Begin."  # it waited for a place
             waiting.close()
         with socket_to(server) as flood:
