@@ -75,6 +75,10 @@ _FOREIGN: _Specs = {
     "AgentR1/MCP-v0": {"entry_point": "agent_envs.envs.mcp:MCPEnv", "max_episode_steps": 20},
     "AgentR1/RLVE-v0": {"entry_point": "agent_envs.envs.rlve:RLVEEnv", "max_episode_steps": 2},
     "AgentR1/ReasoningGym-v0": {"entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv", "max_episode_steps": 2},
+    "AgentR1/ScienceWorld-v0": {
+        "entry_point": "agent_envs.envs.scienceworld:ScienceWorldEnv",
+        "max_episode_steps": 100,
+    },
     "AgentR1/SkyRLGym-v0": {"entry_point": "agent_envs.envs.skyrl_gym:SkyRLGymEnv", "max_episode_steps": 50},
     "AgentR1/Verifiers-v0": {"entry_point": "agent_envs.envs.verifiers:VerifiersEnv", "max_episode_steps": 100},
     "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},

@@ -57,6 +57,7 @@ NEEDS = {
     "AgentR1/PaperSearch-v0": (_NUMBA, _DATA),
     "AgentR1/RLVE-v0": (Need("suites", "Gym.environment", "the problems of the package rlve-gym"),),
     "AgentR1/ReasoningGym-v0": (Need("suites", "reasoning_gym", "the generators of the package reasoning-gym"),),
+    "AgentR1/ScienceWorld-v0": (Need("suites", "scienceworld", "the simulator of the package scienceworld"),),
     "AgentR1/SkyRLGym-v0": (Need("suites", "skyrl_gym", "the environments of the package skyrl-gym"),),
     "AgentR1/TextArena-v0": (Need("suites", "textarena", "the games of the package textarena"),),
     "AgentR1/TextWorld-v0": (Need("suites", "textworld", "the text adventures of the package textworld"),),

@@ -1,0 +1,305 @@
+"""ScienceWorld: experiments of primary-school science in a text world of ten places.
+
+    > focus on metal pot containing water
+    You focus on the water.
+
+Texts, scores and ends are those of the package `scienceworld` (Wang and others 2022, https://sciworld.apps.allenai.org,
+Apache-2.0), whose simulator is a Java program. Rows of the processed data release of Agent-R1 name the same tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agent_envs.checks import choice, string
+from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.fields import as_object, text_field
+from agent_envs.datasets.files import file_tasks
+from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.envs.replayed import Replayed, Trail
+from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
+from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.prompts.templates import NONE, PromptView, sections
+from agent_envs.tasks import ListedTasks, TaskSource
+from agent_envs.text_env import Outcome, TextEnv
+
+__all__ = ["SPLITS", "VARIATIONS", "ScienceTask", "ScienceWorldEnv", "scienceworld_prompt", "variations"]
+
+REWARDS = ("score", "agentr1")
+SIMPLIFICATIONS = ("teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
+_WON = 10.0  # what the released recipe pays
+
+_COUNTS = """
+boil 30 change-the-state-of-matter-of 30 chemistry-mix 32 chemistry-mix-paint-secondary-color 36
+chemistry-mix-paint-tertiary-color 36 find-animal 300 find-living-thing 300 find-non-living-thing 300 find-plant 300
+freeze 30 grow-fruit 126 grow-plant 126 identify-life-stages-1 14 identify-life-stages-2 10
+inclined-plane-determine-angle 168 inclined-plane-friction-named-surfaces 1386
+inclined-plane-friction-unnamed-surfaces 162 lifespan-longest-lived 125 lifespan-longest-lived-then-shortest-lived 125
+lifespan-shortest-lived 125 measure-melting-point-known-substance 436 measure-melting-point-unknown-substance 300
+melt 30 mendelian-genetics-known-plant 120 mendelian-genetics-unknown-plant 480 power-component 20
+power-component-renewable-vs-nonrenewable-energy 20 test-conductivity 900 test-conductivity-of-unknown-substances 600
+use-thermometer 540
+"""
+VARIATIONS = dict(zip(_COUNTS.split()[::2], map(int, _COUNTS.split()[1::2]), strict=True))
+"""The families and how many variations each has."""
+SPLITS = ("train", "validation", "test", "test_in_train")
+
+_COMMAND = re.compile(r"[A-Za-z0-9' ,()-]{0,300}")
+_OBJECT = re.compile(r"\bOBJ\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceTask:
+    """A variation of a family."""
+
+    task_id: str
+    """`scienceworld/FAMILY:VARIATION`."""
+    family: str
+    variation: int
+
+
+def _task(family: str, variation: int) -> ScienceTask:
+    return ScienceTask(f"scienceworld/{family}:{variation}", family, variation)
+
+
+def variations(family: str, split: str) -> list[int]:
+    """Return a family's variations in a split: the first half, the next quarter, the rest, or some of the rest.
+
+    >>> [len(variations("boil", split)) for split in SPLITS]
+    [14, 7, 9, 4]
+    """
+    total = VARIATIONS[family]
+    quarter = total // 4
+    first, last = {"train": (0, 2 * quarter), "validation": (2 * quarter, 3 * quarter)}.get(split, (3 * quarter, total))
+    if split != "test_in_train":
+        return list(range(first, last))
+    # As released: of each family the three with the lowest hashes, of the first ten families four: 100 in all.
+    by_hash = sorted(range(first, last), key=lambda each: hashlib.sha256(f"{family}:{each}".encode()).hexdigest())
+    return sorted(by_hash[: 4 if sorted(VARIATIONS).index(family) < 10 else 3])
+
+
+def _parse_row(row: Any, where: str, task_id: str) -> ScienceTask:
+    fields = as_object(row, "an object with 'extra_info'", where)
+    named = as_object(fields.get("extra_info"), "an object under 'extra_info'", where)
+    family, variation = text_field(named, "task_name", where), named.get("variation_idx")
+    if family not in VARIATIONS or not isinstance(variation, int) or not 0 <= variation < VARIATIONS[family]:
+        raise DataError(f"{where}: ScienceWorld has no task {family[:80]!r} with the variation {variation!r:.20}")
+    return _task(family, variation)
+
+
+def scienceworld_prompt(view: PromptView) -> str:
+    """Show the task, the steps so far, the last two with what they led to, the room, the actions and the objects."""
+    turns = list(view.numbered())
+    recent = (f"[Action {number}] {turn.action}\n{turn.observation}" for number, turn in turns[-2:])
+    actions = [f"- {action}" for action in view.state["actions"]]
+    return sections(
+        ("Task", view.state["task"]),
+        ("Earlier actions", "\n".join(f"[Action {number}] {turn.action}" for number, turn in turns[:-2]) or NONE),
+        ("Last steps", "\n\n".join(recent) or NONE),
+        ("Now", view.observation if view.steps else view.state["room"]),
+        ("Actions (OBJ stands for the exact name of an object below)", "\n".join(actions)),
+        ("Objects", "\n".join(f"- {name}" for name in view.state["objects"])),
+    )
+
+
+class ScienceWorldEnv(TextEnv):
+    """Do an experiment of primary-school science by text commands.
+
+    ## Description
+    Ten places with things that can be opened, moved, mixed, heated, cooled, planted and wired up, and thirty families
+    of tasks: boil a substance, grow a fruit, find out whether a thing conducts. The extra `suites` installs the
+    simulator with a Java of its own.
+
+    ## Action Space
+    One command: an entry of `info["actions"]` with the names of objects for OBJ, such as `pick up thermometer` or `use
+    thermometer on metal pot`. `focus on OBJ` says what the task asks for; the wrong one ends it. If a command may mean
+    several things, the next one is the number of a listed one.
+
+    ## Observation Space
+    Text, the simulator's own: the task and the room at reset, then the result of each command.
+
+    ## Starting State
+    A variation drawn from the split, or `options={"index": i}`.
+
+    ## Rewards
+    With `reward="score"` what the command adds to the score: a solved task returns 1, one that can no longer be solved
+    ends with a score of -1. With `reward="agentr1"` 10 for the command that solves the task, else 0.
+
+    ## Episode End
+    Terminates when the task is solved or can no longer be. Truncated after 100 steps, the package's own limit; the
+    released recipe uses 30: `gym.make(..., max_episode_steps=30)`.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the room, what is carried, the score), `invalid_action` (no action
+    matches the command), `score` (0 to 1), `success` (the task is solved), `reward_components` (`score` or `solved`),
+    `family`, `variation`, `simulator_score` (0 to 100, or -100), `actions` (the forms of commands, with OBJ for
+    objects), `objects` (the names of what is in sight).
+
+    ## Arguments
+    `gym.make("AgentR1/ScienceWorld-v0", split="train", data="generated", families=None, simplifications="easy")`
+    - `split`: "train", "validation", "test" or "test_in_train", the 100 tasks of the test split that the released
+      recipe validates on.
+    - `data`: "generated" for the package's own variations, or the path of released rows (.parquet) or of their folder.
+    - `families`: names of the families to play; None for all thirty.
+    - `simplifications`: "easy" for all, "" for none, or some, separated by commas: teleportAction,
+      selfWateringFlowerPots, openContainers, openDoors, noElectricalAction.
+    - `reward`: "score" or "agentr1".
+
+    ## Data
+    The package's own: 3,592 train, 1,796 validation and 1,819 test variations, the same as in the released rows. The
+    simulator's sets are kept in the order in which they were filled, and the commands that can be carried out are not
+    listed at each step, which would draw random numbers: the same commands give the same texts.
+
+    ## Version History
+    - v0: first version
+    """
+
+    instructions = (
+        "You do experiments in a text world. Write one command a turn and nothing else, such as: look around; "
+        "inventory; open fridge; teleport to kitchen; pick up thermometer; move metal pot to stove; activate stove; "
+        "use thermometer on water; wait; focus on water."
+    )
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("families", "simplifications", "reward")
+    prompt_templates = {"scienceworld": scienceworld_prompt}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        data: str | os.PathLike[str] = "generated",
+        families: str | Iterable[str] | None = None,
+        simplifications: str = "easy",
+        reward: str = "score",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(split=split, data=data_name(data), **kwargs)
+        if importlib.util.find_spec("scienceworld") is None:
+            raise MissingExtraError("scienceworld", extra="suites")
+        self.families = parse_families(families, VARIATIONS)
+        for name in filter(None, string("simplifications", simplifications).split(",")):
+            choice("simplifications", name, ("easy", *SIMPLIFICATIONS))
+        self.simplifications = simplifications
+        self.reward = choice("reward", reward, REWARDS)
+        self._replayed: Replayed[Session] = Replayed("ScienceWorld's simulator", Session)
+        _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
+
+    def open_tasks(self) -> TaskSource:
+        if self.data == "generated":
+            choice("split", self.split, SPLITS)
+            every = [_task(family, each) for family in sorted(VARIATIONS) for each in variations(family, self.split)]
+            source: TaskSource = ListedTasks(every, "generated", self.split)
+        else:
+            source = file_tasks(self.data, self.split, _parse_row, task="scienceworld", suffixes=(".parquet", ".jsonl"))
+        if set(self.families) >= set(VARIATIONS):
+            return source
+        chosen = [task for task in source if task.family in self.families]
+        if not chosen:
+            raise ConfigError(f"the split {self.split!r} has no task of the families {', '.join(self.families)}")
+        return ListedTasks(chosen, source.name, source.split)
+
+    def begin(self, task: ScienceTask) -> tuple[str, Trail]:
+        trail = self._replayed.begin((task.family, task.variation, self.simplifications))
+        return f"{self._replayed.at(trail).task}\n\n{trail.first.text}", trail
+
+    def act(self, action: str) -> Outcome:
+        before = self._last
+        command = action.strip()
+        if _COMMAND.fullmatch(command) is None:
+            return self._outcome(UNKNOWN, before, 0.0)
+        after: Reply = self._replayed.act(self.state, command)
+        if self.reward == "score":
+            return self._outcome(after.text, after, (after.score - before.score) / 100)
+        return self._outcome(after.text, after, _WON if after.score == 100 else 0.0)
+
+    def _outcome(self, text: str, reply: Reply, reward: float) -> Outcome:
+        return Outcome(
+            text,
+            reward=reward,
+            terminated=reply.over,
+            invalid_action=text == UNKNOWN,
+            score=max(0, reply.score) / 100,
+            success=reply.score == 100,
+            components={"score" if self.reward == "score" else "solved": reward},
+        )
+
+    @property
+    def _last(self) -> Reply:
+        trail: Trail = self.state
+        return trail.done[-1][1] if trail.done else trail.first
+
+    def anchor(self) -> str:
+        last = self._last
+        return f"{last.look}\n{last.inventory}\nScore: {last.score}"
+
+    def available_actions(self) -> list[str]:
+        """Return the simulator's actions, each with three dots for the name of an object."""
+        return [_OBJECT.sub("...", action) for action in self._session.actions()]
+
+    def valid_commands(self) -> list[str]:
+        """Return every command that can be carried out now: a thousand or more.
+
+        They are listed in a copy of the episode, which takes up to some seconds: listing them draws random numbers.
+        """
+        trail: Trail = self.state
+        session = Session(trail.start)
+        for command, _ in trail.done:
+            session.act(command)
+        commands = session.commands()
+        session.close()
+        return commands
+
+    def prompt_state(self) -> dict[str, Any]:
+        return {
+            "task": self._session.task,
+            "room": self.state.first.text,
+            "actions": self._session.actions(),
+            "objects": list(self._last.objects),
+        }
+
+    @property
+    def _session(self) -> Session:
+        return self._replayed.at(self.state)
+
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        info = super().info(outcome)
+        task: ScienceTask = self.task
+        info.update(
+            family=task.family,
+            variation=task.variation,
+            simulator_score=self._last.score,
+            actions=self._session.actions(),
+            objects=list(self._last.objects),
+        )
+        return info
+
+    def expert_action(self) -> str | None:
+        """Return the next command of the simulator's own solution; None after a command that leads away from it."""
+        trail: Trail = self.state
+        path, taken, before = gold_path(trail.start), 0, trail.first
+        for command, reply in trail.done:
+            if taken < len(path) and command == path[taken]:
+                taken += 1
+            elif (reply.look, reply.inventory, reply.score) != (before.look, before.inventory, before.score):
+                return None
+            before = reply
+        return path[taken] if taken < len(path) else None
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the expert's command or, with probability `noise`, a look at something."""
+        right = self.expert_action()
+        if right is None or rng.random() >= noise:
+            return right
+        return f"look at {rng.choice(self._last.objects)}"
+
+    def close(self) -> None:
+        """End the simulator's task."""
+        self._replayed.close()
+        super().close()
