@@ -322,6 +322,8 @@ TOO_LONG = {
     "Mistral": "Prompt contains 300000 tokens, too large for model with 262144 maximum context length",
     "xAI": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
     "Bedrock": "Input is too long for requested model.",
+    "Cohere": "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs.",
+    "DashScope": "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
 }
 OTHER_REFUSALS = (
     "Rate limit reached on tokens per min (TPM): Limit 30000, Requested 40000.",
