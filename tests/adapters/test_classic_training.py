@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. An environment that cannot say how many tasks it has is one message.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -8,8 +8,6 @@
 6. an unknown name lists what there is
 """
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """The failure budget: what counts as broken, over which steps, and what is said when it is spent."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent_envs.adapters.failures import FailureBudget

@@ -1,7 +1,5 @@
 """The script of figures from one GPU at toy size: every part that can be run here leaves its figures in the file."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess
@@ -18,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_the_script_leaves_every_figure(tmp_path: Path) -> None:
+def test_the_script_leaves_every_figure(tmp_path):
     command = [sys.executable, str(SCRIPT), "--toy", "--out", str(tmp_path / "gpu.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,6 @@
 7. a run whose ratios never leave 1 says so once
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -5,14 +5,11 @@
 3. so does `agentr1 train`, through Ray, from a folder that is on no path
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +24,7 @@ ESTIMATOR, LOSS = "my_algorithms:median", "my_losses:cispo"
 
 
 @pytest.fixture
-def package(root: Path, tmp_path: Path) -> Path:
+def package(root, tmp_path):
     """A folder with the modules of the page."""
     text = (root / "docs" / "algorithms.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(# (\w+\.py)\n.*?)```", text, re.DOTALL)
@@ -39,14 +36,14 @@ def package(root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def importable(package, monkeypatch):
     monkeypatch.syspath_prepend(str(package))
     for name in ("my_algorithms", "my_losses"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
+def model(tmp_path):
     """A folder with an untrained model."""
     pytest.importorskip("transformers")
     tokenizer = build_tokenizer(["words of a problem, 12 + 3 apples"])
@@ -55,7 +52,7 @@ def model(tmp_path: Path) -> str:
 
 
 @pytest.mark.usefixtures("importable")
-def test_they_compute_what_they_say() -> None:
+def test_they_compute_what_they_say():
     i = torch.tensor([0, 0, 1, 2, 3])
     rows = StepRows(
         rewards=torch.tensor([1.0, 2.0, 1.0, 0.0, 9.0]), trajectory=i, step=torch.tensor([0, 1, 0, 0, 0]), group=i * 0,
@@ -76,7 +73,7 @@ def test_they_compute_what_they_say() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("importable")
-def test_the_pytorch_loop_trains_with_them(model: str, tmp_path: Path) -> None:
+def test_the_pytorch_loop_trains_with_them(model, tmp_path):
     from agent_envs.adapters.torch.loop import train
     from agent_envs.adapters.torch.settings import LoopConfig
 
@@ -92,7 +89,7 @@ def test_the_pytorch_loop_trains_with_them(model: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_verl_trains_with_them_through_ray(package: Path, model: str, root: Path) -> None:
+def test_verl_trains_with_them_through_ray(package, model, root):
     pytest.importorskip("verl")
     command = [
         sys.executable, "-c", "import sys; sys.path.remove(''); from agent_envs.cli import main; sys.exit(main())",

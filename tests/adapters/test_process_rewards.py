@@ -6,8 +6,6 @@
 4. scaling by the deviation of returns, of a batch or running; a continued run goes on where it was
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

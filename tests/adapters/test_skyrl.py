@@ -1,7 +1,5 @@
 """The export to SkyRL-Gym, against the real package: what it plays is what the environment plays."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -19,7 +19,6 @@ import shutil
 import unicodedata
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,16 +75,16 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def demonstrations() -> list[Demonstration]:
+def demonstrations():
     return list(islice(play(ENV, noise=0.5, seed=0, env_kwargs={"level": 1}), 150))
 
 
 @pytest.fixture(scope="module")
-def tokenizer(demonstrations: list[Demonstration]) -> PreTrainedTokenizerBase:
+def tokenizer(demonstrations):
     return build_tokenizer(map(transcript, demonstrations))
 
 
-def test_auto_tokenizer_gives_the_same_ids(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_auto_tokenizer_gives_the_same_ids(tokenizer, tmp_path):
     save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
     loaded = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert len(loaded) == len(tokenizer) == 512
@@ -96,24 +95,24 @@ def test_auto_tokenizer_gives_the_same_ids(tokenizer: PreTrainedTokenizerBase, t
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_comes_back(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+def test_text_comes_back(tokenizer, text):
     text = unicodedata.normalize("NFC", text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text  # tags are text
 
 
-def test_digits_and_operators_stand_alone(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_digits_and_operators_stand_alone(tokenizer):
     for token in ("12+7", "(48/2)*-3", "#### 72"):
         pieces = tokenizer.tokenize(token)
         assert [p for p in pieces if any(c in p for c in "0123456789+-*/#")] == [c for c in token if c not in " ()"]
 
 
-def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
+def test_a_vocabulary_without_room_for_the_bytes_is_refused():
     with pytest.raises(ConfigError, match="at least 263"):
         build_tokenizer(["text"], vocab_size=100)
 
 
-def test_growing_a_prompt_equals_rendering_it_whole(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_growing_a_prompt_equals_rendering_it_whole(tokenizer):
     parameters = {"type": "object", "properties": {"expression": {"type": "string"}}}
     function = {"name": "calculator", "description": "", "parameters": parameters}
     builder = PromptBuilder(tokenizer, tools=[{"type": "function", "function": function}])
@@ -137,7 +136,7 @@ def test_growing_a_prompt_equals_rendering_it_whole(tokenizer: PreTrainedTokeniz
         assert grown == builder.start([*opening, assistant, *results])
 
 
-def test_demonstrations_know_the_format_and_err_as_often_as_asked() -> None:
+def test_demonstrations_know_the_format_and_err_as_often_as_asked():
     def success(noise: float) -> float:
         played = islice(play(ENV, noise=noise, seed=1, env_kwargs={"level": 1}), 200)
         return sum(d.success for d in played) / 200
@@ -156,7 +155,7 @@ def test_rebuilt_prompts_are_demonstrated_one_by_one():
     assert all(d.opening[0] == whole[0].opening[0] for d in steps)  # each with the instructions
 
 
-def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer):
     def pieces(text: str) -> list[str]:
         return tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))
 
@@ -168,9 +167,7 @@ def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer: PreTrainedToke
     assert any(token.startswith("\u0120") and len(token) > 3 for token in tokenizer.get_vocab())  # some words have one
 
 
-def test_responses_are_told_from_the_rest(
-    demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_responses_are_told_from_the_rest(demonstrations, tokenizer, tmp_path):
     pairs = list(encoded(demonstrations, tokenizer))
     for demonstration, (ids, spans, *_) in zip(demonstrations, pairs, strict=True):
         responses = [tokenizer.decode(ids[start:end]) for start, end in spans]
@@ -188,7 +185,7 @@ def test_responses_are_told_from_the_rest(
         encode(demonstrations, tokenizer, max_tokens=1000, max_length=8)
 
 
-def test_joined_sequences_keep_their_pictures() -> None:
+def test_joined_sequences_keep_their_pictures():
     picture = Picture(np.zeros((8, 8, 3), np.uint8))
     shown = Sequences.of([Conversation([1, 2], [(1, 2)], pictures=(picture,)), Conversation([3], [(0, 1)])])
     words = Sequences.of([Conversation([4, 5, 6], [(2, 3)])])
@@ -203,9 +200,7 @@ def _trainer(tokenizer: PreTrainedTokenizerBase, demonstrations: list[Demonstrat
     return SupervisedTrainer(model, sequences, steps=12, tokens_per_step=1024, context_weight=0.5, warmup=4)
 
 
-def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(
-    demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(demonstrations, tokenizer):
     whole, stopped, resumed = (_trainer(tokenizer, demonstrations) for _ in range(3))
     losses = [whole.train_step() for _ in range(12)]
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
@@ -214,7 +209,7 @@ def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(
     assert losses == [*again, *(resumed.train_step() for _ in range(7))]
 
 
-def test_a_mistake_is_read_but_not_learned(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_mistake_is_read_but_not_learned(tokenizer):
     marked = islice(play("AgentR1/ALFWorld-v0", noise=0.5, seed=0, env_kwargs={"size": 1}, mark_mistakes=True), 20)
     wrong = right = 0
     for demonstration in marked:
@@ -227,9 +222,7 @@ def test_a_mistake_is_read_but_not_learned(tokenizer: PreTrainedTokenizerBase) -
     assert 0.3 < wrong / (wrong + right) < 0.6
 
 
-def test_every_sequence_is_trained_on_once_a_pass(
-    demonstrations: list[Demonstration], tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_every_sequence_is_trained_on_once_a_pass(demonstrations, tokenizer):
     trainer = _trainer(tokenizer, demonstrations)
     lengths, seen = np.diff(trainer.sequences.starts), []
     batches = trainer.batches()
@@ -240,7 +233,7 @@ def test_every_sequence_is_trained_on_once_a_pass(
     assert sorted(seen) == list(range(len(demonstrations)))
 
 
-def test_short_sequences_of_any_length_share_batches(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_short_sequences_of_any_length_share_batches(tokenizer):
     # a length may tell which action is demonstrated, and batches of one action teach that action alone
     words = Sequences(
         np.zeros(40 * 1000, np.uint16), np.full(40 * 1000, RESPONSE, np.uint8),
@@ -252,7 +245,7 @@ def test_short_sequences_of_any_length_share_batches(tokenizer: PreTrainedTokeni
     assert np.quantile(shares, 0.1) > 0.2 and np.quantile(shares, 0.9) < 0.8, shares
 
 
-def test_a_model_that_was_taught_to_copy_does_so(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_model_that_was_taught_to_copy_does_so(tokenizer):
     """Random tokens that come twice: untrained, its favourite next token is often the one that followed before."""
     drawn = torch.randint(0, len(tokenizer), (4, 100), generator=torch.Generator().manual_seed(0))
     twice, copied = torch.cat([drawn, drawn], dim=1), []
@@ -266,7 +259,7 @@ def test_a_model_that_was_taught_to_copy_does_so(tokenizer: PreTrainedTokenizerB
     assert copied[0] < 0.02 and copied[1] > 0.2
 
 
-def test_what_is_practised_follows_from_what_was_before() -> None:
+def test_what_is_practised_follows_from_what_was_before():
     sequences = practice(range(3, 500), 20_000, seed=0)
     assert 20_000 <= len(sequences.ids) < 20_768
     assert np.array_equal(sequences.ids, practice(range(3, 500), 20_000, seed=0).ids)
@@ -279,7 +272,7 @@ def test_what_is_practised_follows_from_what_was_before() -> None:
             assert any(ids[i : i + len(repeated)] == repeated for i in range(begin - 1))
 
 
-def test_every_demonstration_gets_names_of_its_own() -> None:
+def test_every_demonstration_gets_names_of_its_own():
     def played() -> Iterator[Demonstration]:
         return islice(play("AgentR1/HotpotQA-v0", noise=0.0, seed=0, env_kwargs={"style": "react", "hops": 2}), 12)
 
@@ -298,7 +291,7 @@ def test_every_demonstration_gets_names_of_its_own() -> None:
     assert [transcript(d) for d in renamed(played(), spell, seed=3)] != [transcript(d) for d in played()]
 
 
-def test_stumbles_are_mistakes_after_which_the_expert_goes_on() -> None:
+def test_stumbles_are_mistakes_after_which_the_expert_goes_on():
     how: dict[str, Any] = {"noise": 0.0, "seed": 0, "env_kwargs": {"size": 1}, "mark_mistakes": True}
     played = list(islice(play("AgentR1/ALFWorld-v0", stumbles=0.3, **how), 12))
     assert played == list(islice(play("AgentR1/ALFWorld-v0", stumbles=0.3, **how), 12))
@@ -310,7 +303,7 @@ def test_stumbles_are_mistakes_after_which_the_expert_goes_on() -> None:
     assert all(d.success for d in played)
 
 
-def test_practised_equations_are_true(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_practised_equations_are_true(tokenizer):
     sequences = practice_arithmetic(tokenizer, 3000, seed=0)
     assert 3000 <= len(sequences.ids) < 3600
     assert np.array_equal(sequences.ids, practice_arithmetic(tokenizer, 3000, seed=0).ids)
@@ -324,7 +317,7 @@ def test_practised_equations_are_true(tokenizer: PreTrainedTokenizerBase) -> Non
     assert tokenizer.decode(sequences.ids[sequences.kinds == RESPONSE]) == learned
 
 
-def test_first_actions_stand_many_in_a_sequence(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_first_actions_stand_many_in_a_sequence(tokenizer):
     def played() -> Iterator[Demonstration]:
         return play("AgentR1/HotpotQA-v0", noise=0.5, seed=0, env_kwargs={"style": "react"}, mark_mistakes=True)
 
@@ -341,7 +334,7 @@ def test_first_actions_stand_many_in_a_sequence(tokenizer: PreTrainedTokenizerBa
         encode_moments(islice(played(), 20), tokenizer, opening, max_tokens=100, length=10)
 
 
-def test_last_actions_are_learned_where_they_take_words_of_the_last_page(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_last_actions_are_learned_where_they_take_words_of_the_last_page(tokenizer):
     how: dict[str, Any] = {"noise": 0.3, "seed": 0, "env_kwargs": {"style": "react"}, "mark_mistakes": True}
     played = list(islice(play("AgentR1/HotpotQA-v0", **how), 40))
     right = []
@@ -360,7 +353,7 @@ def test_last_actions_are_learned_where_they_take_words_of_the_last_page(tokeniz
     assert learned == [f"finish[{answer}]" for answer in right[: len(learned)]] and len(right) - len(learned) < 4
 
 
-def test_building_a_model_leaves_the_global_random_state(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_building_a_model_leaves_the_global_random_state(tokenizer):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -368,7 +361,7 @@ def test_building_a_model_leaves_the_global_random_state(tokenizer: PreTrainedTo
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_a_warm_model_is_a_folder_that_loads(tmp_path: Path) -> None:
+def test_a_warm_model_is_a_folder_that_loads(tmp_path):
     folder = tmp_path / "model"
     make_warm_model(folder, ENV, steps=2, noise=0.5, seed=0, env_kwargs={"level": 1}, progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -378,7 +371,7 @@ def test_a_warm_model_is_a_folder_that_loads(tmp_path: Path) -> None:
     assert PromptBuilder(AutoTokenizer.from_pretrained(folder)).start([{"role": "user", "content": "Hi"}])
 
 
-def test_the_base_model_is_small_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_model_is_small_and_whole(tmp_path, monkeypatch):
     model, tokenizer = base.load_base()
     assert 500_000 < model.num_parameters() < 3_000_000
     assert len(tokenizer) == model.config.vocab_size
@@ -398,7 +391,7 @@ def test_the_base_model_is_small_and_whole(tmp_path: Path, monkeypatch: pytest.M
             base.load_base()
 
 
-def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
     """The whole script on a mixture of two short recipes, stopped and started again."""
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
     monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
@@ -417,7 +410,7 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path: Path, monkeyp
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "base").dtype == torch.float16
 
 
-def test_a_deadline_stops_the_making_of_a_model_which_goes_on_the_same(tmp_path: Path) -> None:
+def test_a_deadline_stops_the_making_of_a_model_which_goes_on_the_same(tmp_path):
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name == "gsm8k-tool"]
     how: dict[str, Any] = {
         "shape": {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 64}, "tokens": 1536,
@@ -441,13 +434,13 @@ def test_a_deadline_stops_the_making_of_a_model_which_goes_on_the_same(tmp_path:
         assert torch.equal(one, other)
 
 
-def test_the_mixture_demonstrates_what_the_preset_trains_and_no_held_out_task() -> None:
+def test_the_mixture_demonstrates_what_the_preset_trains_and_no_held_out_task():
     recipes = pretrain.mixture()
     assert {recipe.env for recipe in recipes} <= set(ENV_IDS)
     assert not any("split" in recipe.env_kwargs for recipe in recipes)
 
 
-def test_a_recipe_of_many_worlds_plays_each_for_a_while() -> None:
+def test_a_recipe_of_many_worlds_plays_each_for_a_while():
     recipe = next(recipe for recipe in pretrain.mixture() if recipe.name == "papersearch")
     assert recipe.worlds is not None
     played = islice(recipe.demonstrations(seed=0), 2 * recipe.worlds["tasks"])
@@ -456,7 +449,7 @@ def test_a_recipe_of_many_worlds_plays_each_for_a_while() -> None:
     assert not set(first) & set(second)
 
 
-def test_a_tokenizer_without_a_chat_template_is_named(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_chat_template_is_named(tokenizer, tmp_path):
     save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").unlink()
     with pytest.raises(PromptError, match="no chat template"):

@@ -8,8 +8,6 @@
 5. what is refused
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

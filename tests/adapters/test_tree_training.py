@@ -7,8 +7,6 @@
 3. a run trains, and goes on in another layout where it was stopped
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import partial

@@ -7,8 +7,6 @@
 5. what is refused; time
 """
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

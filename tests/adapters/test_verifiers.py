@@ -1,7 +1,5 @@
 """The export to verifiers, against the real package: its rollouts, client and rubric before a server that is fake."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import json

@@ -8,8 +8,6 @@ Behaviours pinned here:
 5. An expert may be given for an environment that has none; terminal escapes never reach the table.
 """
 
-from __future__ import annotations
-
 import json
 
 import gymnasium as gym

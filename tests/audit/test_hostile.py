@@ -8,8 +8,6 @@ Behaviours pinned here:
 5. What differs with the seed of hashes is found in processes of their own: tasks, rewards and the order of tools.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,9 +4,9 @@ All are small: `Sums` asks for a sum, `Shop` has a tool, `Door` takes commands, 
 contract. A fault is a method that replaces one of theirs.
 """
 
-# ruff: noqa: E501  a fault is a line of a table
 from __future__ import annotations
 
+# ruff: noqa: E501  a fault is a line of a table
 import base64
 import functools
 import itertools

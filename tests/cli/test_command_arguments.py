@@ -13,7 +13,6 @@ import argparse
 import dataclasses
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def _parsed(*argv: str) -> PolicyOptions:
     return _options("--env", "AgentR1/GSM8KTool-v0", *argv)
 
 
-def test_only_what_was_given_reaches_the_environment() -> None:
+def test_only_what_was_given_reaches_the_environment():
     assert _parsed().chosen_env() == EnvChoice("AgentR1/GSM8KTool-v0")
     argv = ["--split", "test", "--env-kwargs", '{"operations": 2}', "--wrapper", "FormatReward(weight=0.2)"]
     choice = _parsed(*argv).chosen_env()
@@ -61,12 +60,12 @@ def test_only_what_was_given_reaches_the_environment() -> None:
         ("AgentR1/GSM8KTool-v0", {"split": "tset"}, "split must be one of .* Did you mean 'test'"),
     ],
 )
-def test_an_environment_that_cannot_be_made(env_id: str, kwargs: dict[str, object], message: str) -> None:
+def test_an_environment_that_cannot_be_made(env_id, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         EnvChoice(env_id, dict(kwargs)).make()
 
 
-def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path, monkeypatch):
     (tmp_path / "half_a_task" / "half_a_task").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="only a folder here; install the package in it: pip install -e half_a_task"):
@@ -82,12 +81,12 @@ def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path: Path, monkey
         (["--wrapper", "FormatRewards"], "Did you mean 'FormatReward'"),
     ],
 )
-def test_arguments_of_an_environment_that_cannot_be_read(argv: list[str], message: str) -> None:
+def test_arguments_of_an_environment_that_cannot_be_read(argv, message):
     with pytest.raises(ConfigError, match=message):
         _parsed(*argv).chosen_env()
 
 
-def test_policies_get_their_options() -> None:
+def test_policies_get_their_options():
     expert = _parsed("--policy", "expert", "--demo-noise", "0.25").chosen_policy(seed=3)
     assert isinstance(expert, ExpertPolicy) and (expert.noise, expert.seed) == (0.25, 3)
     assert isinstance(_parsed("--policy", "random").chosen_policy(), RandomPolicy)
@@ -101,7 +100,7 @@ def test_policies_get_their_options() -> None:
     }
 
 
-def test_an_openai_policy_from_the_command_line() -> None:
+def test_an_openai_policy_from_the_command_line():
     pytest.importorskip("openai")
     pytest.importorskip("aiohttp")
     argv = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--top-p", "0.9", "--tool-mode", "text"]
@@ -122,17 +121,17 @@ def test_an_openai_policy_from_the_command_line() -> None:
         (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
     ],
 )
-def test_options_that_do_not_fit_a_policy(argv: list[str], message: str) -> None:
+def test_options_that_do_not_fit_a_policy(argv, message):
     with pytest.raises(AgentEnvsError, match=message):
         _parsed(*argv).chosen_policy()
 
 
-def test_an_option_names_policies_that_read_it() -> None:
+def test_an_option_names_policies_that_read_it():
     read = {name for each in dataclasses.fields(PolicyOptions) for name in each.metadata.get("of", "").split()}
     assert read == POLICIES.keys() - {"random"}
 
 
-def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
+def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path):
     assert _parsed("--model", str(tmp_path)).policy_settings()["policy"] == "transformers"
     assert _parsed("--checkpoint", "runs/mine", "--device", "cpu").policy_settings() == {
         "policy": "transformers",
@@ -147,7 +146,7 @@ def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """The folder of a training run, as far as commands read it."""
     settings: dict[str, Any] = {
         "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "expert": "oracle"}, "data": "generated",
@@ -164,7 +163,7 @@ def _chosen(*argv: str) -> EnvChoice:
 
 @pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
 @pytest.mark.parametrize("option", ["--run", "--checkpoint"])
-def test_a_run_says_what_it_was_trained_in(run: Path, inside: str, option: str, capsys: Any) -> None:
+def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
     recorded = EnvChoice("AgentR1/GSM8KTool-v0", {"level": 1, "expert": "oracle"}, ("StepPenalty(penalty=0.25)",))
     assert _chosen(option, str(run / inside)) == recorded
     said = capsys.readouterr().err
@@ -181,7 +180,7 @@ def test_a_run_says_what_it_was_trained_in(run: Path, inside: str, option: str, 
     assert _chosen(option, str(run / inside), "--bare") == EnvChoice("AgentR1/GSM8KTool-v0")
 
 
-def test_a_checkpoint_writes_as_much_as_in_training(run: Path) -> None:
+def test_a_checkpoint_writes_as_much_as_in_training(run):
     for inside in ("", "checkpoints/global_step_3/actor"):
         source = ("--checkpoint", str(run / inside))
         assert _parsed(*source).policy_settings()["max_tokens"] == 48
@@ -192,9 +191,7 @@ def test_a_checkpoint_writes_as_much_as_in_training(run: Path) -> None:
         _parsed("--checkpoint", str(run)).policy_settings()
 
 
-def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(
-    run: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_path, monkeypatch, capsys):
     quiet, source = "--quiet", ["--run", str(run)]
     out = ["--out", str(tmp_path / "eval")]
     assert main(["eval", *source, "--policy", "expert", "--n", "4", "--json", *out, quiet]) == 0
@@ -209,7 +206,7 @@ def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(
     assert "test/1/" in capsys.readouterr().out
 
 
-def test_a_run_that_names_code_or_nothing_is_refused(run: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_run_that_names_code_or_nothing_is_refused(run, tmp_path, capsys):
     with pytest.raises(ConfigError, match="give --env ID.* or --run DIR"):
         _chosen("--policy", "expert")
     with pytest.raises(ConfigError, match="there is no run.json"):

@@ -6,8 +6,6 @@
 4. verl's checkpoints are converted once, whole or not at all
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

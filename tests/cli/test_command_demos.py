@@ -32,7 +32,7 @@ def _demos(out: Path, *options: str, env: str = ENV) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.suffix == ".jsonl" else []
 
 
-def test_a_row_is_the_conversation_of_the_rollout(tmp_path: Path, capsys) -> None:
+def test_a_row_is_the_conversation_of_the_rollout(tmp_path, capsys):
     rows = _demos(tmp_path / "a.jsonl", "--n", "30", "--seed", "3", "--split", "test")
     assert f"30 rows of 30 episodes in {tmp_path / 'a.jsonl'}" in capsys.readouterr().out
     assert len({row["index"] for row in rows}) == 30 and {row["split"] for row in rows} == {"test"}
@@ -58,7 +58,7 @@ def test_a_row_is_the_conversation_of_the_rollout(tmp_path: Path, capsys) -> Non
     assert _demos(tmp_path / "c.jsonl", "--n", "30", "--seed", "4", "--split", "test") != rows
 
 
-def test_noise_and_failed_episodes(tmp_path: Path, capsys) -> None:
+def test_noise_and_failed_episodes(tmp_path, capsys):
     options = ("--n", "40", "--noise", "0.5", "--env-kwargs", '{"level": 2}')
     good = _demos(tmp_path / "good.jsonl", *options)
     assert "failed and were left out" in capsys.readouterr().out
@@ -67,7 +67,7 @@ def test_noise_and_failed_episodes(tmp_path: Path, capsys) -> None:
     assert len(every) == 40 and 0 < sum(row["success"] for row in every) < 40
 
 
-def test_a_prompt_built_anew_begins_another_row(tmp_path: Path) -> None:
+def test_a_prompt_built_anew_begins_another_row(tmp_path):
     rows = _demos(tmp_path / "a.jsonl", "--n", "4", "--wrapper", "RebuildPrompt", env="AgentR1/PaperSearch-v0")
     assert len(rows) > 4 and len({row["task_id"] for row in rows}) == 4
     for task in {row["task_id"] for row in rows}:
@@ -103,7 +103,7 @@ class _Few(TextEnv):
         return None if self.task.index == 4 else str(self.task.word)
 
 
-def test_duplicates_and_tasks_without_an_expert() -> None:
+def test_duplicates_and_tasks_without_an_expert():
     tally = Tally()
     rows = list(demonstration_rows(_Few(), ExpertPolicy(), 10, tally=tally))
     assert sorted(row["messages"][-1]["content"] for row in rows) == ["0", "1", "2"]
@@ -119,7 +119,7 @@ def test_duplicates_and_tasks_without_an_expert() -> None:
         list(demonstration_rows(Without(), ExpertPolicy(), 10))
 
 
-def test_more_than_there_are_tasks(tmp_path: Path, capsys) -> None:
+def test_more_than_there_are_tasks(tmp_path, capsys):
     row = {"question": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     rows = _demos(tmp_path / "a.jsonl", "--n", "5", "--data", str(tmp_path / "rows.jsonl"))
@@ -138,7 +138,7 @@ def test_more_than_there_are_tasks(tmp_path: Path, capsys) -> None:
         (["--out", "a.jsonl", "--seed", "-1"], "seed must be"),
     ],
 )
-def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options: list[str], message: str) -> None:
+def test_bad_options_leave_nothing(tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
     assert main(["demos", "--env", ENV, "--quiet", *options]) == 2
     assert message in capsys.readouterr().err
@@ -146,7 +146,7 @@ def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path: Path, name: str) -> None:
+def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path, name):
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")
 
@@ -164,7 +164,7 @@ def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_both_formats_hold_the_same(tmp_path: Path, env: str) -> None:
+def test_both_formats_hold_the_same(tmp_path, env):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     rows = _demos(tmp_path / "a.jsonl", "--n", "12", env=env)
@@ -174,7 +174,7 @@ def test_both_formats_hold_the_same(tmp_path: Path, env: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer():
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     from agent_envs.adapters.tiny.base import load_base
@@ -184,7 +184,7 @@ def tokenizer() -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_verl_trains_on_the_responses_alone(tmp_path: Path, tokenizer, env: str, capsys) -> None:
+def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, capsys):
     pytest.importorskip("verl")
     from omegaconf import OmegaConf
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
@@ -214,7 +214,7 @@ def test_verl_trains_on_the_responses_alone(tmp_path: Path, tokenizer, env: str,
         ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8}))[0]
 
 
-def test_trl_trains_on_it(tmp_path: Path, tokenizer, monkeypatch) -> None:
+def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     pytest.importorskip("trl")
     import warnings

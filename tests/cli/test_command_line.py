@@ -8,12 +8,9 @@ Behaviours pinned here:
 5. Ranges of tasks are bounded.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ ENV = ["--env", "AgentR1/GSM8KTool-v0", "--quiet"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
+def test_the_examples_of_a_commands_help_are_commands(name):
     help_ends_with = (command_parser(name).epilog or "").replace("\\\n", " ")
     lines = [line.strip() for line in help_ends_with.splitlines() if "agentr1 " in line]
     shown = [part for line in lines for part in line.partition(" #")[0].split(";") if "agentr1 " in part]
@@ -35,7 +32,7 @@ def test_the_examples_of_a_commands_help_are_commands(name: str) -> None:
             command_parser(command[0]).parse_intermixed_args(command[1:])
 
 
-def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["evl", "--n", "3"])
     assert stopped.value.code == 2
@@ -43,7 +40,7 @@ def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys: pytest
 
 
 @pytest.mark.parametrize("where", ["file/page.{}", "folder.{}"])
-def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
+def test_a_file_that_cannot_be_written(tmp_path, capsys, where):
     (tmp_path / "file").write_text("")
     episode = Episode("E-v0", "e", "g", None, 0, "", (), {}, (), "", StopReason.TERMINATED)
     write_episodes(tmp_path / "episodes.jsonl", [episode])
@@ -68,7 +65,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("command", ["demos", "eval", "play"])
-def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_is_none_of_text(command, tmp_path, capsys):
     options = {"demos": ["--out", str(tmp_path / "a.jsonl")], "eval": ["--policy", "random"]}.get(command, [])
     assert main([command, "--env", "CartPole-v1", *options]) == 2
     assert "CartPole-v1 is not a text environment" in capsys.readouterr().err
@@ -89,9 +86,7 @@ def test_an_environment_that_is_none_of_text(command: str, tmp_path: Path, capsy
         ["prepare", "gsm8k", "--out", ""],
     ],
 )
-def test_a_path_that_is_none_is_not_the_current_folder(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_that_is_none_is_not_the_current_folder(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*command, *(ENV if command[0] == "eval" else [])]) == 2
     said = capsys.readouterr().err
@@ -100,15 +95,13 @@ def test_a_path_that_is_none_is_not_the_current_folder(
 
 
 @pytest.mark.parametrize("indices", ["5-3", "0-99999999999", "0-9999999999999999999", "x", "1,", "-1", "1-2-3"])
-def test_indices_that_name_no_tasks(indices: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_indices_that_name_no_tasks(indices, capsys):
     assert main(["eval", *ENV, "--policy", "expert", f"--indices={indices}"]) == 2
     assert "--indices " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["gsm8k", "hotpotqa", "2wiki", "musique", "papersearch"])
-def test_prepare_says_where_data_comes_from_before_it_needs_a_package(
-    task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_prepare_says_where_data_comes_from_before_it_needs_a_package(task, monkeypatch, capsys, tmp_path):
     for package in ("pyarrow", "datasets"):
         monkeypatch.setitem(sys.modules, package, None)
     assert main(["prepare", task, "--out", str(tmp_path / "out")]) == 2

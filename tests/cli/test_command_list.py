@@ -1,7 +1,5 @@
 """`agentr1 list`: what there is."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -33,7 +33,7 @@ def _run(folder: Path, *command: str, path: Path | None = None) -> str:
 
 
 @pytest.mark.parametrize("variant", [(), ("--tools", "--namespace", "Lab")])
-def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, variant):
+def test_the_task_passes_its_own_tests(tmp_path, monkeypatch, capsys, variant):
     monkeypatch.chdir(tmp_path)
     assert main(["new-task", "night_shop", *variant]) == 0
     env_id = f"night_shop:{'Lab' if variant else 'Me'}/NightShop-v0"
@@ -63,7 +63,7 @@ def test_the_task_passes_its_own_tests(tmp_path: Path, monkeypatch, capsys, vari
 
 @pytest.mark.parametrize("name", ["aaa", "zoo_keeper_2"])
 @pytest.mark.parametrize("tools", [True, False])
-def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path: Path, name: str, tools: bool):
+def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path, name, tools):
     for path, text in new_task.render(name, f"Me/{name}-v0", tools=tools).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -88,7 +88,7 @@ def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path: Path, name:
         ("numpy", "is already installed"),
     ],
 )
-def test_names_that_are_refused(tmp_path: Path, monkeypatch, capsys, name: str, message: str):
+def test_names_that_are_refused(tmp_path, monkeypatch, capsys, name, message):
     monkeypatch.chdir(tmp_path)
     assert main(["new-task", "--", name]) == 2
     assert message in capsys.readouterr().err
@@ -106,7 +106,7 @@ def test_names_that_are_refused(tmp_path: Path, monkeypatch, capsys, name: str, 
         (["--into-repo", ".", "--out", "x"], "leave out"),
     ],
 )
-def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options: list[str], message: str):
+def test_bad_options_leave_nothing(tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine.txt").write_text("mine")
@@ -116,7 +116,7 @@ def test_bad_options_leave_nothing(tmp_path: Path, monkeypatch, capsys, options:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "mine.txt", "there"]
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch, capsys):
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
     def fail(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
@@ -149,7 +149,7 @@ def _checkout(root: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["night_shop", "a_night_shop_with_a_rather_long_name"])
-def test_into_a_checkout(root: Path, tmp_path: Path, capsys, name: str):
+def test_into_a_checkout(root, tmp_path, capsys, name):
     checkout = _checkout(root, tmp_path)
     registration = checkout / "agent_envs" / "registration.py"
     env_id = f"AgentR1/{''.join(part.capitalize() for part in name.split('_'))}-v0"
@@ -171,7 +171,7 @@ def test_into_a_checkout(root: Path, tmp_path: Path, capsys, name: str):
 
 
 @pytest.mark.slow
-def test_in_a_checkout_the_types_hold(root: Path, tmp_path: Path):
+def test_in_a_checkout_the_types_hold(root, tmp_path):
     checkout = _checkout(root, tmp_path)
     assert main(["new-task", "night_shop", "--into-repo", str(checkout)]) == 0
     assert main(["new-task", "day_shop", "--into-repo", str(checkout), "--tools"]) == 0

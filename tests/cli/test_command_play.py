@@ -7,8 +7,6 @@
    does nothing to the terminal.
 """
 
-from __future__ import annotations
-
 import fcntl
 import inspect
 import io

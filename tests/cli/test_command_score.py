@@ -26,7 +26,7 @@ ENV = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory) -> Path:
+def stored(tmp_path_factory):
     path = tmp_path_factory.mktemp("stored") / "episodes.jsonl"
     noisy, chance = ExpertPolicy(noise=0.4), RandomPolicy()
     episodes = agent_envs.run_episodes(ENV, noisy, 30, env_kwargs={"split": "test"}, progress=False)
@@ -42,7 +42,7 @@ def _score(path: Path, out: Path, *options: str) -> list[Episode]:
     return list(read_episodes(out))
 
 
-def test_the_same_arguments_change_nothing(stored: Path, tmp_path: Path, capsys) -> None:
+def test_the_same_arguments_change_nothing(stored, tmp_path, capsys):
     assert _score(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
     said = capsys.readouterr().out
     assert "35 episodes replayed, 35 with the same observations" in said
@@ -51,7 +51,7 @@ def test_the_same_arguments_change_nothing(stored: Path, tmp_path: Path, capsys)
     ]  # fmt: skip
 
 
-def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored: Path, tmp_path: Path) -> None:
+def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored, tmp_path):
     before = [episode for episode in read_episodes(stored) if episode.env_id == ENV]
     write_episodes(tmp_path / "one.jsonl", before)
     options = ("--env-kwargs", '{"reward": "agentr1"}', "--wrapper", "StepPenalty(penalty=0.25)")
@@ -68,7 +68,7 @@ def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored: Path, 
         assert new.steps[-1].info["reward_components"].keys() == {"last_number", "step"}
 
 
-def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, capsys) -> None:
+def test_observations_that_differ_are_counted(stored, tmp_path, capsys):
     rows = [json.loads(line) for line in stored.read_text().splitlines()][:4]
     rows[1]["steps"][0]["observation"] = "Another question?"
     rows[2]["steps"].append(rows[2]["steps"][-1])  # goes on after the task's end
@@ -87,7 +87,7 @@ def test_observations_that_differ_are_counted(stored: Path, tmp_path: Path, caps
     assert not (tmp_path / "none.jsonl").exists()
 
 
-def test_a_cut_episode_stays_cut(stored: Path, tmp_path: Path) -> None:
+def test_a_cut_episode_stays_cut(stored, tmp_path):
     episode = next(e for e in read_episodes(stored) if len(e.steps) > 2)
     step = dataclasses.replace(episode.steps[0], truncated=True)
     cut = dataclasses.replace(
@@ -97,7 +97,7 @@ def test_a_cut_episode_stays_cut(stored: Path, tmp_path: Path) -> None:
     assert _score(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == [cut]
 
 
-def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_functions(stored, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("night_rewards.py").write_text(
         "import numpy as np\n"
@@ -137,13 +137,13 @@ def test_functions(stored: Path, tmp_path: Path, monkeypatch, capsys) -> None:
         (["--by", "math:sqrt", "--wrapper", "FormatReward"], "--by math:sqrt does not read --wrapper"),
     ],
 )
-def test_bad_options(stored: Path, tmp_path: Path, capsys, options: list[str], message: str) -> None:
+def test_bad_options(stored, tmp_path, capsys, options, message):
     assert main(["score", str(stored), "--quiet", "--out", str(tmp_path / "a.jsonl"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
+def test_the_run_says_what_the_environment_was(tmp_path, capsys):
     run = tmp_path / "run"
     options = ["--env-kwargs", '{"level": 2}', "--wrapper", "StepPenalty(penalty=0.25)", "--split", "test", "--quiet"]
     assert main(["eval", "--env", ENV, "--policy", "expert", "--n", "5", "--out", str(run), *options]) == 0
@@ -158,7 +158,7 @@ def test_the_run_says_what_the_environment_was(tmp_path: Path, capsys) -> None:
     assert [e.reward for e in after] == [1.0] * 5
 
 
-def test_files(stored: Path, tmp_path: Path, capsys) -> None:
+def test_files(stored, tmp_path, capsys):
     assert main(["score", str(stored), "--out", str(stored), "--force"]) == 2
     assert "is one of the input files" in capsys.readouterr().err
     (tmp_path / "empty.jsonl").write_text("")
@@ -187,9 +187,7 @@ def test_files(stored: Path, tmp_path: Path, capsys) -> None:
         ('"reward": 1.0', '"reward": NaN', ""),
     ],
 )
-def test_fields_of_other_kinds(
-    stored: Path, tmp_path: Path, capsys, stored_as: str, written: str, message: str
-) -> None:
+def test_fields_of_other_kinds(stored, tmp_path, capsys, stored_as, written, message):
     pytest.importorskip("matplotlib")
     text = stored.read_text(encoding="utf-8")
     assert stored_as in text
@@ -201,7 +199,7 @@ def test_fields_of_other_kinds(
             assert main([command, str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / f"a.{suffix}")]) == 0
 
 
-def test_a_large_file_is_never_in_memory(stored: Path, tmp_path: Path) -> None:
+def test_a_large_file_is_never_in_memory(stored, tmp_path):
     lines = [line for line in stored.read_text().splitlines() if ENV in line]
     row = json.loads(lines[0])
     row["final_observation"] = "x" * 1_000_000

@@ -1,7 +1,5 @@
 """`agentr1 score --by`: official metrics of prediction files and of stored episodes, computed by hand here."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`agentr1 score --by papers`: the released table from stored episodes, computed by hand here."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """`agentr1 prepare alfworld`: from folders, from archives, by downloading, and what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 

@@ -6,8 +6,6 @@
 4. The hub is asked for a pinned revision.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -49,7 +49,7 @@ def write_parquet(path: Path, rows: list[dict[str, str]]) -> Path:
 # -- real rows ------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_the_split_all(tmp_path: Path) -> None:
+def test_a_file_is_the_split_all(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
     rows = gsm8k_rows(str(path))
     assert (rows.name, rows.split, len(rows)) == (str(path), "all", 5)
@@ -61,7 +61,7 @@ def test_a_file_is_the_split_all(tmp_path: Path) -> None:
         rows[5]
 
 
-def test_every_layout_gives_the_same_rows(tmp_path: Path) -> None:
+def test_every_layout_gives_the_same_rows(tmp_path):
     parquet = write_parquet(tmp_path / "one.parquet", ROWS)
     write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS)
     write_parquet(tmp_path / "folder" / "test.parquet", ROWS[:2])
@@ -78,7 +78,7 @@ def test_every_layout_gives_the_same_rows(tmp_path: Path) -> None:
     assert len(gsm8k_rows(str(tmp_path / "hub"), "test")) == len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 2
 
 
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
     assert len(gsm8k_rows(str(path))) == 5
     write_jsonl(path, ROWS[:2])
@@ -103,7 +103,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("line", "says"), BROKEN)
-def test_a_broken_row_is_named(tmp_path: Path, line: str, says: str) -> None:
+def test_a_broken_row_is_named(tmp_path, line, says):
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{GOOD}\n{line}\n{GOOD}\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
@@ -112,7 +112,7 @@ def test_a_broken_row_is_named(tmp_path: Path, line: str, says: str) -> None:
     assert len(str(caught.value)) < 600
 
 
-def test_other_broken_data_is_named(tmp_path: Path) -> None:
+def test_other_broken_data_is_named(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "latin.jsonl").write_bytes(b'{"question": "\xe9"}\n')
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
@@ -137,7 +137,7 @@ def test_other_broken_data_is_named(tmp_path: Path) -> None:
         gsm8k_rows(str(tmp_path / "folder" / "train.jsonl"), "test")
 
 
-def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
+def test_a_split_in_two_files_is_refused(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     write_parquet(tmp_path / "train.parquet", ROWS)
     with pytest.raises(DataError, match=r"'train' twice, as train\.jsonl and train\.parquet"):
@@ -148,7 +148,7 @@ def test_a_split_in_two_files_is_refused(tmp_path: Path) -> None:
         prepare("gsm8k", str(tmp_path), tmp_path / "out")
 
 
-def test_shards_in_folders_of_subjects(tmp_path: Path) -> None:
+def test_shards_in_folders_of_subjects(tmp_path):
     for name in ("algebra/test-00000-of-00001", "algebra/train-00000-of-00002", "algebra/train-00001-of-00002",
                  "geometry/test-00000-of-00001", "geometry/train-00000-of-00001"):  # fmt: skip
         write_jsonl(tmp_path / f"{name}.jsonl", ROWS)
@@ -159,7 +159,7 @@ def test_shards_in_folders_of_subjects(tmp_path: Path) -> None:
         gsm8k_rows(str(tmp_path))
 
 
-def test_unusable_paths_are_named(tmp_path: Path) -> None:
+def test_unusable_paths_are_named(tmp_path):
     write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
     (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")
     with pytest.raises(DataError, match=r"train\.jsonl cannot be read \(broken symbolic link\)"):
@@ -186,13 +186,13 @@ def test_unusable_paths_are_named(tmp_path: Path) -> None:
         gsm8k_rows(tmp_path / "folder", ["train"])  # type: ignore[arg-type]
 
 
-def test_a_byte_order_mark_and_blank_lines_are_fine(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_blank_lines_are_fine(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(f"\ufeff{GOOD}\r\n\n{GOOD}\r\n", encoding="utf-8")
     assert len(gsm8k_rows(str(path))) == 2
 
 
-def test_the_released_rows(data_dir: Path) -> None:
+def test_the_released_rows(data_dir):
     rows = gsm8k_rows(str(data_dir / "gsm8k" / "train_2000.jsonl"))
     assert len(rows) == 2000
     assert rows[0].question.startswith("Natalia sold clips")
@@ -202,7 +202,7 @@ def test_the_released_rows(data_dir: Path) -> None:
 # -- prepare --------------------------------------------------------------------------------------------------------
 
 
-def test_prepare_then_official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_then_official(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
     assert prepared_dir() == tmp_path / "prepared"
     with pytest.raises(DataError, match="agentr1 prepare gsm8k"):
@@ -220,7 +220,7 @@ def test_prepare_then_official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [p.name for p in (tmp_path / "prepared").iterdir()] == ["gsm8k"]
 
 
-def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_prepare_leaves_what_was_there(tmp_path):
     out = tmp_path / "data" / "gsm8k"
     prepare("gsm8k", str(write_jsonl(tmp_path / "gsm8k_test.jsonl", ROWS)), out)
     assert len(gsm8k_rows(str(out), "test")) == 5  # the file's name says the split
@@ -233,7 +233,7 @@ def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in out.parent.iterdir()] == ["gsm8k"]
 
 
-def test_prepare_takes_the_released_repository(tmp_path: Path) -> None:
+def test_prepare_takes_the_released_repository(tmp_path):
     """https://github.com/openai/grade-school-math has other formats beside the two splits."""
     data = tmp_path / "clone" / "grade_school_math" / "data"
     for name in ("train", "test", "train_socratic", "test_socratic"):
@@ -245,7 +245,7 @@ def test_prepare_takes_the_released_repository(tmp_path: Path) -> None:
         assert (len(gsm8k_rows(str(out))), len(gsm8k_rows(str(out), "test"))) == (5, 2)
 
 
-def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
+def test_prepare_replaces_only_prepared_data(tmp_path):
     source = str(write_jsonl(tmp_path / "train.jsonl", ROWS))
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
@@ -265,12 +265,12 @@ def test_prepare_replaces_only_prepared_data(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "folder", "train.jsonl"]
 
 
-def test_prepare_knows_its_tasks() -> None:
+def test_prepare_knows_its_tasks():
     with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
         prepare("gsm8")
 
 
-def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_says_what_to_do(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
 
     def offline(*args: object, **kwargs: object) -> None:
@@ -282,7 +282,7 @@ def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
-def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_rows_are_written(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: {"train": ROWS, "test": ROWS[:2]})
     out = prepare_gsm8k(None, tmp_path / "gsm8k")
@@ -296,7 +296,7 @@ LEVELS = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_generated_tasks_are_true(level: int) -> None:
+def test_generated_tasks_are_true(level):
     tasks = GeneratedGSM8K("train", level)
     for index in range(300):
         task = tasks[index]
@@ -321,7 +321,7 @@ def test_generated_tasks_are_true(level: int) -> None:
         assert "{" not in task.question + task.solution
 
 
-def test_stated_numbers_are_in_the_question() -> None:
+def test_stated_numbers_are_in_the_question():
     """Those that may be written as words ("twice", "a fifth", "%") are left out."""
     for task in list(GeneratedGSM8K("validation"))[:500]:
         for operation in task.operations:
@@ -333,7 +333,7 @@ def test_stated_numbers_are_in_the_question() -> None:
 SINGULAR = re.compile(r"(?<![/0-9.])1 (?:more )?\w+s\b(?! of)|>>1 (?:more )?\w+s\b|>>1 of the \w+ are|are \S*>>1 ")
 
 
-def test_texts_are_grammatical_and_never_contradict_themselves() -> None:
+def test_texts_are_grammatical_and_never_contradict_themselves():
     for level in LEVELS:
         for task in (GeneratedGSM8K("train", level)[index] for index in range(600)):
             text, solution = task.question, task.solution
@@ -346,7 +346,7 @@ def test_texts_are_grammatical_and_never_contradict_themselves() -> None:
                 assert unit[1][:-1] in solution.splitlines()[-2], (asked, solution)  # it answers what is asked
 
 
-def test_level_one_is_plain_and_varied() -> None:
+def test_level_one_is_plain_and_varied():
     tasks = [GeneratedGSM8K("train", 1)[index] for index in range(1000)]
     families: dict[str, set[str]] = {}
     for task in tasks:
@@ -357,7 +357,7 @@ def test_level_one_is_plain_and_varied() -> None:
     assert {op: len(kinds) for op, kinds in families.items()} == {"+": 5, "-": 5, "*": 4, "/": 4}
 
 
-def test_no_split_shares_a_problem() -> None:
+def test_no_split_shares_a_problem():
     seen: dict[str, set[str]] = {"train": set(), "validation": set(), "test": set()}
     for split in seen:
         for level in ("1-8", 1, 2):
@@ -372,7 +372,7 @@ def test_no_split_shares_a_problem() -> None:
     assert not seen["validation"] & seen["test"]
 
 
-def test_generated_tasks_are_the_same_in_another_process() -> None:
+def test_generated_tasks_are_the_same_in_another_process():
     code = (
         "from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K\n"
         "for split in ('train', 'validation', 'test'):\n"
@@ -384,14 +384,14 @@ def test_generated_tasks_are_the_same_in_another_process() -> None:
     assert printed.splitlines() == here
 
 
-def test_generated_tasks_do_not_change() -> None:
+def test_generated_tasks_do_not_change():
     """A change here is a change of the environments' tasks: it needs a new version (-v1)."""
     tasks = [GeneratedGSM8K("test", level)[index] for level in LEVELS for index in range(50)]
     text = "".join(f"{task.task_id} {task.question} {task.solution}" for task in tasks)
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "7a42286e7d0c8326"
 
 
-def test_sizes_and_ranges() -> None:
+def test_sizes_and_ranges():
     assert [len(GeneratedGSM8K(split)) for split in ("train", "validation", "test")] == [100_000, 1_000, 1_000]
     assert GeneratedGSM8K("train")[99_999].task_id == "gsm8k-generated/train/1-8/99999"
     assert {task.level for task in GeneratedGSM8K("test")} == set(LEVELS)
@@ -411,6 +411,6 @@ def test_sizes_and_ranges() -> None:
 @pytest.mark.parametrize(
     "level", [0, 9, "0-3", "3-1", "easy", True, 1.5, "1-", "", None, [1], [2, 1], [1, 2, 3], [True, 2], {}]
 )
-def test_a_wrong_level_is_refused(level: object) -> None:
+def test_a_wrong_level_is_refused(level):
     with pytest.raises(ConfigError, match="from 1 to 8"):
         GeneratedGSM8K("train", level)  # type: ignore[arg-type]

@@ -5,8 +5,6 @@
 3. Prepared data says the same as the files it was made from.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -7,8 +7,6 @@
 5. sizes: 100 papers, a million streamed; as files
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

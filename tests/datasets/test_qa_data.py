@@ -81,7 +81,7 @@ def write(path: Path, rows: list[Any]) -> Path:
         *((layout, suffix) for layout in ("hub", "as text") for suffix in (".json", ".jsonl", ".parquet")),
     ],
 )
-def test_layouts_of_hotpotqa_and_2wiki(layout: str, suffix: str, tmp_path: Path) -> None:
+def test_layouts_of_hotpotqa_and_2wiki(layout, suffix, tmp_path):
     row: dict[str, Any] = {"released": RELEASED, "hub": HUB}.get(layout) or {
         **RELEASED, "context": json.dumps(PARAGRAPHS), "supporting_facts": json.dumps(RELEASED["supporting_facts"]),
     }  # fmt: skip
@@ -96,19 +96,19 @@ def test_layouts_of_hotpotqa_and_2wiki(layout: str, suffix: str, tmp_path: Path)
     )
 
 
-def test_musique() -> None:
+def test_musique():
     read = read_row(MUSIQUE, "row 1")
     assert read.task.answers == ("Pigam", "Old Pigam")
     assert read.task.supporting == ("Korvath", "Adan Orvel")
     assert (read.task.question_type, read.task.hops, len(read.paragraphs)) == ("bridge", 2, 3)
 
 
-def test_sentences_without_spaces_get_them() -> None:
+def test_sentences_without_spaces_get_them():
     row = {**RELEASED, "context": [["Korvath", ["One.", "Two.", "Three."]]]}
     assert read_row(row, "row 1").paragraphs == (("Korvath", "One. Two. Three."),)
 
 
-def test_aliases_of_2wiki_come_from_the_file_beside_the_rows(tmp_path: Path) -> None:
+def test_aliases_of_2wiki_come_from_the_file_beside_the_rows(tmp_path):
     path = write(tmp_path / "dev.json", [{**RELEASED, "answer_id": "Q1"}, {**RELEASED, "answer_id": "Q2"}])
     (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q1", "aliases": ["Pigam Town"], "demonyms": []}\n')
     assert [row.task.answers for row in read_qa([path])] == [("Pigam", "Pigam Town"), ("Pigam",)]
@@ -116,7 +116,7 @@ def test_aliases_of_2wiki_come_from_the_file_beside_the_rows(tmp_path: Path) -> 
     assert qa_rows("2wiki", str(tmp_path), "validation").split == "validation"  # dev stands for it
 
 
-def test_rows_by_index(tmp_path: Path) -> None:
+def test_rows_by_index(tmp_path):
     path = str(write(tmp_path / "rows.json", [RELEASED, HUB]))
     rows = qa_rows("hotpotqa", path)
     assert (len(rows), rows.split, rows.name) == (2, "all", path)
@@ -139,7 +139,7 @@ def files(data_dir: Path) -> dict[str, Path]:
     }
 
 
-def test_the_corpus_of_real_rows_is_pyserinis(data_dir: Path) -> None:
+def test_the_corpus_of_real_rows_is_pyserinis(data_dir):
     passages = list(passages_of(read_qa([files(data_dir)["hotpotqa"]])))
     contents = [f'"{passage["title"]}"\n{passage["text"]}' for passage in passages]
     lines = (data_dir / "hotpotqa" / "passages_open.jsonl").read_text(encoding="utf-8").splitlines()
@@ -148,7 +148,7 @@ def test_the_corpus_of_real_rows_is_pyserinis(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("dataset", ["hotpotqa", "musique"])
-def test_real_answers_score_and_others_do_not(dataset: str, data_dir: Path) -> None:
+def test_real_answers_score_and_others_do_not(dataset, data_dir):
     env = gym.make(IDS[dataset], data=str(files(data_dir)[dataset]))
     base: Any = env.unwrapped
     for index in range(base.num_tasks):
@@ -166,7 +166,7 @@ def test_real_answers_score_and_others_do_not(dataset: str, data_dir: Path) -> N
 
 
 @pytest.mark.parametrize("dataset", ["hotpotqa", "musique"])
-def test_supporting_articles_can_be_found(dataset: str, data_dir: Path) -> None:
+def test_supporting_articles_can_be_found(dataset, data_dir):
     path = files(data_dir)[dataset]
     retriever = rows_retriever(dataset, str(path), "train")
     found = wanted = 0
@@ -185,7 +185,7 @@ def test_supporting_articles_can_be_found(dataset: str, data_dir: Path) -> None:
 # -- prepare ---------------------------------------------------------------------------------------------------------
 
 
-def test_prepare_places_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_places_everything(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
     released = tmp_path / "released"
@@ -217,7 +217,7 @@ def test_prepare_places_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("dataset", "row"), [("2wiki", RELEASED), ("musique", MUSIQUE)])
-def test_prepare_reads_a_single_file(dataset: str, row: dict[str, Any], tmp_path: Path) -> None:
+def test_prepare_reads_a_single_file(dataset, row, tmp_path):
     pytest.importorskip("pyarrow")
     path = write(tmp_path / f"{dataset}_dev.jsonl", [row, {**row, "answer": None}])
     out = prepare(dataset, str(path), tmp_path / "out")
@@ -229,7 +229,7 @@ def test_prepare_reads_a_single_file(dataset: str, row: dict[str, Any], tmp_path
     assert "Orvel" in env.step(env.unwrapped.format_call("search", {"query": "mayor"}))[0]  # type: ignore[attr-defined]
 
 
-def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_prepare_leaves_what_was_there(tmp_path):
     pytest.importorskip("pyarrow")
     out = prepare("hotpotqa", str(write(tmp_path / "train.json", [RELEASED])), tmp_path / "data" / "hotpotqa")
     for rows in ([RELEASED, {"question": "x", "answer": "y"}], [], [{**RELEASED, "answer": None}]):
@@ -241,7 +241,7 @@ def test_a_failed_prepare_leaves_what_was_there(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["hotpotqa"]
 
 
-def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_says_what_to_do(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
 
     def offline(*args: object, **options: object) -> None:
@@ -253,7 +253,7 @@ def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
-def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_rows_are_written(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     pytest.importorskip("pyarrow")
     splits = {"train": [HUB], "validation": [HUB], "test": [{**HUB, "answer": None}]}
@@ -288,7 +288,7 @@ def test_online_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"question": "x", "answers": [], "supporting": []}, "the answer is empty"),
     ],
 )
-def test_broken_rows_are_named(row: Any, message: str, tmp_path: Path) -> None:
+def test_broken_rows_are_named(row, message, tmp_path):
     for name, where in (("rows.json", "entry 2"), ("rows.jsonl", "line 2")):
         path = write(tmp_path / name, [RELEASED, row])
         with pytest.raises(DataError, match=rf"{name}, {where}: .*{message}"):
@@ -305,19 +305,19 @@ def test_broken_rows_are_named(row: Any, message: str, tmp_path: Path) -> None:
         ("\x00\x01", "line 1: not valid JSON"),
     ],
 )
-def test_broken_files_are_named(text: str, message: str, tmp_path: Path) -> None:
+def test_broken_files_are_named(text, message, tmp_path):
     (tmp_path / "rows.json").write_text(text)
     with pytest.raises(DataError, match=message):
         qa_rows("hotpotqa", str(tmp_path / "rows.json"))
 
 
-def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
+def test_a_file_without_rows_is_named(tmp_path):
     (tmp_path / "rows.json").write_text("[]")
     with pytest.raises(DataError, match=r"there are no rows in .*rows\.json"):
         qa_rows("hotpotqa", str(tmp_path / "rows.json"))
 
 
-def test_long_arrays_are_read_row_by_row(tmp_path: Path) -> None:
+def test_long_arrays_are_read_row_by_row(tmp_path):
     """Rows longer and shorter than what is read at a time, with space between them."""
     long = {**RELEASED, "question": "x" * 3_000_000}
     (tmp_path / "rows.json").write_text(json.dumps([RELEASED, long, *[RELEASED] * 3000], indent=1))

@@ -6,12 +6,8 @@ Behaviours pinned here:
 3. A whole number is the answer 27 whether it is written 27, 27.0 or "27"; what is no number is refused.
 """
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +25,7 @@ MATH = {"problem": "What is $1+1$?", "level": "Level 1", "type": "Algebra", "sol
 
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl"])
-def test_the_layout_of_json_does_not_matter(name: str, chunk: int, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_layout_of_json_does_not_matter(name, chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "_CHUNK", chunk)
     path = tmp_path / name
     lines = "\n".join(map(json.dumps, ROWS))
@@ -53,7 +49,7 @@ def test_the_layout_of_json_does_not_matter(name: str, chunk: int, tmp_path: Pat
         list(read_rows(path))
 
 
-def test_maths_folders(tmp_path: Path) -> None:
+def test_maths_folders(tmp_path):
     for place in ("train/algebra/1", "train/algebra/10", "train/geometry/1", "test/algebra/7"):
         path = tmp_path / "MATH" / f"{place}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +66,7 @@ def test_maths_folders(tmp_path: Path) -> None:
         math_rows(root)
 
 
-def test_tabmwps_file_as_it_is_released(tmp_path: Path) -> None:
+def test_tabmwps_file_as_it_is_released(tmp_path):
     row = {"question": "How many?", "table": "Day | Number\nMonday | 5", "answer": 5.0, "unit": None, "choices": None}
     path = tmp_path / "problems_test1k.json"
     path.write_text(json.dumps({"16": row, "17": row}, indent=2))
@@ -86,7 +82,7 @@ def test_tabmwps_file_as_it_is_released(tmp_path: Path) -> None:
         ([27], None),
     ],
 )  # fmt: skip
-def test_answers_may_be_numbers(value: Any, answer: str | None) -> None:
+def test_answers_may_be_numbers(value, answer):
     if answer is not None:
         assert answer_field({"answer": value}, "answer", "here") == answer
         return
@@ -94,7 +90,7 @@ def test_answers_may_be_numbers(value: Any, answer: str | None) -> None:
         answer_field({"answer": value}, "answer", "here")
 
 
-def test_numbers_of_parquet_are_answers(tmp_path: Path) -> None:
+def test_numbers_of_parquet_are_answers(tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     path = tmp_path / "aime.parquet"

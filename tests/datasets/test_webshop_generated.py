@@ -13,7 +13,6 @@ import itertools
 import json
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -38,17 +37,17 @@ ID = "AgentR1/WebShop-v0"
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory):
     """A cache folder of this module's own."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
-def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(cache, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(cache))
 
 
-def test_vocabulary_is_complete() -> None:
+def test_vocabulary_is_complete():
     for kind in kinds():
         assert len(kind.attributes) == len(set(kind.attributes)) >= 10, kind.query
         assert len(kind.nouns) == len(kind.occasions) == 3, kind.query
@@ -58,7 +57,7 @@ def test_vocabulary_is_complete() -> None:
             assert len(set(OPTION_VALUES[values])) == len(OPTION_VALUES[values]) >= 3
 
 
-def test_products_are_read_in_any_order() -> None:
+def test_products_are_read_in_any_order():
     whole = list(GeneratedShop(400))
     shop = GeneratedShop(400)
     for number in (399, 0, 7, 4, 5, 200):
@@ -71,7 +70,7 @@ def test_products_are_read_in_any_order() -> None:
     json.dumps([item.product for item in whole])
 
 
-def test_sizes_and_seeds_that_do_not_fit() -> None:
+def test_sizes_and_seeds_that_do_not_fit():
     for bad in (0, -1, 2.5, True, "9", 10**9):
         with pytest.raises(ConfigError, match="products must be"):
             GeneratedShop(bad)  # type: ignore[arg-type]
@@ -79,7 +78,7 @@ def test_sizes_and_seeds_that_do_not_fit() -> None:
         GeneratedShop(10, seed=0.5)  # type: ignore[arg-type]
 
 
-def test_many_are_spoken_of_as_many() -> None:
+def test_many_are_spoken_of_as_many():
     shop = GeneratedShop(800)
     nouns = {kind.query for kind in kinds()} | {noun for kind in kinds() for noun in kind.nouns}
     many = "|".join(re.escape(noun) for noun in nouns if is_plural(noun))
@@ -94,13 +93,13 @@ def test_many_are_spoken_of_as_many() -> None:
             assert not (found := wrong.search(text)), (found, text)
 
 
-def test_a_large_catalogue_has_as_many_goals_as_the_released_one() -> None:
+def test_a_large_catalogue_has_as_many_goals_as_the_released_one():
     shop = GeneratedShop(1_180_000)
     numbers = range(590_000, 590_236)
     assert sum(len(shop.item(number).instructions) for number in numbers) == 2  # one for each 118 products
 
 
-def test_four_products_differ_in_one_thing() -> None:
+def test_four_products_differ_in_one_thing():
     shop = GeneratedShop(800)
     kinds_of_difference: Counter[str] = Counter()
     for family in range(200):
@@ -119,7 +118,7 @@ def test_four_products_differ_in_one_thing() -> None:
     assert kinds_of_difference["attribute"] > 300
 
 
-def test_every_goal_has_a_product_worth_everything() -> None:
+def test_every_goal_has_a_product_worth_everything():
     catalog = open_catalog(products=600)
     tagger = open_tagger("default")
     for human, some in ((True, None), (False, 2_000)):
@@ -138,7 +137,7 @@ def test_every_goal_has_a_product_worth_everything() -> None:
             assert reward == 1.0, (goal, parts)
 
 
-def test_written_files_are_the_generated_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_files_are_the_generated_catalogue(tmp_path, monkeypatch):
     folder = generate("webshop", tmp_path / "files", n=60)
     assert sorted(path.name for path in folder.iterdir()) == sorted(RELEASED_NAMES)
     with pytest.raises(DataError, match="already has items_shuffle.json, .*: choose another folder"):
@@ -163,7 +162,7 @@ def _offer(monkeypatch: pytest.MonkeyPatch, url: str, sizes: dict[str, int]) -> 
     monkeypatch.setattr(downloads, "released_files", lambda task: known)
 
 
-def test_without_a_connection_the_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_connection_the_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     _offer(monkeypatch, "http://127.0.0.1:9", dict.fromkeys(RELEASED_NAMES, 1))
     with pytest.raises(DataError, match=r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"):
@@ -171,7 +170,7 @@ def test_without_a_connection_the_files_are_named(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "webshop-released").glob("*.json"))
 
 
-def test_the_released_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_released_files_are_downloaded(tmp_path, monkeypatch):
     site = generate("webshop", tmp_path / "site", n=8)
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
     _offer(monkeypatch, site.as_uri(), {path.name: path.stat().st_size for path in site.iterdir()})
@@ -193,7 +192,7 @@ def test_the_released_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.M
         ({"color": [""]}, "nothing", {}),
     ],
 )
-def test_options_are_read_from_the_wish(options: Any, wish: str, chosen: dict[str, str]) -> None:
+def test_options_are_read_from_the_wish(options, wish, chosen):
     found = choose_options(options, wish)
     assert {name: found[name] for name in chosen} == chosen
     assert set(found) <= set(options)
@@ -217,21 +216,21 @@ def play(env: gym.Env[str, str], index: int, act: Any) -> dict[str, Any]:
         ({"expert": "oracle", "human_goals": False}, 100, 1.0),
     ],
 )
-def test_the_expert_buys_for_full_marks(kwargs: dict[str, Any], goals: int, least: float) -> None:
+def test_the_expert_buys_for_full_marks(kwargs, goals, least):
     env = gym.make(ID, **kwargs)
     shopper: Any = env.unwrapped
     right = sum(play(env, index, shopper.expert_action)["success"] for index in range(goals))
     assert right / goals >= least
 
 
-def test_the_oracle_wins_on_real_products(data_dir: Path) -> None:
+def test_the_oracle_wins_on_real_products(data_dir):
     env = gym.make(ID, data=str(data_dir / "webshop"), split="all", expert="oracle")
     shopper: Any = env.unwrapped
     shopper.reset()
     assert all(play(env, index, shopper.expert_action)["success"] for index in range(len(shopper.tasks)))
 
 
-def test_a_random_clicker_hardly_ever_does() -> None:
+def test_a_random_clicker_hardly_ever_does():
     env = gym.make(ID)
     shopper: Any = env.unwrapped
     rng = np.random.default_rng(5)  # the seed, for when it fails
@@ -246,7 +245,7 @@ def test_a_random_clicker_hardly_ever_does() -> None:
     assert sum(play(env, index, click)["success"] for index in range(1000)) < 20
 
 
-def test_strays_are_plausible_and_the_expert_recovers() -> None:
+def test_strays_are_plausible_and_the_expert_recovers():
     env = gym.make(ID)
     shopper: Any = env.unwrapped
     rng = np.random.default_rng(7)
@@ -263,7 +262,7 @@ def test_strays_are_plausible_and_the_expert_recovers() -> None:
     assert all(action.startswith(("search[", "click[")) and action.endswith("]") for action in actions)
 
 
-def test_the_expert_goes_on_from_a_snapshot() -> None:
+def test_the_expert_goes_on_from_a_snapshot():
     first: Any = gym.make(ID).unwrapped
     first.reset(options={"index": 2})
     while not first.state.asin:
@@ -279,7 +278,7 @@ def test_the_expert_goes_on_from_a_snapshot() -> None:
         assert first.step(action)[:3] == second.step(action)[:3]
 
 
-def test_the_expert_knows_what_to_do_after_the_searches_of_another() -> None:
+def test_the_expert_knows_what_to_do_after_the_searches_of_another():
     """Pages that are cut, mistakes, searches of its own: from each of them there is a next action."""
     env_kwargs = {"max_observation_length": 700}
     options = [{"index": index} for index in range(150, 270)]

@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,13 +46,13 @@ HUMAN = {"B000000003": [
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
 
 
 @pytest.fixture
-def released(tmp_path: Path) -> Path:
+def released(tmp_path):
     """A folder with three small released files."""
     folder = tmp_path / "released"
     folder.mkdir()
@@ -62,7 +61,7 @@ def released(tmp_path: Path) -> Path:
     return folder
 
 
-def test_store_holds_what_was_released(released: Path) -> None:
+def test_store_holds_what_was_released(released):
     store = open_catalog(released)
     assert len(store) == 2
     assert store.human
@@ -99,7 +98,7 @@ def _goals(products: list[Product], prices: dict[str, float], rng: random.Random
 
 
 @pytest.mark.parametrize("folder", ["webshop", "webshop_synthetic"])
-def test_real_catalogues_are_kept_whole(folder: str, data_dir: Path) -> None:
+def test_real_catalogues_are_kept_whole(folder, data_dir):
     files = find_released(data_dir / folder)
     entries = json.loads(files.attributes.read_text())
     assert files.human is not None
@@ -116,7 +115,7 @@ def test_real_catalogues_are_kept_whole(folder: str, data_dir: Path) -> None:
         assert {asin: store.price(asin) for asin in prices} == prices
 
 
-def test_store_is_shared_copied_and_pickled(released: Path, tmp_path: Path) -> None:
+def test_store_is_shared_copied_and_pickled(released, tmp_path):
     store = open_catalog(released)
     assert open_catalog(released) is store
     assert copy.deepcopy(store) is store
@@ -128,7 +127,7 @@ def test_store_is_shared_copied_and_pickled(released: Path, tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-def test_changed_files_make_another_store(released: Path) -> None:
+def test_changed_files_make_another_store(released):
     old = open_catalog(released)
     rows = [dict(ROWS[0], name="Changed lamp")]
     stat = (released / "items_shuffle.json").stat()
@@ -141,7 +140,7 @@ def test_changed_files_make_another_store(released: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "index"])
-def test_half_written_stores_are_built_again(damage: str, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_written_stores_are_built_again(damage, released, monkeypatch):
     folder = open_catalog(released).folder
     monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
     if damage == "cut":
@@ -157,7 +156,7 @@ def test_half_written_stores_are_built_again(damage: str, released: Path, monkey
     assert len(store) == len(list(store.products())) == 2
 
 
-def test_a_stopped_conversion_leaves_no_store(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_conversion_leaves_no_store(released, monkeypatch):
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -168,7 +167,7 @@ def test_a_stopped_conversion_leaves_no_store(released: Path, monkeypatch: pytes
     assert len(open_catalog(released)) == 2
 
 
-def test_what_a_killed_conversion_left_goes_with_the_next_one(released: Path, tmp_path: Path) -> None:
+def test_what_a_killed_conversion_left_goes_with_the_next_one(released, tmp_path):
     fcntl = pytest.importorskip("fcntl")
     stores = tmp_path / "cache" / "webshop-stores"
     for name in ("dead", "built"):
@@ -180,7 +179,7 @@ def test_what_a_killed_conversion_left_goes_with_the_next_one(released: Path, tm
         assert {path.name for path in stores.iterdir() if path.is_dir()} == {store.folder.name, "built.partial"}
 
 
-def test_without_a_cache_folder_it_works_all_the_same(released: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_without_a_cache_folder_it_works_all_the_same(released, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "file" / "below"))
     store = open_catalog(released)
@@ -188,7 +187,7 @@ def test_without_a_cache_folder_it_works_all_the_same(released: Path, tmp_path: 
     assert len(store.goals(False)) == 2
 
 
-def test_a_file_of_products_brings_its_own_neighbours(released: Path) -> None:
+def test_a_file_of_products_brings_its_own_neighbours(released):
     (released / "items_shuffle_1.json").write_text(json.dumps(ROWS[4:]))
     (released / "items_ins_v2_1.json").write_text(json.dumps({}))
     assert len(open_catalog(released)) == 2  # items_shuffle.json comes first
@@ -212,7 +211,7 @@ def test_a_file_of_products_brings_its_own_neighbours(released: Path) -> None:
         ("items_shuffle.json", None, r"released has no items_shuffle.json"),
     ],
 )
-def test_broken_files_are_named(name: str, content: str | None, said: str, released: Path) -> None:
+def test_broken_files_are_named(name, content, said, released):
     if content is None:
         (released / name).unlink()
     else:
@@ -221,7 +220,7 @@ def test_broken_files_are_named(name: str, content: str | None, said: str, relea
         open_catalog(released)
 
 
-def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
+def test_arguments_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="no file or folder"):
         open_catalog(tmp_path / "nowhere")
     with pytest.raises(DataError, match="agentr1 prepare webshop"):
@@ -232,7 +231,7 @@ def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
         open_catalog(products=0)
 
 
-def test_two_processes_convert_once(released: Path) -> None:
+def test_two_processes_convert_once(released):
     code = (
         "import sys; from agent_envs.datasets.webshop.catalog import open_catalog; "
         "store = open_catalog(sys.argv[1]); print(store.folder, (store.folder / 'prices').stat().st_ino)"
@@ -247,9 +246,7 @@ def test_two_processes_convert_once(released: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
-def test_streams_do_not_depend_on_the_size_of_what_is_read(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_do_not_depend_on_the_size_of_what_is_read(chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "_CHUNK", chunk)
     values = [1, -2.5e-3, 'ä€𐍈 " \\ ]', [], {}, [[{"a": [None, True]}]], "x" * 300, 12345678901234567890]
     path = tmp_path / "a.json"
@@ -282,7 +279,7 @@ def test_streams_do_not_depend_on_the_size_of_what_is_read(
         list(JSONStream(path).rows())
 
 
-def test_a_broken_place_is_found_where_it_is(tmp_path: Path) -> None:
+def test_a_broken_place_is_found_where_it_is(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("[1, {x: 2}, " + ", ".join(["3"] * 2_000_000) + "]")
     read: list[int] = []
@@ -291,7 +288,7 @@ def test_a_broken_place_is_found_where_it_is(tmp_path: Path) -> None:
     assert sum(read) < 2_000_000  # not the whole file
 
 
-def test_conversion_reads_products_one_by_one(released: Path) -> None:
+def test_conversion_reads_products_one_by_one(released):
     rows = [dict(ROWS[0], asin=f"B{n:09}") for n in range(50)]
     (released / "items_shuffle.json").write_text(json.dumps(rows))
     products = read_products(find_released(released))

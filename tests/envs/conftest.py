@@ -13,13 +13,13 @@ Play = Callable[[gym.Env[str, str], int], tuple[float, int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def compared() -> int:
+def compared():
     """The number of episodes that a slow test compares with a source's own loop: few, or AGENT_ENVS_COMPARED=200."""
     return int(os.environ.get("AGENT_ENVS_COMPARED", "10"))
 
 
 @pytest.fixture(scope="session")
-def play() -> Play:
+def play():
     """Let the expert play a task to its end; returns the sum of rewards, the steps and the last info."""
 
     def play(env: gym.Env[str, str], index: int) -> tuple[float, int, dict[str, Any]]:

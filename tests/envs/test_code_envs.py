@@ -333,7 +333,7 @@ def test_rows_are_played(tmp_path):
 
 # -- tables
 @pytest.fixture
-def wiki(tmp_path: Path) -> Path:
+def wiki(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "csv" / "204-csv").mkdir(parents=True)
     table = '"Year","Team","Note"\n"2003","Ost","a \\"b\\", c"\n"2004","West",""\n'

@@ -1,7 +1,5 @@
 """Every registered id keeps the contract, and the check notices environments that do not."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -35,7 +34,7 @@ def call(expression: str) -> str:
 
 @pytest.mark.parametrize("env_id", [ONE, TOOL])
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_expert_wins_generated(env_id: str, split: str, play: Any) -> None:
+def test_expert_wins_generated(env_id, split, play):
     env = gym.make(env_id, split=split)
     for index in range(100):
         reward, _, info = play(env, index)
@@ -44,7 +43,7 @@ def test_expert_wins_generated(env_id: str, split: str, play: Any) -> None:
 
 
 @pytest.mark.parametrize("level", range(1, 9))
-def test_expert_wins_at_every_level_within_the_limit(level: int, play: Any) -> None:
+def test_expert_wins_at_every_level_within_the_limit(level, play):
     env = gym.make(TOOL, level=level)
     for index in range(50):
         reward, steps, _ = play(env, index)
@@ -53,7 +52,7 @@ def test_expert_wins_at_every_level_within_the_limit(level: int, play: Any) -> N
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), [(ONE, {}), (TOOL, {}), (TOOL, {"tool": "check_answer"})])
-def test_expert_wins_on_every_real_row(env_id: str, kwargs: dict[str, Any], data_dir: Path, play: Any) -> None:
+def test_expert_wins_on_every_real_row(env_id, kwargs, data_dir, play):
     path = str(data_dir / "gsm8k" / "train_2000.jsonl")
     env = gym.make(env_id, data=path, **kwargs)
     assert base(env).num_tasks == 2000
@@ -63,7 +62,7 @@ def test_expert_wins_on_every_real_row(env_id: str, kwargs: dict[str, Any], data
     assert (info["split"], info["source"], info["task_id"]) == ("all", path, "gsm8k/all/1999")
 
 
-def test_expert_wins_from_any_state() -> None:
+def test_expert_wins_from_any_state():
     env = gym.make(TOOL, level=5)
     rng = np.random.default_rng(0)
     for index in range(50):
@@ -79,7 +78,7 @@ def test_expert_wins_from_any_state() -> None:
         assert info["success"]
 
 
-def test_expert_answers_in_the_last_step() -> None:
+def test_expert_answers_in_the_last_step():
     env = gym.make(TOOL, level=8)
     env.reset(options={"index": 0})
     for _ in range(9):
@@ -89,7 +88,7 @@ def test_expert_answers_in_the_last_step() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
-def test_expert_wins_within_a_limit_that_it_is_told(limit: int, data_dir: Path, play: Any) -> None:
+def test_expert_wins_within_a_limit_that_it_is_told(limit, data_dir, play):
     for kwargs in ({"level": 8}, {"data": data_dir / "gsm8k" / "train_2000.jsonl"}):
         env = gym.make(TOOL, max_episode_steps=limit, step_limit=limit, **kwargs)
         for index in range(40):
@@ -102,7 +101,7 @@ def test_expert_wins_within_a_limit_that_it_is_told(limit: int, data_dir: Path, 
                     assert info["anchor"].endswith("\n" + base(env).task.answer)
 
 
-def test_expert_knows_the_registered_limit(play: Any) -> None:
+def test_expert_knows_the_registered_limit(play):
     gym.register("Test/Short-v0", entry_point="agent_envs.envs.gsm8k.env:GSM8KToolEnv", max_episode_steps=4)
     try:
         env = gym.make("Test/Short-v0", level=8)
@@ -117,7 +116,7 @@ def test_expert_knows_the_registered_limit(play: Any) -> None:
         gym.make(TOOL, step_limit="5")
 
 
-def test_reasoning_is_not_judged() -> None:
+def test_reasoning_is_not_judged():
     env = gym.make(ONE)
     env.reset(options={"index": 3})
     answer = base(env).task.answer
@@ -133,7 +132,7 @@ def test_reasoning_is_not_judged() -> None:
         assert (paid, terminated, info["success"]) == (reward, True, reward == 1.0), text
 
 
-def test_data_may_be_a_path_object(data_dir: Path) -> None:
+def test_data_may_be_a_path_object(data_dir):
     path = data_dir / "gsm8k" / "train_2000.jsonl"
     for env_id in (ONE, TOOL):
         env = gym.make(env_id, data=path)
@@ -143,7 +142,7 @@ def test_data_may_be_a_path_object(data_dir: Path) -> None:
         assert again.reset(seed=0) == env.reset(seed=0)
 
 
-def test_a_solved_episode() -> None:
+def test_a_solved_episode():
     env = gym.make(TOOL, level=2)
     question, info = env.reset(options={"index": 0})
     task = base(env).task
@@ -162,7 +161,7 @@ def test_a_solved_episode() -> None:
 
 
 @pytest.mark.parametrize("env_id", [ONE, TOOL])
-def test_a_wrong_answer_scores_nothing(env_id: str) -> None:
+def test_a_wrong_answer_scores_nothing(env_id):
     env = gym.make(env_id)
     env.reset(options={"index": 3})
     wrong = int(base(env).task.answer) + 1
@@ -172,7 +171,7 @@ def test_a_wrong_answer_scores_nothing(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", [ONE, TOOL])
-def test_an_answer_without_a_number_is_invalid_and_final(env_id: str) -> None:
+def test_an_answer_without_a_number_is_invalid_and_final(env_id):
     env = gym.make(env_id)
     env.reset(options={"index": 3})
     observation, reward, terminated, _, info = env.step("I do not know.")
@@ -183,7 +182,7 @@ def test_an_answer_without_a_number_is_invalid_and_final(env_id: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " \n", "\x00", "\ud800", "####", "\\boxed{", "<tool_call>{}</tool_call>", "9" * 10**5]
 )
-def test_one_step_always_ends(text: str) -> None:
+def test_one_step_always_ends(text):
     env = gym.make(ONE)
     env.reset(options={"index": 3})
     _, reward, terminated, truncated, info = env.step(text)
@@ -202,7 +201,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_a_malformed_call_is_answered(text: str) -> None:
+def test_a_malformed_call_is_answered(text):
     env = gym.make(TOOL)
     env.reset(options={"index": 3})
     observation, reward, terminated, truncated, info = env.step(text)
@@ -212,7 +211,7 @@ def test_a_malformed_call_is_answered(text: str) -> None:
     assert reward == 1.0
 
 
-def test_a_wrong_expression_is_a_result_with_an_error() -> None:
+def test_a_wrong_expression_is_a_result_with_an_error():
     env = gym.make(TOOL)
     env.reset(options={"index": 3})
     observation, _, terminated, _, info = env.step(call("2**10**9"))
@@ -221,7 +220,7 @@ def test_a_wrong_expression_is_a_result_with_an_error() -> None:
     assert not terminated
 
 
-def test_out_of_steps() -> None:
+def test_out_of_steps():
     env = gym.make(TOOL)
     env.reset(options={"index": 3})
     for _ in range(9):
@@ -231,7 +230,7 @@ def test_out_of_steps() -> None:
     assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
 
 
-def test_an_anchor_is_bounded_in_a_long_episode() -> None:
+def test_an_anchor_is_bounded_in_a_long_episode():
     env = GSM8KToolEnv()
     env.reset(options={"index": 3})
     for number in range(2000):
@@ -240,7 +239,7 @@ def test_an_anchor_is_bounded_in_a_long_episode() -> None:
     assert info["anchor"].endswith("\n11998\n11999")
 
 
-def test_the_oracle_tool_tells() -> None:
+def test_the_oracle_tool_tells():
     env = gym.make(TOOL, tool="check_answer")
     env.reset(options={"index": 3})
     answer = base(env).task.answer
@@ -255,7 +254,7 @@ def test_the_oracle_tool_tells() -> None:
     assert base(env).registry["calc_gsm8k_reward"].call(answer=base(env).task.answer).endswith("is right.")
 
 
-def test_released_reward_pays_every_step() -> None:
+def test_released_reward_pays_every_step():
     env = gym.make(TOOL, reward="agentr1", tool="check_answer")
     env.reset(options={"index": 3})
     answer = base(env).task.answer
@@ -271,7 +270,7 @@ def test_released_reward_pays_every_step() -> None:
     assert (reward, info["score"], info["success"]) == (0.0, 1.0, True)
 
 
-def test_a_snapshot_branches_an_episode() -> None:
+def test_a_snapshot_branches_an_episode():
     env = gym.make(TOOL, level=3)
     env.reset(options={"index": 0})
     env.step(base(env).expert_action())
@@ -288,7 +287,7 @@ def test_a_snapshot_branches_an_episode() -> None:
 
 @pytest.mark.parametrize("data", ["generated", "rows"])
 @pytest.mark.parametrize("tool", ["calculator", "check_answer"])
-def test_demonstrations_err_as_often_as_told(data: str, tool: str, data_dir: Path) -> None:
+def test_demonstrations_err_as_often_as_told(data, tool, data_dir):
     kwargs = {"level": 1} if data == "generated" else {"data": str(data_dir / "gsm8k" / "train_2000.jsonl")}
     env = gym.make(TOOL, tool=tool, **kwargs)
     rng = np.random.default_rng(5)
@@ -305,7 +304,7 @@ def test_demonstrations_err_as_often_as_told(data: str, tool: str, data_dir: Pat
         assert low <= wins / 200 <= high or (data == "rows" and noise == 0.5)
 
 
-def test_a_demonstrated_mistake_keeps_operands_and_is_carried_on() -> None:
+def test_a_demonstrated_mistake_keeps_operands_and_is_carried_on():
     env = gym.make(TOOL, level=2)
     rng = np.random.default_rng(0)
     for index in range(100):
@@ -322,7 +321,7 @@ def test_a_demonstrated_mistake_keeps_operands_and_is_carried_on() -> None:
         assert base(env).demo_action(rng, 0.0) == f"#### {last}"
 
 
-def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
+def test_annotations_that_are_no_arithmetic_are_left_out():
     assert worked_steps("a <<2*3=6>>6 b <<x=2>>2 c <<1/0=0>> d <<5+5=10>>10\n#### 10") == (
         ("2*3", "6"),
         ("5+5", "10"),
@@ -344,12 +343,12 @@ def test_annotations_that_are_no_arithmetic_are_left_out() -> None:
     ],
 )
 @pytest.mark.parametrize("env_id", [ONE, TOOL])
-def test_wrong_arguments_are_refused_at_make(env_id: str, kwargs: dict[str, Any], says: str) -> None:
+def test_wrong_arguments_are_refused_at_make(env_id, kwargs, says):
     with pytest.raises(ConfigError, match=says):
         gym.make(env_id, **kwargs)
 
 
-def test_other_wrong_arguments(tmp_path: Path, play: Any) -> None:
+def test_other_wrong_arguments(tmp_path, play):
     with pytest.raises(ConfigError, match="Did you mean 'calculator'"):
         gym.make(TOOL, tool="calculater")
     with pytest.raises(DataError, match="did you mean 'official'"):
@@ -368,7 +367,7 @@ def test_other_wrong_arguments(tmp_path: Path, play: Any) -> None:
         env.reset(options={"index": 1})
 
 
-def test_rows_are_shared_between_envs(data_dir: Path) -> None:
+def test_rows_are_shared_between_envs(data_dir):
     path = str(data_dir / "gsm8k" / "train_2000.jsonl")
     first, second = GSM8KToolEnv(data=path), GSM8KToolEnv(data=path)
     first.reset(options={"index": 9})
@@ -377,7 +376,7 @@ def test_rows_are_shared_between_envs(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"tool": "check_answer"}, {"data": "rows"}])
-def test_an_env_can_be_copied(kwargs: dict[str, Any], data_dir: Path) -> None:
+def test_an_env_can_be_copied(kwargs, data_dir):
     if "data" in kwargs:
         kwargs = {"data": str(data_dir / "gsm8k" / "train_2000.jsonl")}
     env = GSM8KToolEnv(**kwargs)

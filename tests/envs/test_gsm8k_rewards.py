@@ -5,11 +5,8 @@
 3. A gold solution scores 1.0, a perturbed one 0.0, on every real row.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from pathlib import Path
 
 import pytest
 
@@ -171,7 +168,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("text", "number"), [case for cases in RULES.values() for case in cases])
-def test_extract(text: str, number: str | None) -> None:
+def test_extract(text, number):
     assert extract_answer(text) == number
 
 
@@ -190,7 +187,7 @@ SCORED = [
 
 
 @pytest.mark.parametrize(("text", "gold", "reward"), SCORED)
-def test_score(text: str, gold: str, reward: float) -> None:
+def test_score(text, gold, reward):
     outcome = judge(text, gold_answer(gold))
     assert (outcome.reward, outcome.success, outcome.terminated) == (reward, reward == 1.0, True)
 
@@ -210,17 +207,17 @@ RELEASED = [
 
 
 @pytest.mark.parametrize(("text", "gold", "reward"), RELEASED)
-def test_released_score(text: str, gold: str, reward: float) -> None:
+def test_released_score(text, gold, reward):
     assert score_agentr1(text, gold) == reward
 
 
-def test_a_gold_without_a_number_is_a_data_error() -> None:
+def test_a_gold_without_a_number_is_a_data_error():
     for function in (lambda: score_agentr1("5", "none"), lambda: gold_answer("none")):
         with pytest.raises(DataError, match="gold answer with a number, got 'none'"):
             function()
 
 
-def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir: Path) -> None:
+def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir):
     lines = (data_dir / "gsm8k" / "train_2000.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2000
     for line in lines:
@@ -257,7 +254,7 @@ HOSTILE += ["1e", "1 1/", ".", "1.", "= 5", "5=", "3+", ",1", "answer is\n", "\\
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_a_megabyte_is_read_in_bounded_time(unit: str) -> None:
+def test_a_megabyte_is_read_in_bounded_time(unit):
     text = unit * (1_000_000 // len(unit))
     for hostile in (text, "the answer is " + text):
         begin = time.process_time()
@@ -266,7 +263,7 @@ def test_a_megabyte_is_read_in_bounded_time(unit: str) -> None:
         assert time.process_time() - begin < 2.0
 
 
-def test_a_number_is_not_cut_where_reading_begins() -> None:
+def test_a_number_is_not_cut_where_reading_begins():
     for characters in range(TAIL - 10, TAIL + 1):
         text = "the 12345" + "x" * characters
         number = "12345" if characters + 5 < TAIL else None

@@ -89,7 +89,7 @@ def test_answers_in_the_forms_of_public_sets():
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def source(tmp_path_factory, request):
     """The source distribution of the installed math-verify."""
     pytest.importorskip("math_verify")
     version = importlib.metadata.version("math-verify")

@@ -8,8 +8,6 @@ Behaviours pinned here:
 5. A record may not start a program; wrong arguments are one message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

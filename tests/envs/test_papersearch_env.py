@@ -9,8 +9,6 @@
 7. transcripts, that of docs/tasks.md among them
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

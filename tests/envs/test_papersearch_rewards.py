@@ -5,8 +5,6 @@
 3. F1 at the end alone; metrics by the letters of titles, every gold once
 """
 
-from __future__ import annotations
-
 import gymnasium as gym
 import pytest
 

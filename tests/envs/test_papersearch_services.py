@@ -5,8 +5,6 @@
 3. A recorded episode is played again byte for byte.
 """
 
-from __future__ import annotations
-
 import json
 
 import gymnasium as gym

@@ -14,7 +14,6 @@ import importlib.util
 import json
 import pickle
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -51,7 +50,7 @@ def search(query: str) -> str:
 @pytest.mark.parametrize("hops", [2, 3, 4])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: int, play: Any) -> None:
+def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
     env = gym.make(env_id, style=style, hops=hops)
     wins = 0.0
     for index in range(100):
@@ -66,14 +65,14 @@ def test_the_expert_wins_with_what_it_is_shown(env_id: str, style: str, hops: in
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_an_episode_counts_its_calls_in_every_style(style: str) -> None:
+def test_an_episode_counts_its_calls_in_every_style(style):
     options = {"env_kwargs": {"style": style, "max_calls": 1}, "options": [{"index": 3}], "progress": False}
     (episode,) = agent_envs.run_episodes(HOTPOT, ExpertPolicy(), 1, **options)
     assert episode.calls == len(episode.steps) - 1 > 0
 
 
 @pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react", "retool"}))
-def test_calls_in_any_format_find_the_answer(parser: str, play: Any) -> None:
+def test_calls_in_any_format_find_the_answer(parser, play):
     env = gym.make(HOTPOT, parser=parser)
     reward, steps, info = play(env, 3)
     assert reward == 1.0 and steps > 1 and info["searches"] > 0
@@ -83,7 +82,7 @@ def test_calls_in_any_format_find_the_answer(parser: str, play: Any) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_the_expert_wins_on_other_splits_and_sizes(split: str, play: Any) -> None:
+def test_the_expert_wins_on_other_splits_and_sizes(split, play):
     for articles in (200, 1500):
         env = gym.make(MUSIQUE, split=split, articles=articles)
         assert sum(play(env, index)[0] for index in range(50)) >= 49
@@ -107,7 +106,7 @@ class Without:
 
 
 @pytest.mark.parametrize("hops", [2, 3, 4])
-def test_without_any_one_supporting_article_the_expert_does_not_answer(hops: int, play: Any) -> None:
+def test_without_any_one_supporting_article_the_expert_does_not_answer(hops, play):
     tasks = gym.make(WIKI, hops=hops)
     retriever = generated_retriever(encyclopaedia("train", 1000))
     for index in range(25):
@@ -120,7 +119,7 @@ def test_without_any_one_supporting_article_the_expert_does_not_answer(hops: int
             assert info["supporting_recall"] < 1.0
 
 
-def test_guessing_does_not_pay() -> None:
+def test_guessing_does_not_pay():
     """Answers without a search: what a question names, parts of it, and the answers of other questions."""
     env = gym.make(MUSIQUE)
     scores: dict[str, float] = {"whole": 0.0, "last words": 0.0, "another's": 0.0, "yes": 0.0}
@@ -143,7 +142,7 @@ def test_guessing_does_not_pay() -> None:
     assert max(scores.values()) < 3
 
 
-def test_the_expert_recovers_from_any_state() -> None:
+def test_the_expert_recovers_from_any_state():
     rng = np.random.default_rng(0)
     for style in STYLES:
         env = gym.make(HOTPOT, style=style, hops=2, max_episode_steps=40)
@@ -165,7 +164,7 @@ def play_on(env: gym.Env[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_demonstrator_errs_as_often_as_it_is_told(style: str) -> None:
+def test_a_demonstrator_errs_as_often_as_it_is_told(style):
     env = gym.make(HOTPOT, style=style)
     rng, wins = np.random.default_rng(1), {0.0: 0, 0.3: 0, 1.0: 0}
     for noise in wins:
@@ -202,7 +201,7 @@ ROWS = [
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> str:
+def rows(tmp_path):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps(ROWS))
     return str(path)
@@ -221,7 +220,7 @@ def rows(tmp_path: Path) -> str:
         ("<answer>Korvath</answer>", 0.0, 0.0, 0.0),
     ],
 )
-def test_answers(rows: str, text: str, em: float, overlap: float, sub: float) -> None:
+def test_answers(rows, text, em, overlap, sub):
     for reward in ("em", "f1", "sub_em"):
         env = gym.make(HOTPOT, data=rows, reward=reward)
         env.reset(options={"index": 0})
@@ -248,7 +247,7 @@ def test_answers(rows: str, text: str, em: float, overlap: float, sub: float) ->
         (r"\boxed{\text{Pigam}}", False),
     ],
 )
-def test_a_text_without_tags_and_without_the_answer_is_invalid(rows: str, text: str, invalid: bool) -> None:
+def test_a_text_without_tags_and_without_the_answer_is_invalid(rows, text, invalid):
     env = gym.make(HOTPOT, data=rows)
     env.reset(options={"index": 0})
     _, reward, terminated, _, info = env.step(text)
@@ -259,14 +258,14 @@ def test_a_text_without_tags_and_without_the_answer_is_invalid(rows: str, text: 
 @pytest.mark.parametrize(
     "text", ["<answer></answer>", "<answer> </answer>", "<think>Pigam</think>\u200b<answer>\n</answer>"]
 )
-def test_an_empty_answer_is_an_answer(rows: str, text: str) -> None:
+def test_an_empty_answer_is_an_answer(rows, text):
     env = gym.make(HOTPOT, data=rows)
     env.reset(options={"index": 0})
     observation, reward, terminated, _, info = env.step(text)
     assert (observation, reward, terminated, info["invalid_action"]) == ("No answer was given.", 0.0, True, True)
 
 
-def test_info_of_an_episode(rows: str) -> None:
+def test_info_of_an_episode(rows):
     env = gym.make(HOTPOT, data=rows)
     question, info = env.reset(options={"index": 0})
     assert question == ROWS[0]["question"] == info["anchor"]
@@ -288,7 +287,7 @@ def test_info_of_an_episode(rows: str) -> None:
     assert base(env).expert_action() is None  # real questions have no expert
 
 
-def test_the_released_format_reward(rows: str) -> None:
+def test_the_released_format_reward(rows):
     env = gym.make(HOTPOT, data=rows, reward="qa_format")
     env.reset(options={"index": 0})
     _, reward, *_ = env.step("<think>Who?</think>" + search("Korvath"))
@@ -305,7 +304,7 @@ def test_the_released_format_reward(rows: str) -> None:
 # -- what is searched ------------------------------------------------------------------------------------------------
 
 
-def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path) -> None:
+def test_a_corpus_an_index_and_a_server_find_the_same(rows, tmp_path):
     passages = tmp_path / "passages.jsonl"
     passages.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
     contents = tmp_path / "contents.jsonl"
@@ -334,7 +333,7 @@ def test_a_corpus_an_index_and_a_server_find_the_same(rows: str, tmp_path: Path)
 
 @pytest.mark.lucene
 @pytest.mark.skipif(importlib.util.find_spec("pyserini") is None, reason="pyserini is not installed: make lucene")
-def test_lucene_searches_the_same_corpora(rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lucene_searches_the_same_corpora(rows, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     passages = tmp_path / "passages.jsonl"
     passages.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
@@ -347,14 +346,14 @@ def test_lucene_searches_the_same_corpora(rows: str, tmp_path: Path, monkeypatch
         assert seen[0] == seen[1]
 
 
-def test_rows_of_their_own_are_the_corpus(rows: str) -> None:
+def test_rows_of_their_own_are_the_corpus(rows):
     env = gym.make(HOTPOT, data=rows)
     env.reset(options={"index": 1})
     observation = env.step(search("town"))[0]
     assert observation.count("Pigam is a town.") == 1  # in both rows, and once in the corpus
 
 
-def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path: Path, fake_service: Any) -> None:
+def test_a_broken_search_is_an_error_and_not_an_observation(rows, tmp_path, fake_service):
     service = fake_service(lambda asked, number: (200, b"<html>no</html>"))
     env = gym.make(HOTPOT, data=rows, retriever=service.url)
     env.reset(options={"index": 0})
@@ -369,7 +368,7 @@ def test_a_broken_search_is_an_error_and_not_an_observation(rows: str, tmp_path:
             gym.make(HOTPOT, data=rows, corpus=str(corpus)).reset(seed=0)
 
 
-def test_copies_and_snapshots_share_the_index(rows: str) -> None:
+def test_copies_and_snapshots_share_the_index(rows):
     retriever = BM25Retriever.build(DOCUMENTS)
     for style in STYLES:
         env = gym.make(HOTPOT, data=rows, style=style, retriever=retriever)
@@ -382,7 +381,7 @@ def test_copies_and_snapshots_share_the_index(rows: str) -> None:
         assert base(env).restore(snapshot)[1]["searches"] == 1
 
 
-def test_an_environment_is_small() -> None:
+def test_an_environment_is_small():
     envs = [gym.make(HOTPOT)]
     envs[0].reset(seed=0)
     tracemalloc.start()
@@ -412,7 +411,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("query", QUERIES)
-def test_any_query_is_answered(style: str, query: str) -> None:
+def test_any_query_is_answered(style, query):
     env = gym.make(HOTPOT, style=style)
     env.reset(options={"index": 0})
     action = base(env).format_call("search", {"entity" if style == "react" else "query": query})
@@ -427,16 +426,16 @@ def test_any_query_is_answered(style: str, query: str) -> None:
 
 @pytest.mark.parametrize("style", ["react", "search_r1"])
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_other_styles_keep_the_contract(env_id: str, style: str) -> None:
+def test_the_other_styles_keep_the_contract(env_id, style):
     check_text_env(env_id, env_kwargs={"style": style}, tasks=5, vectors=False)
 
 
-def test_real_rows_keep_the_contract(rows: str) -> None:
+def test_real_rows_keep_the_contract(rows):
     check_text_env(HOTPOT, env_kwargs={"data": rows})
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_is_no_action_says_what_is_expected(style: str) -> None:
+def test_what_is_no_action_says_what_is_expected(style):
     env = gym.make(HOTPOT, style=style)
     for action in HOSTILE_ACTIONS:
         env.reset(options={"index": 0})
@@ -447,7 +446,7 @@ def test_what_is_no_action_says_what_is_expected(style: str) -> None:
             assert ("finish[answer]" if style == "react" else "<answer>") in observation
 
 
-def test_calls_over_the_cap_are_refused(rows: str) -> None:
+def test_calls_over_the_cap_are_refused(rows):
     env = gym.make(HOTPOT, data=rows, max_calls=2)
     env.reset(options={"index": 0})
     *_, info = env.step(search("a town") * 3)
@@ -455,7 +454,7 @@ def test_calls_over_the_cap_are_refused(rows: str) -> None:
     assert (info["invalid_action"], info["searches"]) == (True, 2)
 
 
-def test_what_is_shown_can_be_set(rows: str) -> None:
+def test_what_is_shown_can_be_set(rows):
     env = gym.make(HOTPOT, data=rows, top_k=1, passage_chars=20)
     env.reset(options={"index": 0})
     assert env.step(search("Adan Orvel"))[0] == "[1] Adan Orvel\nAdan Orvel was a pai"
@@ -465,7 +464,7 @@ def test_what_is_shown_can_be_set(rows: str) -> None:
     assert env.step(search("zzz"))[0] == "No passage matches the query; try other words."
 
 
-def test_a_forced_first_search(rows: str, play: Any) -> None:
+def test_a_forced_first_search(rows, play):
     env = gym.make(HOTPOT, data=rows, force_first_search=True)
     observation, info = env.reset(options={"index": 0})
     question, _, results = observation.partition("\n\n")
@@ -505,12 +504,12 @@ def test_a_forced_first_search(rows: str, play: Any) -> None:
         ({"retriever": "ftp://x"}, ConfigError, "http"),
     ],
 )
-def test_what_does_not_exist_is_refused(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_what_does_not_exist_is_refused(kwargs, error, message):
     with pytest.raises(error, match=message):
         gym.make(HOTPOT, **kwargs).reset(seed=0)
 
 
-def test_rows_have_no_hops_to_choose(rows: str) -> None:
+def test_rows_have_no_hops_to_choose(rows):
     for kwargs in ({"hops": 2}, {"articles": 2000}):
         with pytest.raises(ConfigError, match="apply only to data='generated'"):
             gym.make(HOTPOT, data=rows, **kwargs)
@@ -521,7 +520,7 @@ def test_rows_have_no_hops_to_choose(rows: str) -> None:
 PAGE = "Dorvik is a town. " + " ".join(f"Sentence {n} has the word {'amber' if n % 2 else 'jade'}." for n in range(8))
 
 
-def test_pages_open_and_are_looked_up() -> None:
+def test_pages_open_and_are_looked_up():
     documents = [{"id": "1", "title": "Dorvik", "text": PAGE}, {"id": "2", "title": "Dorvik (film)", "text": "A film."},
                  {"id": "3", "title": "Selm", "text": "Selm, also known as Lower Dorn, is a town."}]  # fmt: skip
     env = gym.make(HOTPOT, style="react", retriever=StaticRetriever({}, documents, default=["2", "1", "3"]))
@@ -546,20 +545,20 @@ def test_pages_open_and_are_looked_up() -> None:
 
 
 @pytest.mark.parametrize(("style", "index"), [("tool", 1), ("react", 4), ("search_r1", 3)])
-def test_golden_transcripts(style: str, index: int, root: Path, play: Any) -> None:
+def test_golden_transcripts(style, index, root, play):
     """A change here is a change of the environments: it needs a new version (-v1)."""
     env = gym.make(HOTPOT, split="test", style=style, hops=2, render_mode="ansi")
     play(env, index)
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
 
 
-def test_the_pages_episode_is_one(root: Path, play: Any) -> None:
+def test_the_pages_episode_is_one(root, play):
     env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
     assert play(env, 11)[0] == 1.0
     assert f"```text\n{env.render()}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
-def test_a_home_folder_of_nobody_is_no_usable_path(kwargs: dict[str, Any]) -> None:
+def test_a_home_folder_of_nobody_is_no_usable_path(kwargs):
     with pytest.raises(DataError, match="is not a usable path"):
         gym.make(HOTPOT, **kwargs).reset(seed=0)

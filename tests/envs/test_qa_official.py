@@ -15,7 +15,6 @@ import itertools
 import json
 import random
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -142,7 +141,7 @@ def close(found: dict[str, float], wanted: dict[str, float]) -> bool:
     return found.keys() == wanted.keys() and all(abs(found[k] - wanted[k]) < 1e-12 for k in wanted)
 
 
-def test_answers_of_adversarial_pairs() -> None:
+def test_answers_of_adversarial_pairs():
     seed = 20_260
     print("seed", seed)  # noqa: T201
     rng, positive = random.Random(seed), 0
@@ -163,7 +162,7 @@ def test_answers_of_adversarial_pairs() -> None:
     assert positive > PAIRS / 10
 
 
-def test_facts_evidence_and_joint_measures_of_adversarial_sets() -> None:
+def test_facts_evidence_and_joint_measures_of_adversarial_sets():
     seed = 20_261
     print("seed", seed)  # noqa: T201
     rng, positive = random.Random(seed), 0
@@ -230,7 +229,7 @@ MUSIQUE = {
 ALIASES = {"Q22": ["Aquae Sulis", "Bathonian"]}
 
 
-def test_rows_of_every_layout() -> None:
+def test_rows_of_every_layout():
     facts = (("Ann Lee", 1), ("Bath", 0))
     for row in (HOTPOT, HUB, HUB | {"supporting_facts": json.dumps(HOTPOT["supporting_facts"])}):
         assert read_gold("hotpotqa", row, "here", {}) == Gold("q1", "Where was Ann Lee born?", ("Bath",), facts, None)
@@ -251,7 +250,7 @@ def test_rows_of_every_layout() -> None:
     assert read_gold("musique", prepared, "here", {}) == Gold("q", "Where?", ("Bath",), None, None)
 
 
-def test_real_rows_are_their_own_answers(data_dir: Path) -> None:
+def test_real_rows_are_their_own_answers(data_dir):
     for dataset, name in (
         ("hotpotqa", "hotpotqa/hotpot_train_distractor_100.json"),
         ("musique", "musique/musique_train_40.json"),
@@ -270,7 +269,7 @@ def test_real_rows_are_their_own_answers(data_dir: Path) -> None:
         WIKI | {"evidences_id": [["Q1", "x", "Q2"]] * 2}, WIKI | {"evidences": [[1, 2, 3]]}, [], "row",
     ],
 )  # fmt: skip
-def test_broken_rows_are_errors(row: Any) -> None:
+def test_broken_rows_are_errors(row):
     with pytest.raises(DataError, match="here"):
         read_gold("2wiki", row, "here", {})
 
@@ -286,7 +285,7 @@ def test_broken_rows_are_errors(row: Any) -> None:
         ("musique", '{"id": "q1", "predicted_answer": "x", "predicted_support_idxs": ["a"]}'), ("musique", "5"),
     ],
 )  # fmt: skip
-def test_broken_predictions_are_errors(dataset: str, text: str, tmp_path: Path) -> None:
+def test_broken_predictions_are_errors(dataset, text, tmp_path):
     path = tmp_path / ("p.jsonl" if dataset == "musique" else "p.json")
     path.write_text(text)
     with pytest.raises(DataError, match="p.json"):
@@ -307,7 +306,7 @@ def test_broken_predictions_are_errors(dataset: str, text: str, tmp_path: Path) 
         ("MuSiQue", "musique", "Bath", "in Bath", 2 / 3),
     ],
 )
-def test_f1_is_the_data_sets_own(env_id: str, dataset: str, gold: str, said: str, score: float, tmp_path: Path) -> None:
+def test_f1_is_the_data_sets_own(env_id, dataset, gold, said, score, tmp_path):
     path = tmp_path / "rows.json"
     path.write_text(
         json.dumps([(MUSIQUE if dataset == "musique" else HOTPOT) | {"answer": gold, "answer_aliases": []}])

@@ -6,8 +6,6 @@
 4. ReAct and Search-R1 actions, whole, broken and hostile, are read in time proportional to their length.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -58,13 +56,13 @@ OFFICIAL = [  # prediction, gold; normalised prediction, exact match and F1 as t
 
 
 @pytest.mark.parametrize(("prediction", "gold", "normal", "em", "overlap"), OFFICIAL)
-def test_scores_equal_the_official_scripts(prediction: str, gold: str, normal: str, em: float, overlap: float) -> None:
+def test_scores_equal_the_official_scripts(prediction, gold, normal, em, overlap):
     assert normalize_answer(prediction) == normal
     assert exact_match(prediction, gold) == em
     assert f1(prediction, gold) == pytest.approx(overlap)
 
 
-def test_the_best_alias_counts() -> None:
+def test_the_best_alias_counts():
     golds = ("Walt Disney World Resort", "Disney World")
     assert exact_match("the Disney World", golds) == 1.0
     assert exact_match("Disney", golds) == 0.0
@@ -84,7 +82,7 @@ def test_the_best_alias_counts() -> None:
         ("", "", 0.0),
     ],
 )
-def test_substring_match(prediction: str, gold: str, score: float) -> None:
+def test_substring_match(prediction, gold, score):
     assert substring_match(prediction, gold) == score
 
 
@@ -112,7 +110,7 @@ WRONG = "<think>So.</think><answer>Rome</answer>"
         (["So. <think></think><answer>Paris</answer>"], None, -1.0),  # something before it
     ],
 )
-def test_the_released_format_reward(turns: list[str], text: str | None, reward: float) -> None:
+def test_the_released_format_reward(turns, text, reward):
     assert qa_format(turns, ("Paris",), text) == pytest.approx(reward)
 
 
@@ -132,7 +130,7 @@ def test_the_released_format_reward(turns: list[str], text: str | None, reward: 
         ("finish[x\nsearch[y]", "search", "y"),  # the first is not closed in its line
     ],
 )
-def test_react_calls(text: str, name: str, argument: str) -> None:
+def test_react_calls(text, name, argument):
     (call,) = ReActParser().parse(text).calls
     assert isinstance(call, ToolCall)
     assert (call.name, list(call.arguments.values())) == (name, [argument])
@@ -142,7 +140,7 @@ def test_react_calls(text: str, name: str, argument: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Paris", "search", "search[", "research[x]", "finish [x]", "search(x)", "]", "<answer>x"]
 )
-def test_react_says_what_it_expects(text: str) -> None:
+def test_react_says_what_it_expects(text):
     parsed = ReActParser().parse(text)
     (failure,) = parsed.calls
     assert isinstance(failure, ParseFailure)
@@ -150,7 +148,7 @@ def test_react_says_what_it_expects(text: str) -> None:
     assert parsed.text == ""
 
 
-def test_react_answers() -> None:
+def test_react_answers():
     parsed = ReActParser().parse("Thought: So it is.\nFinish[1,800 to 7,000 ft]")
     assert (parsed.text, parsed.calls) == ("1,800 to 7,000 ft", ())
     assert "So it is." in parsed.reasoning
@@ -168,7 +166,7 @@ def test_react_answers() -> None:
         ("<think><search>a</search></think><answer>b</answer>", None, "b"),
     ],
 )
-def test_search_r1_actions(text: str, query: str | None, answer: str | None) -> None:
+def test_search_r1_actions(text, query, answer):
     parsed = SearchR1Parser().parse(text)
     if answer is None:
         (call,) = parsed.calls
@@ -181,14 +179,14 @@ def test_search_r1_actions(text: str, query: str | None, answer: str | None) -> 
 @pytest.mark.parametrize(
     "text", ["Paris", "<search>x", "x</search>", "<answer>", "</answer><answer>", "< search>x</search>"]
 )
-def test_search_r1_says_what_it_expects(text: str) -> None:
+def test_search_r1_says_what_it_expects(text):
     (failure,) = SearchR1Parser().parse(text).calls
     assert isinstance(failure, ParseFailure)
     assert "<search>query</search>" in failure.error
 
 
 @pytest.mark.parametrize("name", ["react", "search_r1"])
-def test_what_is_written_is_read(name: str) -> None:
+def test_what_is_written_is_read(name):
     parser = get_parser(name)
     arguments = {"entity" if name == "react" else "query": "The Lantern of Gripom (novel)"}
     call = ToolCall("search", arguments)
@@ -203,7 +201,7 @@ def test_what_is_written_is_read(name: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["search[", "search[]", "<search>", "<answer></search>", "</think>", "finish[\n", "]" * 7]
 )
-def test_long_texts_are_read_in_time(name: str, piece: str) -> None:
+def test_long_texts_are_read_in_time(name, piece):
     text = piece * (1_000_000 // len(piece))
     begin = time.process_time()
     get_parser(name).parse(text)

@@ -39,7 +39,7 @@ def games(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def game(games) -> str:
+def game(games):
     """The path of one generated game."""
     env = gym.make(ENV_ID, split="test", level=2)
     env.reset(options={"index": 0})

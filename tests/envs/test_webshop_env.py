@@ -8,8 +8,6 @@
 5. HTML is escaped.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

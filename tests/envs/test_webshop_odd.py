@@ -10,7 +10,6 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,7 +119,7 @@ def read(html: str, session: Visit) -> tuple[str, str, list[str]]:
     )
 
 
-def test_pages_are_what_a_parser_of_html_reads() -> None:
+def test_pages_are_what_a_parser_of_html_reads():
     pieces = Pieces()
     for _ in range(150):
         products = [product_from_row(pieces.row(number)) for number in range(2)]
@@ -141,7 +140,7 @@ def test_pages_are_what_a_parser_of_html_reads() -> None:
                 assert list(page.clickables) == clickables, (pieces.seed, click)
 
 
-def test_anything_may_be_clicked_and_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_may_be_clicked_and_searched(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
     pieces = Pieces()
     rng = pieces.rng

@@ -4,8 +4,6 @@
 2. The same with prices and goals drawn here: they are the traces' own, to the last bit and in their order.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -6,8 +6,6 @@
 4. The reward's parts, one by one.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import warnings

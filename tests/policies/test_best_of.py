@@ -9,8 +9,6 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -57,7 +55,7 @@ def _call(expression: str) -> str:
     return gym.make(ENV).get_wrapper_attr("format_call")("calculator", {"expression": expression})
 
 
-def test_the_conversation_goes_on_with_what_was_played() -> None:
+def test_the_conversation_goes_on_with_what_was_played():
     policy = Canned([_call("1+1"), _call("2+2"), f"{_call('2+2')} "], ["#### 1", "#### 2", "#### 2"])
     episode = agent_envs.run_episode(gym.make(ENV), BestOfN(policy, 3), seed=0)
     assert [step.action for step in episode.steps] == [_call("2+2"), "#### 2"]
@@ -65,7 +63,7 @@ def test_the_conversation_goes_on_with_what_was_played() -> None:
     assert episode.steps[0].usage == {"prompt_tokens": 9}
 
 
-def test_scores() -> None:
+def test_scores():
     candidates = [
         Response("a", response_logprobs=(-1.0, -1.0)),
         Response("b", response_logprobs=(-0.5,)),
@@ -81,7 +79,7 @@ def test_scores() -> None:
     assert "1 scores for 2 candidates" in str(agent_envs.run_episode(gym.make(ENV), broken, seed=0).error)
 
 
-def test_trying_candidates_leaves_no_trace() -> None:
+def test_trying_candidates_leaves_no_trace():
     env = gym.make(ENV)
     env.reset(seed=0)
     right = env.unwrapped.task.answer
@@ -96,7 +94,7 @@ def test_trying_candidates_leaves_no_trace() -> None:
     assert lake.stop_reason in (StopReason.TRUNCATED, StopReason.TERMINATED) and len(lake.steps) <= 2
 
 
-def test_what_is_tried_is_not_recorded(tmp_path: Path) -> None:
+def test_what_is_tried_is_not_recorded(tmp_path):
     recorded = RecordEpisodes(gym.make("AgentR1/GSM8K-v0"), path=str(tmp_path / "e.jsonl"))
     policy = Canned(["#### -5", "#### -6", "#### -7"])
     episode = agent_envs.run_episode(recorded, BestOfN(policy, 3, "reward"), seed=0)
@@ -104,7 +102,7 @@ def test_what_is_tried_is_not_recorded(tmp_path: Path) -> None:
     assert [step.action for step in stored.steps] == [step.action for step in episode.steps] == ["#### -5"]
 
 
-def test_candidates_that_fail() -> None:
+def test_candidates_that_fail():
     policy = Canned([ValueError("no"), "#### 3", EmptyGeneration("nothing")])
     assert agent_envs.run_episode(gym.make(ENV), BestOfN(policy, 3), seed=0).steps[0].action == "#### 3"
     policy = Canned([ValueError("no"), EmptyGeneration("nothing")])
@@ -117,7 +115,7 @@ def test_candidates_that_fail() -> None:
 
 
 @pytest.fixture
-def server(fake_chat: Any) -> Iterator[Any]:
+def server(fake_chat):
     replies = iter(range(10**6))
 
     def think(request: dict[str, Any]) -> Any:
@@ -131,7 +129,7 @@ def server(fake_chat: Any) -> Iterator[Any]:
     server.close()
 
 
-def test_a_server_from_the_command_line(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_from_the_command_line(server, capsys):
     pytest.importorskip("openai")
     command = ["eval", "--env", ENV, "--model", "m", "--base-url", server.url, "--n", "4", "--quiet", "--best-of", "4"]
     assert main(command) == 0
@@ -140,7 +138,7 @@ def test_a_server_from_the_command_line(server: Any, capsys: pytest.CaptureFixtu
     assert main(["eval", "--env", ENV, "--policy", "random", "--best-by", "reward"]) == 2
 
 
-def test_the_tokens_of_every_candidate_count(server: Any) -> None:
+def test_the_tokens_of_every_candidate_count(server):
     pytest.importorskip("openai")
     policy = agent_envs.policies.OpenAIPolicy("m", base_url=server.url, max_episode_tokens=440)  # 110 a request
     episode = agent_envs.run_episode(gym.make(ENV), BestOfN(policy, 4), seed=0)

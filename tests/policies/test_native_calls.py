@@ -1,7 +1,5 @@
 """Native calls whose arguments are none are said to the environment as such, whatever its format, and never run."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import pytest
 

@@ -8,8 +8,6 @@
 6. a person: text is inert, several lines, the end of the input
 """
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import gc

@@ -14,8 +14,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +28,7 @@ ENV = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     import torch
 
     from agent_envs.adapters.tiny.model import build_model, save_model
@@ -52,7 +50,7 @@ def play(policy, n: int = 16) -> list[Episode]:
 
 
 @pytest.fixture(scope="module")
-def expected(folder: Path) -> list[Episode]:
+def expected(folder):
     from agent_envs.policies import TransformersPolicy
 
     policy = TransformersPolicy(folder, device="cpu", dtype="float32", temperature=0.0, max_tokens=48)
@@ -62,7 +60,7 @@ def expected(folder: Path) -> list[Episode]:
 
 
 @pytest.fixture(scope="module")
-def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(folder, tmp_path_factory):
     """The address of ``transformers serve``."""
     for package in ("fastapi", "uvicorn", "openai"):
         pytest.importorskip(package)
@@ -93,7 +91,7 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         server.wait()
 
 
-def test_a_server_of_transformers(folder: Path, url: str, expected: list[Episode]) -> None:
+def test_a_server_of_transformers(folder, url, expected):
     from agent_envs.policies import OpenAIPolicy
 
     policy = OpenAIPolicy(str(folder), base_url=url, temperature=0.0, max_tokens=48, timeout=60, max_retries=0)
@@ -107,7 +105,7 @@ def test_a_server_of_transformers(folder: Path, url: str, expected: list[Episode
 
 @pytest.mark.filterwarnings("ignore")  # vLLM's own, of which every release has others
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
-def test_vllm_in_process(folder: Path, expected: list[Episode]) -> None:
+def test_vllm_in_process(folder, expected):
     from agent_envs.policies import VLLMPolicy
 
     policy = VLLMPolicy(folder, temperature=0.0, max_tokens=48, engine={"enforce_eager": True, "dtype": "float32"})

@@ -204,7 +204,7 @@ def test_arxiv_expands_through_semantic_scholar(fake_service):
 
 
 @pytest.fixture(scope="module")
-def s2_folder(data_dir, tmp_path_factory) -> Path:
+def s2_folder(data_dir, tmp_path_factory):
     """The recorded replies as a recording of ours."""
     yaml = pytest.importorskip("yaml")
     folder = tmp_path_factory.mktemp("s2")

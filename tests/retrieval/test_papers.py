@@ -1,7 +1,5 @@
 """Papers: dates, titles, and the selectors that need no service."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The analyzer: tokens, terms, stems. What Lucene makes of the same texts is in test_retrieval_lucene.py."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

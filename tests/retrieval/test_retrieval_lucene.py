@@ -5,8 +5,6 @@
 3. LuceneRetriever keeps the contract of a retriever.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

@@ -7,8 +7,6 @@
 5. what is refused
 """
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

@@ -38,14 +38,14 @@ def score(first: Any, second: Any) -> Difference:
     return compare_runs(first, second).measures["score"]
 
 
-def test_differences_are_paired() -> None:
+def test_differences_are_paired():
     values = np.random.default_rng(0).random((50, 1))
     row = score([run(values)], [run(values + 0.1)])
     assert row.difference == pytest.approx((0.1, 0.1, 0.1)) and row.first == pytest.approx(values.mean())
 
 
 @pytest.mark.parametrize("samples", [1, 4])
-def test_one_run_a_side_has_the_interval_of_a_paired_mean(samples: int) -> None:
+def test_one_run_a_side_has_the_interval_of_a_paired_mean(samples):
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(60, samples)), rng.normal(0.3, 1, size=(60, samples))
     expected = clustered_mean([[d] for d in second.mean(axis=1) - first.mean(axis=1)])
@@ -55,14 +55,14 @@ def test_one_run_a_side_has_the_interval_of_a_paired_mean(samples: int) -> None:
     assert abs(got.low - expected.low) < 0.06 * width and abs(got.high - expected.high) < 0.06 * width
 
 
-def test_repeated_samples_add_nothing() -> None:
+def test_repeated_samples_add_nothing():
     rng = np.random.default_rng(2)
     first, second = rng.random((40, 1)), rng.random((40, 1))
     once = score([run(first)], [run(second)]).difference
     assert score([run(first.repeat(8, axis=1))], [run(second.repeat(8, axis=1))]).difference == pytest.approx(once)
 
 
-def test_runs_are_a_level() -> None:
+def test_runs_are_a_level():
     """Five runs that differ as wholes: more tasks do not make the difference surer, more runs do."""
     rng = np.random.default_rng(3)
 
@@ -78,7 +78,7 @@ def test_runs_are_a_level() -> None:
     assert few == pytest.approx(2 * 1.96 * deviation, rel=0.1) and few > 2.5 * many
 
 
-def test_the_same_episodes_give_the_same_interval() -> None:
+def test_the_same_episodes_give_the_same_interval():
     rng = np.random.default_rng(4)
     first, second = run(rng.random((30, 2))), run(rng.random((30, 2)))
     shuffled = EvaluatedRun("run", second.panel, dict(reversed(second.scores.items())), 0)
@@ -88,7 +88,7 @@ def test_the_same_episodes_give_the_same_interval() -> None:
     assert compare_runs([first], seeds).measures == compare_runs([first], seeds[::-1]).measures
 
 
-def test_equal_success_is_no_certainty() -> None:
+def test_equal_success_is_no_certainty():
     rows = compare_runs([run(np.zeros((20, 1)))], [run(np.zeros((20, 1)))]).measures
     most = share(0, 20).high
     assert rows["success"].difference == pytest.approx((0.0, -most, most))
@@ -98,7 +98,7 @@ def test_equal_success_is_no_certainty() -> None:
     assert score([run([[0.0]])], [run([[0.5]])]).difference[1:] == (-math.inf, math.inf)
 
 
-def test_tasks_that_one_side_has_not_played_are_left_out() -> None:
+def test_tasks_that_one_side_has_not_played_are_left_out():
     first = run(np.arange(10.0)[:, None])
     second = EvaluatedRun("second", first.panel, {i: s for i, s in first.scores.items() if i != 9}, 1)
     comparison = compare_runs([first], [second])
@@ -111,7 +111,7 @@ def test_tasks_that_one_side_has_not_played_are_left_out() -> None:
 
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def played(tmp_path, monkeypatch, capsys):
     """Evaluates an expert with mistakes in a folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -124,7 +124,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return play
 
 
-def test_the_command(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(played, capsys):
     first = played("first", "--samples", "3")
     second = played("second", "--panel", first, noise=0.0)
     for seed in (1, 2):
@@ -151,14 +151,14 @@ def test_the_command(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["--wrapper", "StepPenalty(penalty=0.1)"], "wrappers: [] in first, ['StepPenalty(penalty=0.1)'] in other"),
     ],
 )
-def test_other_panels_are_refused(played: Any, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_panels_are_refused(played, more, said, capsys):
     first, other = played("first"), played("other", *more)
     assert main(["compare", first, other]) == 2
     error = capsys.readouterr().err
     assert said in error and ("--common compares on the tasks" in error) == (more[0] == "--seed")
 
 
-def test_common_tasks(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_common_tasks(played, capsys):
     first, more, level = played("first"), played("more", "--n", "20"), played("level", "--env-kwargs", '{"level": 2}')
     assert main(["compare", first, more]) == 2 and "8 tasks (" in capsys.readouterr().err
     assert (
@@ -167,7 +167,7 @@ def test_common_tasks(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", first, level, "--common"]) == 2 and "argument level" in capsys.readouterr().err
 
 
-def test_episodes_that_an_error_ended_do_not_count(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_episodes_that_an_error_ended_do_not_count(played, capsys):
     first, second = played("first"), played("second")
     file = Path(second, "episodes.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -178,7 +178,7 @@ def test_episodes_that_an_error_ended_do_not_count(played: Any, capsys: pytest.C
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
-def test_scores_that_are_no_numbers_are_refused(value: float, played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_that_are_no_numbers_are_refused(value, played, capsys):
     first, second = played("first"), played("second")
     file = Path(second, "episodes.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -191,7 +191,7 @@ def test_scores_that_are_no_numbers_are_refused(value: float, played: Any, capsy
         assert "must be finite" in said.err and bad["episode_id"] in said.err and not said.out
 
 
-def test_a_line_that_was_written_twice_counts_once(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_was_written_twice_counts_once(played, capsys):
     first, second = played("first"), played("second", noise=0.0)
     assert main(["compare", first, second]) == 0
     once = capsys.readouterr().out
@@ -200,7 +200,7 @@ def test_a_line_that_was_written_twice_counts_once(played: Any, capsys: pytest.C
     assert main(["compare", first, second]) == 0 and capsys.readouterr().out == once
 
 
-def test_names_in_a_panel_move_no_cursor(played: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_panel_move_no_cursor(played, capsys):
     first, second = played("first"), played("second")
     for folder in (first, second):
         file = Path(folder, "panel.json")
@@ -210,7 +210,7 @@ def test_names_in_a_panel_move_no_cursor(played: Any, capsys: pytest.CaptureFixt
     assert said.startswith(r"\x1b[31mEVIL") and "\x1b" not in said and "\x07" not in said
 
 
-def test_what_is_no_evaluation(played: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_evaluation(played, tmp_path, capsys):
     first = played("first")
     (tmp_path / "empty").mkdir()
     for argv, said in (

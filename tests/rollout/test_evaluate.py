@@ -40,7 +40,7 @@ TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_ch
 
 
 @pytest.fixture
-def serve(fake_chat: Any) -> Any:
+def serve(fake_chat):
     """Starts a server for a `with` block."""
 
     @contextmanager
@@ -63,7 +63,7 @@ def _model(request: dict[str, Any]) -> str | list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch, serve: Any) -> None:
+def test_no_episode_of_200_is_lost(tmp_path, stream, monkeypatch, serve):
     pytest.importorskip("openai")
     from agent_envs.policies import OpenAIPolicy
     from agent_envs.policies.openai import client as openai_server
@@ -90,9 +90,7 @@ def test_no_episode_of_200_is_lost(tmp_path: Path, stream: bool, monkeypatch: py
     assert result.to_dict()["prompt_tokens"] == 200 * 2 * 100 and result.to_dict()["cached_tokens"] == 200 * 2 * 40
 
 
-def test_errors_are_shown_left_out_and_played_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], serve: Any
-) -> None:
+def test_errors_are_shown_left_out_and_played_again(tmp_path, capsys, serve):
     pytest.importorskip("openai")
     broken = True
 
@@ -128,7 +126,7 @@ def test_errors_are_shown_left_out_and_played_again(
     assert len(list(read_episodes(tmp_path / "run" / "episodes.jsonl"))) == 12
 
 
-def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_ends_it(tmp_path):
     policy = ScriptedPolicy([])  # an error at the first step
     with pytest.raises(BackendError, match="gave up after 5 broken episodes in a row, .* the script has 0 actions"):
         agent_envs.evaluate(TOOL_ENV, policy, 50, concurrency=2, give_up_after=5, out=tmp_path / "run")
@@ -159,7 +157,7 @@ agent_envs.evaluate("AgentR1/GSM8K-v0", ScriptedPolicy(act), 300, samples=2, con
 """
 
 
-def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
+def test_a_killed_evaluation_goes_on(tmp_path):
     rng = random.Random(1)
     folder = tmp_path / "run"
     counts = []
@@ -189,7 +187,7 @@ def _lines(folder: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
+def test_a_folder_belongs_to_its_settings(tmp_path):
     policy = ExpertPolicy()
 
     def play(n: int = 4, **changed: Any) -> Any:
@@ -222,7 +220,7 @@ def test_a_folder_belongs_to_its_settings(tmp_path: Path) -> None:
         play(out=tmp_path / "foreign")
 
 
-def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same() -> None:
+def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same():
     def indices(n: int | None, **more: Any) -> list[int]:
         result = agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), n, env_kwargs={"split": "test"}, **more)
         return [score.index for score in result.scores]
@@ -238,7 +236,7 @@ def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same() -> Non
             indices(3, **bad)
 
 
-def test_a_full_disk_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_loses_no_episode(tmp_path, capsys):
     command = ["eval", "--env", TOOL_ENV, "--policy", "random", "--n", "30", "--quiet", "--out", str(tmp_path / "run")]
     path = tmp_path / "run" / "episodes.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -258,7 +256,7 @@ def test_a_full_disk_loses_no_episode(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(command) == 0 and path.read_bytes().startswith(played)
 
 
-def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path: Path) -> None:
+def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path):
     def play(policy: Any, **more: Any) -> Any:
         return agent_envs.evaluate(TOOL_ENV, policy, out=tmp_path / "run", concurrency=1, **more)
 
@@ -268,7 +266,7 @@ def test_errors_of_tasks_that_were_not_asked_for_stay(tmp_path: Path) -> None:
     assert kept == {1: StopReason.ERROR, 2: StopReason.TERMINATED, 3: StopReason.TERMINATED}
 
 
-def test_what_is_secret_is_not_written_down(tmp_path: Path, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_secret_is_not_written_down(tmp_path, serve, capsys):
     pytest.importorskip("openai")
     request = {"top_p": 0.5, "extra_headers": {"X-Key": "hush"}, "extra_query": {"sig": "hush"}}
     with serve(_model) as server:
@@ -281,7 +279,7 @@ def test_what_is_secret_is_not_written_down(tmp_path: Path, serve: Any, capsys: 
     }  # fmt: skip
 
 
-def test_functions_as_environments_go_on_too(tmp_path: Path) -> None:
+def test_functions_as_environments_go_on_too(tmp_path):
     def make() -> gym.Env[Any, str]:
         return gym.make(TOOL_ENV)
 
@@ -290,7 +288,7 @@ def test_functions_as_environments_go_on_too(tmp_path: Path) -> None:
     assert len(result.scores) == 4 and str(result) == result.table() and "scores" not in repr(result)
 
 
-def test_what_a_server_says_is_inert_in_the_terminal() -> None:
+def test_what_a_server_says_is_inert_in_the_terminal():
     def act(observation: str, info: dict[str, Any]) -> str:
         raise BackendError("\x1b[2J\u202eowned\x07")
 
@@ -298,7 +296,7 @@ def test_what_a_server_says_is_inert_in_the_terminal() -> None:
     assert result.errors == 3 and "\\x1b[2J\\u202eowned\\x07" in result.table() and "\x1b" not in result.table()
 
 
-def test_samples_of_policies_that_draw_differ_and_runs_are_the_same() -> None:
+def test_samples_of_policies_that_draw_differ_and_runs_are_the_same():
     policies = [RandomPolicy(seed=k) for k in range(4)]
     first, again = (agent_envs.evaluate(TOOL_ENV, policies, 3, samples=4).episodes for _ in range(2))
     actions = [[step.action for step in episode.steps] for episode in first]
@@ -308,7 +306,7 @@ def test_samples_of_policies_that_draw_differ_and_runs_are_the_same() -> None:
         agent_envs.evaluate(TOOL_ENV, policies, 3, samples=2)
 
 
-def test_the_figures_are_those_of_the_formulas() -> None:
+def test_the_figures_are_those_of_the_formulas():
     def act(observation: str, info: dict[str, Any]) -> str:
         return f"#### {solved.get(info['task_id'], 0)}"
 
@@ -339,7 +337,7 @@ def test_the_figures_are_those_of_the_formulas() -> None:
     assert share(20 * result.success.value, 20).low <= low <= high <= share(20 * result.success.value, 20).high
 
 
-def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path: Path, serve: Any) -> None:
+def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path, serve):
     pytest.importorskip("openai")
     from agent_envs.policies import OpenAIPolicy
 
@@ -369,7 +367,7 @@ def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path: Path, ser
         short.close()
 
 
-def test_prices_by_file(tmp_path: Path) -> None:
+def test_prices_by_file(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text('{"m": {"prompt": 2, "completion": 8}}')
     assert read_prices(str(path), "m") == Prices(2.0, 8.0)
@@ -382,7 +380,7 @@ def test_prices_by_file(tmp_path: Path) -> None:
             read_prices(str(path), "m")
 
 
-def test_a_file_is_evaluated_as_a_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_evaluated_as_a_whole(data_dir, capsys):
     path = data_dir / "gsm8k" / "train_2000.jsonl"
     assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--data", str(path), "--n", "5", "--quiet"]) == 0
     assert "split all, policy expert: 5 of 5 episodes" in capsys.readouterr().out
@@ -419,14 +417,14 @@ class Seven(list):
 gym.register("Test/NoSplit-v0", NoSplitEnv, max_episode_steps=3)
 
 
-def test_an_environment_without_splits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_without_splits(capsys):
     assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--quiet"]) == 0
     assert "Test/NoSplit-v0, policy expert: 7 of 7 episodes, 7 tasks" in capsys.readouterr().out
     assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--n", "8", "--quiet"]) == 0
     assert "the split has 7 tasks, fewer than --n 8" in capsys.readouterr().out
 
 
-def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_only_met_errors_fails(capsys):
     pytest.importorskip("openai")
     command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]
     assert main([*command, "--n", "2", "--quiet"]) == 1
@@ -435,7 +433,7 @@ def test_a_command_that_only_met_errors_fails(capsys: pytest.CaptureFixture[str]
     assert "all 2 episodes broke" in capsys.readouterr().err
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path, capsys):
     assert main(["eval", "--env", "AgentR1/ALFWorld-v0", "--policy", "expert", "--indices", "0-9,20", "--quiet"]) == 0
     said = capsys.readouterr().out
     assert "AgentR1/ALFWorld-v0, split test, policy expert: 11 of 11 episodes, 11 tasks" in said

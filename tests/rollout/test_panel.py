@@ -19,7 +19,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,14 @@ def played(episodes: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "20261122"])
-def test_another_process_plays_the_committed_panels(hash_seed: str, root: Path) -> None:
+def test_another_process_plays_the_committed_panels(hash_seed, root):
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "agent_envs", "doctor", "--quick", "--play"]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("success of random") == len(ENV_IDS), done.stdout + done.stderr
 
 
-def test_another_python_plays_the_committed_panels(root: Path) -> None:
+def test_another_python_plays_the_committed_panels(root):
     """AGENT_ENVS_TEST_PYTHONS: interpreters that have the package's base dependencies, separated as in PATH."""
     named = os.environ.get("AGENT_ENVS_TEST_PYTHONS")
     if not named:
@@ -86,7 +85,7 @@ def test_another_python_plays_the_committed_panels(root: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_concurrency_does_not_matter(policy: Any) -> None:
+def test_the_concurrency_does_not_matter(policy):
     results = [
         agent_envs.evaluate("AgentR1/HotpotQA-v0", policy, 6, env_kwargs={"split": "test"}, concurrency=concurrency)
         for concurrency in (1, 6)
@@ -129,7 +128,7 @@ FOLDERS = {
 
 
 @pytest.fixture
-def shuffled_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def shuffled_folders(monkeypatch):
     """Folders are listed in another order than on the rest of this machine."""
     rng, listdir, scandir = random.Random(3), os.listdir, os.scandir
 
@@ -161,7 +160,7 @@ def shuffled_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("env_id", FOLDERS)
-def test_the_order_and_the_place_of_files_do_not_matter(env_id: str, tmp_path: Path, shuffled_folders: Any) -> None:
+def test_the_order_and_the_place_of_files_do_not_matter(env_id, tmp_path, shuffled_folders):
     FOLDERS[env_id](tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "elsewhere")
     results = []
@@ -194,7 +193,7 @@ def _vector(kind: str, env_id: str, indices: list[int]) -> gym.vector.VectorEnv:
 
 
 @pytest.mark.parametrize("env_id", ["AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0", TOOL, "AgentR1/WebShop-v0"])
-def test_the_kind_of_vector_does_not_matter(env_id: str) -> None:
+def test_the_kind_of_vector_does_not_matter(env_id):
     """Each kind of vector answers the actions of the scripted policies, step for step, as a single environment did."""
     for policy in POLICIES:
         result = agent_envs.evaluate(env_id, policy, 3, env_kwargs={"split": "test"})
@@ -238,11 +237,11 @@ def test_the_kind_of_vector_does_not_matter(env_id: str) -> None:
         ("AgentR1/WebShop-v0", {"page": "shop.html"}),
     ],
 )
-def test_a_default_counts_as_if_it_was_given(env_id: str, given: dict[str, Any]) -> None:
+def test_a_default_counts_as_if_it_was_given(env_id, given):
     assert panel(env_id).digest == panel(env_id, **given).digest
 
 
-def test_wrappers_count_with_all_their_arguments() -> None:
+def test_wrappers_count_with_all_their_arguments():
     def of(*specs: Any) -> str:
         return panel(TOOL, wrappers=specs).digest
 
@@ -264,19 +263,19 @@ def test_wrappers_count_with_all_their_arguments() -> None:
         ({"wrappers": ["StepPenalty"]}, "wrappers: [] there"),
     ],
 )
-def test_what_differs_is_named(change: dict[str, Any], said: str) -> None:
+def test_what_differs_is_named(change, said):
     one, other = panel(TOOL, split="test"), panel(TOOL, **{"split": "test", **change})
     assert one.digest != other.digest
     assert said in "; ".join(one.differences(other, "there", "here"))
 
 
-def test_the_order_of_tasks_does_not_matter_but_is_kept() -> None:
+def test_the_order_of_tasks_does_not_matter_but_is_kept():
     one, other = panel(TOOL, [2, 0, 1]), panel(TOOL, range(3))
     assert one.digest == other.digest and list(one.tasks) == [2, 0, 1]
 
 
 @pytest.fixture
-def changed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def changed_answer(monkeypatch):
     """Task 459 of the generated problems has another answer, as after a change of the generator or of a file."""
     get = GeneratedGSM8K.get
 
@@ -289,7 +288,7 @@ def changed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_get", source.get)
 
 
-def test_a_gold_answer_is_content(request: pytest.FixtureRequest) -> None:
+def test_a_gold_answer_is_content(request):
     before = panel(TOOL, [458, 459], split="test")
     assert Panel.from_dict(json.loads(json.dumps(before.to_dict())), "the file") == before
     request.getfixturevalue("changed_answer")
@@ -297,7 +296,7 @@ def test_a_gold_answer_is_content(request: pytest.FixtureRequest) -> None:
     assert before.tasks[458] == after.tasks[458] and before.tasks[459][1] != after.tasks[459][1]
 
 
-def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
+def test_a_file_counts_by_its_content(tmp_path):
     """A corpus that an argument names may lie anywhere, but must be the same."""
     made = []
     for name, text in (("a", "Rome is a city."), ("b", "Rome is a city."), ("c", "Rome was a city.")):
@@ -309,7 +308,7 @@ def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
     assert "argument corpus" in made[0].differences(made[2], "a", "c")[0]
 
 
-def test_the_size_of_the_corpus_beside_real_rows_counts(tmp_path: Path) -> None:
+def test_the_size_of_the_corpus_beside_real_rows_counts(tmp_path):
     _hotpotqa(tmp_path / "all")
     shutil.copytree(tmp_path / "all", tmp_path / "less")
     rows = [json.loads(line) for line in (tmp_path / "less" / "test.jsonl").read_text().splitlines()]
@@ -320,14 +319,14 @@ def test_the_size_of_the_corpus_beside_real_rows_counts(tmp_path: Path) -> None:
     assert one.differences(other, "there", "here") == ["documents that the tasks search: 7 there, 6 here"]
 
 
-def test_prepared_data_is_the_same_as_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_data_is_the_same_as_a_path(tmp_path, monkeypatch):
     _gsm8k(tmp_path / "gsm8k")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     paths = ("official", str(tmp_path / "gsm8k"))
     assert len({panel("AgentR1/GSM8K-v0", data=path, split="test").digest for path in paths}) == 1
 
 
-def test_environments_without_known_tasks_have_panels() -> None:
+def test_environments_without_known_tasks_have_panels():
     env = gym.make("CartPole-v1")
     one = panel_of(env, range(2), "CartPole-v1", {})
     assert list(one.tasks.values()) == [("", "")] * 2 and one.content["arguments"]["max_episode_steps"] == 500
@@ -353,7 +352,7 @@ class Riddles(TextEnv):
         return Source()
 
 
-def test_tasks_of_any_form_have_content() -> None:
+def test_tasks_of_any_form_have_content():
     words = {f"answer {i}" for i in range(50)}
     assert canonical(Riddles.Riddle(0))["answers"] == [f"answer {i}" for i in range(5)] and canonical(words) == sorted(
         words
@@ -367,7 +366,7 @@ def test_tasks_of_any_form_have_content() -> None:
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Path:
+def first(tmp_path):
     out = tmp_path / "first"
     assert (
         main(["eval", "--env", TOOL, "--policy", "expert", "--n", "5", "--seed", "3", "--out", str(out), "--quiet"])
@@ -376,7 +375,7 @@ def first(tmp_path: Path) -> Path:
     return out
 
 
-def test_eval_prints_keeps_and_plays_a_panel(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_prints_keeps_and_plays_a_panel(first, tmp_path, capsys):
     stored = read_panel(first)
     assert json.loads((first / "summary.json").read_text())["panel"] == stored.digest
     assert main(["eval", "--panel", str(first), "--policy", "random", "--quiet"]) == 0
@@ -400,14 +399,12 @@ def test_eval_prints_keeps_and_plays_a_panel(first: Path, tmp_path: Path, capsys
         (["--run", "runs/other"], "give either --run or --panel"),
     ],
 )
-def test_another_panel_is_refused(first: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_panel_is_refused(first, more, said, capsys):
     assert main(["eval", "--panel", str(first), "--policy", "expert", "--quiet", *more]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_changed_content_is_refused(
-    tmp_path: Path, changed_answer: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_content_is_refused(tmp_path, changed_answer, monkeypatch, capsys):
     command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "2", "--out", str(tmp_path / "run"), "--quiet"]
     assert main(command) == 0
     monkeypatch.undo()
@@ -418,7 +415,7 @@ def test_changed_content_is_refused(
     assert "holds episodes of other tasks: the content of task 459" in capsys.readouterr().err
 
 
-def test_more_tasks_go_into_the_same_folder(first: Path) -> None:
+def test_more_tasks_go_into_the_same_folder(first):
     command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "7", "--seed", "3", "--out", str(first), "--quiet"]
     assert main(command) == 0 and len(read_panel(first).tasks) == 7
 
@@ -432,7 +429,7 @@ def test_more_tasks_go_into_the_same_folder(first: Path) -> None:
         (lambda data: data.update(content=[]), "not a panel"),
     ],
 )
-def test_broken_panels_are_refused(first: Path, change: Any, said: str) -> None:
+def test_broken_panels_are_refused(first, change, said):
     data = json.loads((first / "panel.json").read_text())
     change(data)
     (first / "panel.json").write_text(json.dumps(data))
@@ -440,7 +437,7 @@ def test_broken_panels_are_refused(first: Path, change: Any, said: str) -> None:
         read_panel(first)
 
 
-def test_a_panel_runs_no_code(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_panel_runs_no_code(first, tmp_path, capsys):
     data = json.loads((first / "panel.json").read_text())
     for name, value in (("env", "antigravity:X-v0"), ("wrappers", ["antigravity:geohash()"])):
         (tmp_path / "panel.json").write_text(json.dumps({**data, name: value}))
@@ -449,7 +446,7 @@ def test_a_panel_runs_no_code(first: Path, tmp_path: Path, capsys: pytest.Captur
     assert "antigravity" not in sys.modules
 
 
-def test_a_missing_panel(tmp_path: Path) -> None:
+def test_a_missing_panel(tmp_path):
     with pytest.raises(ConfigError, match=r"panel\.json: there is no such file"):
         read_panel(tmp_path)
 
@@ -457,13 +454,13 @@ def test_a_missing_panel(tmp_path: Path) -> None:
 # -- 5. doctor ------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_notices_a_changed_task(changed_answer: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_notices_a_changed_task(changed_answer, capsys):
     assert main(["doctor", "--quick", "--play", TOOL]) == 1
     out = capsys.readouterr().out
     assert f"broken   {TOOL}  tasks: " in out and "the content of task 459 is not the same" in out
 
 
-def test_doctor_notices_changed_play(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_notices_changed_play(capsys, monkeypatch):
     from agent_envs.envs.gsm8k.env import GSM8KToolEnv
 
     answer = GSM8KToolEnv.answer

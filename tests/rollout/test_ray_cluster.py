@@ -1,11 +1,8 @@
 """A cluster of several nodes, of which some are killed while an evaluation is played."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
-def test_nothing_is_lost_or_doubled_by_killing_nodes_workers_and_clients(root: Path) -> None:
+def test_nothing_is_lost_or_doubled_by_killing_nodes_workers_and_clients(root):
     pytest.importorskip("ray")
     command = [sys.executable, str(root / "benchmarks" / "scale.py"), "kills", "--kills", "3", "--episodes", "200"]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])

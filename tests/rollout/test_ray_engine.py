@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ ENV = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+def cluster():
     ray = pytest.importorskip("ray")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -103,7 +103,7 @@ def _play(make: Callable[[], Any], take: Callable[[int, Episode, float], None], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
-def test_episodes_are_those_of_one_process(cluster: None, workers: int) -> None:
+def test_episodes_are_those_of_one_process(cluster, workers):
     how: dict[str, Any] = {"wrappers": ["FormatReward"], "env_kwargs": {"level": 2}, "progress": False}
     here = agent_envs.run_episodes(ENV, ExpertPolicy(noise=0.5), 40, **how)
     there = agent_envs.run_episodes(ENV, ExpertPolicy(noise=0.5), 40, engine=RayEngine(workers=workers), **how)
@@ -111,7 +111,7 @@ def test_episodes_are_those_of_one_process(cluster: None, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_an_evaluation_resumes_on_a_cluster(cluster: None, tmp_path: Path) -> None:
+def test_an_evaluation_resumes_on_a_cluster(cluster, tmp_path):
     def policies() -> list[ExpertPolicy]:
         with (tmp_path / "made").open("a") as file:
             file.write(f"{os.getpid()}\n")
@@ -131,7 +131,7 @@ def test_an_evaluation_resumes_on_a_cluster(cluster: None, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_played_is_played_again(cluster: None, tmp_path: Path) -> None:
+def test_what_a_killed_worker_played_is_played_again(cluster, tmp_path):
     options = [{"index": i} for i in range(60)]
     how: dict[str, Any] = {"options": options, "progress": False, "concurrency": 8}
     there = agent_envs.run_episodes(partial(_Deadly, tmp_path), ExpertPolicy(), 60, engine=RayEngine(workers=2), **how)
@@ -146,7 +146,7 @@ def test_what_a_killed_worker_played_is_played_again(cluster: None, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 1.0])
-def test_a_worker_may_be_killed_after_it_answered(cluster: None, tmp_path: Path, seconds: float) -> None:
+def test_a_worker_may_be_killed_after_it_answered(cluster, tmp_path, seconds):
     """It is there again before the driver asks it for more."""
     taken: list[int] = []
 
@@ -163,7 +163,7 @@ def test_a_worker_may_be_killed_after_it_answered(cluster: None, tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_an_error_in_the_driver_leaves_no_worker(cluster: None, tmp_path: Path, error: type[BaseException]) -> None:
+def test_an_error_in_the_driver_leaves_no_worker(cluster, tmp_path, error):
     def take(number: int, episode: Episode, seconds: float) -> None:
         raise error
 
@@ -177,7 +177,7 @@ def test_an_error_in_the_driver_leaves_no_worker(cluster: None, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_errors_are_those_of_one_process(cluster: None) -> None:
+def test_errors_are_those_of_one_process(cluster):
     with pytest.raises(ConfigError, match="does not take 'levle'"):
         agent_envs.run_episodes(ENV, ExpertPolicy(), 2, env_kwargs={"levle": 1}, engine="ray", progress=False)
     with pytest.raises(ConfigError, match="connected to Ray at .* already, not at 127.0.0.1:1"):
@@ -187,7 +187,7 @@ def test_errors_are_those_of_one_process(cluster: None) -> None:
 
 
 @pytest.mark.slow
-def test_commands_write_the_same_on_a_cluster(cluster: None, tmp_path: Path) -> None:
+def test_commands_write_the_same_on_a_cluster(cluster, tmp_path):
     ray = ["--ray", "--workers", "2", "--quiet"]
     run = str(tmp_path / "run")
     assert (
@@ -202,7 +202,7 @@ def test_commands_write_the_same_on_a_cluster(cluster: None, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_page_on_scaling_runs(cluster: None, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_scaling_runs(cluster, root, capsys):
     (block,) = re.findall(
         r"^```python\n(.*?)^```", (root / "docs" / "scaling.md").read_text(), re.DOTALL | re.MULTILINE
     )
@@ -211,7 +211,7 @@ def test_the_page_on_scaling_runs(cluster: None, root: Path, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_an_error() -> None:
+def test_a_cluster_that_is_not_there_is_an_error():
     """In a process of its own, which is connected to none."""
     code = (
         "import agent_envs; from agent_envs.policies import ExpertPolicy; "
@@ -222,7 +222,7 @@ def test_a_cluster_that_is_not_there_is_an_error() -> None:
     assert "BackendError: Ray at 127.0.0.1:9 cannot be reached" in done.stderr
 
 
-def test_options_of_workers_need_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_workers_need_a_cluster(capsys):
     assert main(["eval", "--env", ENV, "--policy", "expert", "--workers", "4"]) != 0
     assert "--workers is for the workers of --ray" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="engine must be"):

@@ -100,7 +100,7 @@ gym.register("Test/Guess-v0", GuessEnv, max_episode_steps=5)
 
 
 @pytest.fixture(autouse=True)
-def _no_envs_made() -> None:
+def _no_envs_made():
     GuessEnv.made.clear()
 
 
@@ -167,7 +167,7 @@ def wait_until(condition: Any, seconds: float = 5.0) -> bool:
 
 
 @pytest.mark.parametrize("use_async", [False, True])
-def test_an_episode_is_recorded(use_async: bool) -> None:
+def test_an_episode_is_recorded(use_async):
     episode = run_episode(make(), Guesser(use_async=use_async), seed=3, options={"index": 7})
     assert (episode.env_id, episode.group_id) == ("Test/Guess-v0", "guess/7")
     assert (episode.seed, episode.index) == (3, 7)
@@ -184,25 +184,25 @@ def test_an_episode_is_recorded(use_async: bool) -> None:
     assert len(episode.episode_id) == 32
 
 
-def test_later_steps_do_not_change_earlier_records() -> None:
+def test_later_steps_do_not_change_earlier_records():
     episode = run_episode(make(), ScriptedPolicy(["a", "b", "c", "4"]), options={"index": 4})
     logs = [step.info["log"] for step in episode.steps]
     assert logs == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "4"]]
 
 
-def test_tokens_are_kept_as_sampled() -> None:
+def test_tokens_are_kept_as_sampled():
     response = Response("7", prompt_ids=[1, 2], response_ids=[3, 4], response_logprobs=[-0.5, -1.5])
     step = run_episode(make(), ScriptedPolicy([response]), options={"index": 7}).steps[0]
     assert (step.prompt_ids, step.response_ids, step.response_logprobs) == ((1, 2), (3, 4), (-0.5, -1.5))
 
 
-def test_the_step_limit_truncates() -> None:
+def test_the_step_limit_truncates():
     episode = run_episode(make(), ScriptedPolicy(["x"] * 5), seed=0)
     assert episode.stop_reason is StopReason.TRUNCATED
     assert [step.truncated for step in episode.steps] == [False] * 4 + [True]
 
 
-def test_the_right_answer_at_the_last_step_is_the_end_of_the_task() -> None:
+def test_the_right_answer_at_the_last_step_is_the_end_of_the_task():
     episode = run_episode(make(), ScriptedPolicy([*"xxxx", "9"]), options={"index": 9})
     assert episode.stop_reason is StopReason.TERMINATED
     assert (episode.steps[-1].terminated, episode.steps[-1].truncated) == (True, False)
@@ -220,7 +220,7 @@ def test_the_right_answer_at_the_last_step_is_the_end_of_the_task() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [0, 2])
-def test_what_a_policy_can_end_an_episode_with(end: Any, reason: StopReason, before: int) -> None:
+def test_what_a_policy_can_end_an_episode_with(end, reason, before):
     answers = iter(["x"] * before + [end])
 
     def act(observation: str, info: dict[str, Any]) -> Any:
@@ -235,13 +235,13 @@ def test_what_a_policy_can_end_an_episode_with(end: Any, reason: StopReason, bef
     assert episode.error
 
 
-def test_a_response_of_special_tokens_alone_is_played() -> None:
+def test_a_response_of_special_tokens_alone_is_played():
     policy = ScriptedPolicy([Response("", response_ids=(5,)), "1"])
     episode = run_episode(make(), policy, options={"index": 1})
     assert [step.action for step in episode.steps] == ["", "1"]
 
 
-def test_an_exception_is_an_episode_with_its_traceback() -> None:
+def test_an_exception_is_an_episode_with_its_traceback():
     env = make()
     episode = run_episode(env, ScriptedPolicy(["x", "crash"]), seed=0)
     assert episode.stop_reason is StopReason.ERROR
@@ -252,13 +252,13 @@ def test_an_exception_is_an_episode_with_its_traceback() -> None:
     assert again.success and not GuessEnv.made[0].closed  # the caller's env stays open
 
 
-def test_a_bad_index_is_an_episode_without_steps() -> None:
+def test_a_bad_index_is_an_episode_without_steps():
     episode = run_episode(make(), ScriptedPolicy([]), options={"index": 100})
     assert episode.stop_reason is StopReason.ERROR and episode.steps == () and episode.index == 100
     assert episode.error is not None and "0 to 99" in episode.error
 
 
-def test_keyboard_interrupt_passes() -> None:
+def test_keyboard_interrupt_passes():
     def act(observation: str, info: dict[str, Any]) -> str:
         raise KeyboardInterrupt
 
@@ -267,7 +267,7 @@ def test_keyboard_interrupt_passes() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
-def test_an_error_where_episodes_are_taken_ends_the_others(error: type[BaseException]) -> None:
+def test_an_error_where_episodes_are_taken_ends_the_others(error):
     def take(number: int, episode: Episode, seconds: float) -> None:
         raise error
 
@@ -282,7 +282,7 @@ def test_an_error_where_episodes_are_taken_ends_the_others(error: type[BaseExcep
     ended.set()
 
 
-def test_everything_works_inside_a_running_loop() -> None:
+def test_everything_works_inside_a_running_loop():
     async def main() -> None:
         policy = Guesser(use_async=True)
         assert run_episode(make(), policy, options={"index": 1}).success
@@ -292,7 +292,7 @@ def test_everything_works_inside_a_running_loop() -> None:
     asyncio.run(main())
 
 
-def test_waiting_for_the_loop_that_waits_is_an_error_and_no_hang() -> None:
+def test_waiting_for_the_loop_that_waits_is_an_error_and_no_hang():
     async def main() -> Episode:
         return run_episode(make(), Guesser(use_async=True))
 
@@ -303,7 +303,7 @@ def test_waiting_for_the_loop_that_waits_is_an_error_and_no_hang() -> None:
 # -- time-outs -----------------------------------------------------------------------------------------------
 
 
-def test_an_async_act_runs_on_the_callers_loop() -> None:
+def test_an_async_act_runs_on_the_callers_loop():
     loops = []
 
     class Policy:
@@ -321,12 +321,12 @@ def test_an_async_act_runs_on_the_callers_loop() -> None:
     asyncio.run(main())
 
 
-def test_names_given_are_kept() -> None:
+def test_names_given_are_kept():
     episode = asyncio.run(arun_episode(make(), ScriptedPolicy(["x"]), episode_id="e", group_id="g"))
     assert (episode.episode_id, episode.group_id) == ("e", "g")
 
 
-def test_a_step_that_takes_too_long_ends_the_episode() -> None:
+def test_a_step_that_takes_too_long_ends_the_episode():
     env = make()
     start = time.monotonic()
     policy = ScriptedPolicy(["x", "sleep:1.5", "x"])
@@ -342,7 +342,7 @@ def test_a_step_that_takes_too_long_ends_the_episode() -> None:
     assert len(episode.steps) == 1
 
 
-def test_steps_that_are_each_in_time_add_up_to_an_episode_timeout() -> None:
+def test_steps_that_are_each_in_time_add_up_to_an_episode_timeout():
     policy = ScriptedPolicy(["sleep:0.1"] * 5)
     episode = asyncio.run(arun_episode(make(), policy, seed=0, step_timeout=5.0, episode_timeout=0.35))
     assert episode.stop_reason is StopReason.EPISODE_TIMEOUT
@@ -350,7 +350,7 @@ def test_steps_that_are_each_in_time_add_up_to_an_episode_timeout() -> None:
 
 
 @pytest.mark.parametrize("untimed", [True, False])
-def test_time_limits_leave_out_an_action_that_waits_for_something_else(untimed: bool) -> None:
+def test_time_limits_leave_out_an_action_that_waits_for_something_else(untimed):
     class Waiting:
         """Waits longer than a step may take before every action, then once lets the environment hang."""
 
@@ -371,13 +371,13 @@ def test_time_limits_leave_out_an_action_that_waits_for_something_else(untimed: 
     assert len(episode.steps) > 1 if untimed else not episode.steps
 
 
-def test_a_reset_that_hangs_is_a_step_timeout() -> None:
+def test_a_reset_that_hangs_is_a_step_timeout():
     env = gym.make("Test/Guess-v0", slow_reset=0.5)
     episode = asyncio.run(arun_episode(env, ScriptedPolicy([]), step_timeout=0.1))
     assert episode.stop_reason is StopReason.STEP_TIMEOUT and episode.steps == ()
 
 
-def test_a_hung_async_act_is_cancelled() -> None:
+def test_a_hung_async_act_is_cancelled():
     policy = Guesser(delay=60.0, use_async=True)
     episodes = run_episodes("Test/Guess-v0", policy, 2, step_timeout=0.2, progress=False)
     assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] * 2
@@ -386,7 +386,7 @@ def test_a_hung_async_act_is_cancelled() -> None:
     assert wait_until(lambda: all(env.closed for env in GuessEnv.made))
 
 
-def test_cancelling_an_episode_cancels_its_act_and_closes_its_env() -> None:
+def test_cancelling_an_episode_cancels_its_act_and_closes_its_env():
     policy = Guesser(delay=60.0, use_async=True)
 
     async def main() -> None:
@@ -403,13 +403,13 @@ def test_cancelling_an_episode_cancels_its_act_and_closes_its_env() -> None:
     assert wait_until(lambda: GuessEnv.made[0].closed)
 
 
-def test_a_system_exit_in_an_env_is_an_error_and_no_hang() -> None:
+def test_a_system_exit_in_an_env_is_an_error_and_no_hang():
     episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(["exit"]), 1, on_error="record", progress=False)
     assert episodes[0].stop_reason is StopReason.ERROR
     assert episodes[0].error is not None and "SystemExit: 3" in episodes[0].error
 
 
-def test_what_is_no_policy_is_refused() -> None:
+def test_what_is_no_policy_is_refused():
     env = gym.make("Test/Guess-v0")
     for wrong, why in (
         ("expert", "from an observation to an action, got 'expert'"),
@@ -427,7 +427,7 @@ def test_what_is_no_policy_is_refused() -> None:
 
 
 @pytest.mark.parametrize("use_async", [False, True])
-def test_a_function_is_a_policy(use_async: bool) -> None:
+def test_a_function_is_a_policy(use_async):
     def double(observation: str) -> str:
         return "8" if observation else "1"
 
@@ -444,7 +444,7 @@ def test_a_function_is_a_policy(use_async: bool) -> None:
         assert episode.stop_reason is not StopReason.ERROR
 
 
-def test_a_group_plays_each_task_side_by_side() -> None:
+def test_a_group_plays_each_task_side_by_side():
     episodes = run_episodes("AgentR1/GSM8K-v0", lambda observation: "#### 1", 3, group=4, progress=False)
     alone = run_episodes("AgentR1/GSM8K-v0", lambda observation: "#### 1", 3, progress=False)
     assert [(e.seed, e.group_id, e.index) for e in episodes] == [
@@ -453,7 +453,7 @@ def test_a_group_plays_each_task_side_by_side() -> None:
     assert len({e.episode_id for e in episodes}) == 12 and len({e.group_id for e in episodes}) == 3
 
 
-def test_errors_are_raised_or_recorded_and_counted(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+def test_errors_are_raised_or_recorded_and_counted(caplog, capsys):
     bad = {0}
 
     def act(observation: str, info: dict[str, Any]) -> str:
@@ -481,7 +481,7 @@ def test_errors_are_raised_or_recorded_and_counted(caplog: pytest.LogCaptureFixt
         play(on_error="ignore")
 
 
-def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
+def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path):
     script = tmp_path / "hang.py"
     script.write_text(
         textwrap.dedent("""
@@ -517,7 +517,7 @@ def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "19 step_timeout True\n", "")
 
 
-def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path):
     script = tmp_path / "interrupted.py"
     script.write_text(
         textwrap.dedent("""
@@ -552,7 +552,7 @@ def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path: Path) -> None:
 # -- many episodes -------------------------------------------------------------------------------------------
 
 
-def test_results_are_in_input_order_and_do_not_depend_on_concurrency() -> None:
+def test_results_are_in_input_order_and_do_not_depend_on_concurrency():
     runs = [
         run_episodes("Test/Guess-v0", Guesser(), 30, concurrency=concurrency, progress=False)
         for concurrency in (1, 4, 30)
@@ -564,7 +564,7 @@ def test_results_are_in_input_order_and_do_not_depend_on_concurrency() -> None:
     assert len({e.episode_id for run in runs for e in run}) == 90
 
 
-def test_seeds_and_options_per_episode() -> None:
+def test_seeds_and_options_per_episode():
     options = [{"index": i} for i in (5, 3, 3, 8)]
     episodes = run_episodes("Test/Guess-v0", Guesser(), 4, options=options, seeds=11, progress=False)
     assert [(e.index, e.seed, e.group_id) for e in episodes] == [
@@ -578,13 +578,13 @@ def test_seeds_and_options_per_episode() -> None:
     assert [(e.index, e.seed) for e in same] == [(6, 4), (6, None)]
 
 
-def test_environments_are_used_again_and_closed() -> None:
+def test_environments_are_used_again_and_closed():
     assert all(e.success for e in run_episodes("Test/Guess-v0", Guesser(), 20, concurrency=3, progress=False))
     assert len(GuessEnv.made) == 3
     assert all(env.closed for env in GuessEnv.made)
 
 
-def test_environments_are_replaced_after_an_error() -> None:
+def test_environments_are_replaced_after_an_error():
     def act(observation: str, info: dict[str, Any]) -> str:
         return "crash" if info["index"] % 2 else str(info["index"])
 
@@ -594,7 +594,7 @@ def test_environments_are_replaced_after_an_error() -> None:
     assert len(GuessEnv.made) == 3 and all(env.closed for env in GuessEnv.made)
 
 
-def test_a_straggler_delays_only_itself() -> None:
+def test_a_straggler_delays_only_itself():
     def act(observation: str, info: dict[str, Any]) -> str:
         if info["index"] == 0 and observation.startswith("Guess"):
             return "sleep:1.5"
@@ -624,13 +624,13 @@ def test_a_straggler_delays_only_itself() -> None:
     assert ends[0] >= 1.5 and max(end for index, end in ends.items() if index) < 1.2
 
 
-def test_async_acts_overlap_up_to_the_concurrency() -> None:
+def test_async_acts_overlap_up_to_the_concurrency():
     policy = Guesser(delay=0.05, use_async=True)
     run_episodes("Test/Guess-v0", policy, 16, concurrency=8, progress=False)
     assert policy.most_active == 8
 
 
-def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes() -> None:
+def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes():
     with pytest.raises(RuntimeError, match="no more environments"):
         run_episodes("Test/Guess-v0", Guesser(), 3, env_kwargs={"fail_after": 0}, progress=False)
     episodes = run_episodes(
@@ -641,7 +641,7 @@ def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes() -
     assert episodes[1].error is not None and "no more environments" in episodes[1].error
 
 
-def test_ids_specs_functions_and_wrappers() -> None:
+def test_ids_specs_functions_and_wrappers():
     for env_id in ("Test/Guess-v0", gym.spec("Test/Guess-v0"), GuessEnv, make):
         assert run_episodes(env_id, Guesser(), 1, progress=False)[0].success
     wrapped = run_episodes(
@@ -656,7 +656,7 @@ def test_ids_specs_functions_and_wrappers() -> None:
     assert wrapped.steps[0].observation.startswith("Guess the number.") and wrapped.instructions == ""
 
 
-def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_shows_the_mean_success(capsys):
     run_episodes("Test/Guess-v0", Guesser(), 4)
     assert "4/4" in capsys.readouterr().err
     run_episodes("Test/Guess-v0", Guesser(), 4, progress=False)
@@ -683,13 +683,13 @@ def test_the_progress_bar_shows_the_mean_success(capsys: pytest.CaptureFixture[s
         ({"env_id": 7}, "env_id must be an id"),
     ],
 )
-def test_arguments_that_do_not_fit(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit(arguments, message):
     arguments = {"env_id": "Test/Guess-v0", "n": 3, "progress": False, **arguments}
     with pytest.raises(ConfigError, match=message):
         run_episodes(arguments.pop("env_id"), Guesser(), arguments.pop("n"), **arguments)
 
 
-def test_an_unknown_id_is_named() -> None:
+def test_an_unknown_id_is_named():
     with pytest.raises(ConfigError, match="unknown environment 'Test/Gues-v0'. Did you mean 'Test/Guess-v0'"):
         run_episodes("Test/Gues-v0", Guesser(), 1, progress=False)
     assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
@@ -699,7 +699,7 @@ def test_an_unknown_id_is_named() -> None:
 
 
 @pytest.mark.parametrize("env_id", ["AgentR1/GSM8K-v0", "agent_envs:AgentR1/GSM8KTool-v0"])
-def test_the_expert_solves_every_generated_task(env_id: str) -> None:
+def test_the_expert_solves_every_generated_task(env_id):
     episodes = agent_envs.run_episodes(env_id, ExpertPolicy(), 30, progress=False)
     assert all(e.success and e.stop_reason is StopReason.TERMINATED for e in episodes), [
         e.error for e in episodes if e.error
@@ -708,13 +708,13 @@ def test_the_expert_solves_every_generated_task(env_id: str) -> None:
     assert [plain(e) for e in again] == [plain(e) for e in episodes]
 
 
-def test_a_random_policy_ends_for_a_reason() -> None:
+def test_a_random_policy_ends_for_a_reason():
     episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", RandomPolicy(), 20, progress=False)
     assert {e.stop_reason for e in episodes} <= {StopReason.TERMINATED, StopReason.TRUNCATED}
     assert all(e.steps[-1].terminated or e.steps[-1].truncated for e in episodes)
 
 
-def test_records_survive_a_file(tmp_path: Path) -> None:
+def test_records_survive_a_file(tmp_path):
     episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(noise=0.5), 10, progress=False)
     agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
     assert list(agent_envs.read_episodes(tmp_path / "episodes.jsonl")) == episodes

@@ -154,7 +154,7 @@ def free_port() -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the container is one of Linux")
-def test_the_dockerfile_makes_a_server(root: Path) -> None:
+def test_the_dockerfile_makes_a_server(root):
     dockerfile = root / "docs" / "deploy" / "Dockerfile"
     port = free_port()
     if docker_works():
@@ -187,7 +187,7 @@ def test_the_dockerfile_makes_a_server(root: Path) -> None:
             process.wait()
 
 
-def test_the_kubernetes_file_fits_the_command(root: Path) -> None:
+def test_the_kubernetes_file_fits_the_command(root):
     yaml = pytest.importorskip("yaml")
     deployment, service = yaml.safe_load_all((root / "docs" / "deploy" / "kubernetes.yaml").read_text())
     pod = deployment["spec"]["template"]["spec"]

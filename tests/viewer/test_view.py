@@ -78,7 +78,7 @@ def _contents(page: Path) -> tuple[dict[str, Any], list[list[Any]], list[dict[st
     return json.loads(meta[1]), lines("rows"), lines("chunk")
 
 
-def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_holds_every_episode(tmp_path, capsys):
     episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(), 45, progress=False)
     (tmp_path / "run").mkdir()
     write_episodes(tmp_path / "run" / "a.jsonl", episodes[:40])
@@ -94,7 +94,7 @@ def test_the_page_holds_every_episode(tmp_path: Path, capsys: pytest.CaptureFixt
         assert calls == (["calculator"] if len(episode.steps) > 1 else [])
 
 
-def test_whole_prompts_are_kept_once(tmp_path: Path) -> None:
+def test_whole_prompts_are_kept_once(tmp_path):
     wrappers = ["ChatMessages", "SlidingWindow(k=2)"]
     for stack in (wrappers[:1], wrappers):
         [episode] = agent_envs.run_episodes("AgentR1/ALFWorld-v0", ExpertPolicy(), 1, wrappers=stack, progress=False)
@@ -109,7 +109,7 @@ def test_whole_prompts_are_kept_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_calls_are_found_in_every_format(name: str, tmp_path: Path) -> None:
+def test_calls_are_found_in_every_format(name, tmp_path):
     fixed = {"fenced_python": ("python", "code"), "react": ("lookup", "keyword"), "retool": ("python", "code")}
     tool, argument = fixed.get(name, ("search", "query"))
     text = get_parser(name).format(ToolCall(tool, {argument: "x"}))
@@ -119,7 +119,7 @@ def test_calls_are_found_in_every_format(name: str, tmp_path: Path) -> None:
     assert call["name"] == tool and call["arguments"][argument].strip() == "x"
 
 
-def test_broken_calls_and_words_alone_are_told_apart(tmp_path: Path) -> None:
+def test_broken_calls_and_words_alone_are_told_apart(tmp_path):
     for text, calls in [
         ("<tool_call>{oops", 1),
         ("[TOOL_CALLS]oops", 1),
@@ -134,7 +134,7 @@ def test_broken_calls_and_words_alone_are_told_apart(tmp_path: Path) -> None:
         assert (None if found is None else len(found)) == calls, text
 
 
-def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path):
     step = Step("o", "a", nan, True, False, {"reward_components": {"x": inf}}, (1,), (2,), (-inf,))
     _write([_episode(steps=(step,))], tmp_path / "page.html")
     assert "NaN" not in (text := json.dumps(_contents(tmp_path / "page.html"))) and "Infinity" not in text
@@ -142,7 +142,7 @@ def test_numbers_that_are_not_finite_reach_the_browser_by_name(tmp_path: Path) -
     assert "nan" in row and record["steps"][0]["response_logprobs"] == ["-inf"]
 
 
-def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path, capsys):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "<b>go</b>": 4, "north": 5}, unk_token="?"))
@@ -159,7 +159,7 @@ def test_a_tokenizer_shows_sampled_tokens_as_text(tmp_path: Path, capsys: pytest
     assert "has no Hugging Face tokenizer" in capsys.readouterr().err
 
 
-def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Path, browser: Any) -> None:
+def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path, browser):
     thought = '<think>hidden</think>I add.<tool_call>{"name": "calculator", "arguments": {"e": "1+1"}}</tool_call>'
     nothing = replace(_episode().steps[0], reward=nan, response_logprobs=(-inf, -0.25))
     episodes = [
@@ -188,7 +188,7 @@ def test_a_browser_shows_the_chosen_episode_and_runs_nothing_of_it(tmp_path: Pat
     assert "show all 1000000 characters" in long and "x" * 20_001 not in long
 
 
-def test_fragments_and_tables_in_the_terminal_are_inert() -> None:
+def test_fragments_and_tables_in_the_terminal_are_inert():
     episode = _episode(observation=EVIL, action=EVIL, final_observation=EVIL, error=EVIL, env_id=EVIL, group_id=EVIL)
     page = episode.to_html()
     assert "<script" not in page and "<img" not in page and "\x1b" not in page
@@ -200,9 +200,7 @@ def test_fragments_and_tables_in_the_terminal_are_inert() -> None:
     assert len(lines) == 3 and lines[2].endswith("...") and len(lines[2]) < 110
 
 
-def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_files_are_named_and_a_cut_off_line_is_left_out(tmp_path, capsys):
     good = _episode().to_json()
     out = tmp_path / "page.html"
     for text, message in [
@@ -225,7 +223,7 @@ def test_broken_files_are_named_and_a_cut_off_line_is_left_out(
     assert "no .jsonl file of episodes" in capsys.readouterr().err
 
 
-def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packed_files_and_bytes_that_are_no_text(tmp_path, capsys):
     (tmp_path / "episodes").mkdir()
     good = _episode().to_json().encode()
     (tmp_path / "episodes" / "a.jsonl.gz").write_bytes(gzip.compress(good + b"\n"))
@@ -239,7 +237,7 @@ def test_packed_files_and_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.
     assert "torn.jsonl.gz cannot be read" in capsys.readouterr().err
 
 
-def test_frames_have_a_row_per_episode_or_per_step() -> None:
+def test_frames_have_a_row_per_episode_or_per_step():
     pytest.importorskip("pandas")
     episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", ExpertPolicy(), 5, progress=False)
     frame = agent_envs.episodes_to_frame(episodes)

@@ -5,8 +5,6 @@
 any environment whose actions are commands.
 """
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Classic games through TextGame: the same states, rewards and ends as when they are played by numbers."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest

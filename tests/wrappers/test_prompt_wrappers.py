@@ -9,8 +9,6 @@ Behaviours pinned here:
 6. Summaries come from a server, and its failures have names.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 

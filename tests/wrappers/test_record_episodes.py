@@ -6,8 +6,6 @@
 4. Sync and async vectors, list observations and branched episodes are recorded; ids are unique.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -7,8 +7,6 @@ Behaviours pinned here:
 4. Rewards of many tasks come to one size, with shared statistics.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 

@@ -33,7 +33,7 @@ def _call(env: gym.Env, expression: str) -> str:
     return env.get_wrapper_attr("format_call")("calculator", {"expression": expression})
 
 
-def test_parts_add_up_and_stand_apart() -> None:
+def test_parts_add_up_and_stand_apart():
     env = apply_wrappers(
         gym.make(ENV),
         ["ToolCallReward(success=0.5, error=-0.25, limit=2)", "StepPenalty(penalty=0.125)", InvalidActionPenalty],
@@ -49,7 +49,7 @@ def test_parts_add_up_and_stand_apart() -> None:
     assert env.step(good)[4]["reward_components"]["tool_call"] == 0.5
 
 
-def test_an_episode_of_invalid_actions_is_given_up(tmp_path) -> None:
+def test_an_episode_of_invalid_actions_is_given_up(tmp_path):
     """It is the policy's doing, and not a failure."""
     wrappers = ["LimitInvalidActions(limit=2)", f"RecordEpisodes(path={str(tmp_path / 'kept.jsonl')!r})"]
     bad, good = "<tool_call>", _call(gym.make(ENV), "1+1")
@@ -78,7 +78,7 @@ def test_an_episode_of_invalid_actions_is_given_up(tmp_path) -> None:
         (lambda env: ToolCallReward(gym.make("AgentR1/GSM8K-v0")), "this one has none"),
     ],
 )
-def test_bad_arguments_are_named(make, message: str) -> None:
+def test_bad_arguments_are_named(make, message):
     with pytest.raises(ConfigError, match=message):
         make(gym.make(ENV))
 
@@ -87,7 +87,7 @@ def _lake(**kwargs: object) -> TextGame:
     return TextGame(gym.make("FrozenLake-v1", render_mode="ansi", is_slippery=False), **kwargs)  # type: ignore[arg-type]
 
 
-def test_a_lake_is_crossed_by_words() -> None:
+def test_a_lake_is_crossed_by_words():
     env = _lake()
     _, info = env.reset(seed=0)
     assert (info["invalid_action"], info["anchor"]) == (False, "[S]FFF\nFHFH\nFFFH\nHFFG")
@@ -103,7 +103,7 @@ def test_a_lake_is_crossed_by_words() -> None:
     assert (info["success"], info["score"]) == (False, 0.0)
 
 
-def test_observations_of_numbers_and_names_of_ones_own() -> None:
+def test_observations_of_numbers_and_names_of_ones_own():
     env = TextGame(gym.make("CartPole-v1"))
     text = env.reset(seed=3)[0]
     assert text.startswith("[") and len(text.split(",")) == 4 and env.names == ["left", "right"]
@@ -119,7 +119,7 @@ def test_observations_of_numbers_and_names_of_ones_own() -> None:
         TextGame(gym.make("Pendulum-v1"))
 
 
-def test_episodes_of_a_game_run_and_repeat() -> None:
+def test_episodes_of_a_game_run_and_repeat():
     play = lambda: agent_envs.run_episodes(  # noqa: E731
         "FrozenLake-v1",
         ScriptedPolicy(["down", "down", "right", "right", "down", "right"]),

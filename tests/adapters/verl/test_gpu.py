@@ -1,11 +1,8 @@
 """Two steps with vLLM as the rollout engine, on a machine with a GPU: `make test-gpu`."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,7 @@ ENV = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.mark.parametrize("algo", ["grpo", "steppo"])
-def test_two_steps_with_vllm(algo: str, tmp_path: Path) -> None:
+def test_two_steps_with_vllm(algo, tmp_path):
     from agent_envs.adapters.tiny.warm_start import make_warm_model
 
     model = tmp_path / "model"
@@ -46,7 +43,7 @@ def test_two_steps_with_vllm(algo: str, tmp_path: Path) -> None:
     assert all(math.isfinite(record["actor/grad_norm"]) for record in trained)
 
 
-def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path: Path) -> None:
+def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path):
     from agent_envs.adapters.tiny.warm_start import make_warm_model
     from agent_envs.policies import TransformersPolicy, VLLMPolicy
     from agent_envs.rollout.many import run_episodes
@@ -74,7 +71,7 @@ def test_policies_on_a_gpu_play_what_the_model_plays_on_a_cpu(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 0.05)])
-def test_the_pytorch_loop_on_a_gpu(tmp_path: Path, dtype: str, tolerance: float) -> None:
+def test_the_pytorch_loop_on_a_gpu(tmp_path, dtype, tolerance):
     from agent_envs.adapters.torch.loop import train
     from agent_envs.adapters.torch.settings import LoopConfig
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ pytest.importorskip("verl")
 
 
 @pytest.fixture(scope="module")
-def results(load_file: Callable[[str], Any]) -> Any:
+def results(load_file):
     return load_file("benchmarks/results.py")
 
 
 @pytest.fixture
-def cells(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def cells(results, tmp_path, monkeypatch):
     """The module with an empty folder of cells, three cells and training that takes no time."""
     monkeypatch.setattr(results, "CELLS", tmp_path / "cells")
     three = [results.Cell("GSM8K", "expert"), results.Cell("GSM8K", "grpo", 0), results.Cell("GSM8K", "grpo", 1)]
@@ -39,13 +38,13 @@ def cells(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
-def test_committed_cells_are_current(results: Any) -> None:
+def test_committed_cells_are_current(results):
     stale = [str(cell) for cell in results.cells() if cell.path.exists() and results._read(cell) is None]
     assert not stale, "python benchmarks/results.py run, or remove them; then python benchmarks/results.py page"
 
 
 @pytest.mark.parametrize("part", ["panel", "base", "settings"])
-def test_a_cell_of_other_tasks_or_settings_is_missing(part: str, cells: Any, tmp_path: Path) -> None:
+def test_a_cell_of_other_tasks_or_settings_is_missing(part, cells, tmp_path):
     cells.run(["GSM8K/grpo/0"], False, tmp_path)
     cell = cells.Cell("GSM8K", "grpo", 0)
     found = cells._read(cell)
@@ -56,7 +55,7 @@ def test_a_cell_of_other_tasks_or_settings_is_missing(part: str, cells: Any, tmp
     assert cells._read(cell) == found
 
 
-def test_runs_of_other_tasks_are_not_compared(results: Any) -> None:
+def test_runs_of_other_tasks_are_not_compared(results):
     values = {str(index): [1, 1.0] for index in range(5)}
     other = {str(index + 100): [1, 1.0] for index in range(5)}
     assert results._compared([{"before": values, "after": values}]).measures["success"].first == 1.0
@@ -64,9 +63,7 @@ def test_runs_of_other_tasks_are_not_compared(results: Any) -> None:
         results._compared([{"before": values, "after": other}])
 
 
-def test_a_failed_cell_does_not_keep_the_others_from_running(
-    cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_cell_does_not_keep_the_others_from_running(cells, tmp_path, monkeypatch, capsys):
     train = cells.train
 
     def fails(cell: Any, folder: Path) -> Any:
@@ -82,7 +79,7 @@ def test_a_failed_cell_does_not_keep_the_others_from_running(
     assert "GSM8K/grpo/0: " in capsys.readouterr().err
 
 
-def test_a_wrong_name_is_refused(cells: Any, tmp_path: Path) -> None:
+def test_a_wrong_name_is_refused(cells, tmp_path):
     with pytest.raises(SystemExit, match="there is no cell Nope; there are GSM8K/expert, GSM8K/grpo/0"):
         cells.run(["GSM8K/expert", "Nope"], False, tmp_path)
     assert not cells.CELLS.exists()

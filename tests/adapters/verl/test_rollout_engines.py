@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,14 @@ GREEDY = {"temperature": 0.0, "max_tokens": 12}
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer():
     from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 
     return build_tokenizer(["some words to learn"], vocab_size=263)
 
 
 @pytest.fixture(scope="module")
-def models(tokenizer: Any) -> list[Any]:
+def models(tokenizer):
     """Two models of the same shape, with clear preferences."""
     from agent_envs.adapters.tiny.model import build_model
 
@@ -72,9 +72,7 @@ def models(tokenizer: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def driver(
-    request: pytest.FixtureRequest, models: list[Any], tokenizer: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+def driver(request, models, tokenizer, tmp_path_factory):
     from agent_envs.adapters.tiny.model import save_model
 
     folder = Path(tmp_path_factory.mktemp("engine") / "model")
@@ -135,7 +133,7 @@ def furthest(model: Any, prompts: Sequence[Sequence[int]], answers: Sequence[Any
 
 
 @engines(ALL)
-def test_greedy_responses_are_the_models(driver: Any, models: list[Any], tokenizer: Any) -> None:
+def test_greedy_responses_are_the_models(driver, models, tokenizer):
     asked = prompts(16)
     answers = driver.ask(asked, **GREEDY)
     assert all(is_greedy(models[0], *pair, tokenizer.eos_token_id) for pair in zip(asked, answers, strict=True))
@@ -156,7 +154,7 @@ def test_greedy_responses_are_the_models(driver: Any, models: list[Any], tokeniz
     ],
     ids=str,
 )
-def test_log_probabilities_are_of_what_was_sampled_from(driver: Any, models: list[Any], params: dict[str, Any]) -> None:
+def test_log_probabilities_are_of_what_was_sampled_from(driver, models, params):
     asked = prompts(12, seed=1)
     answers = driver.ask(asked, seeds=range(12), max_tokens=10, **params)
     assert furthest(models[0], asked, answers, **params) <= TOLERANCE
@@ -165,7 +163,7 @@ def test_log_probabilities_are_of_what_was_sampled_from(driver: Any, models: lis
 
 
 @engines(ALL)
-def test_a_response_ends_with_an_end_or_at_the_limit(driver: Any, tokenizer: Any) -> None:
+def test_a_response_ends_with_an_end_or_at_the_limit(driver, tokenizer):
     eos, asked = tokenizer.eos_token_id, prompts(32, seed=2)
     sampled = driver.ask(asked, seeds=range(32), temperature=1.5, max_tokens=48)
     ended = [answer.tokens for answer in sampled if eos in answer.tokens]
@@ -179,7 +177,7 @@ def test_a_response_ends_with_an_end_or_at_the_limit(driver: Any, tokenizer: Any
 
 
 @engines(ALL)
-def test_a_seed_makes_a_response_reproducible(driver: Any) -> None:
+def test_a_seed_makes_a_response_reproducible(driver):
     params = {"temperature": 1.0, "max_tokens": 12}
     prompt = prompts(1, seed=3)[0]
     first = driver.ask([prompt] * 8, seeds=range(8), **params)
@@ -189,7 +187,7 @@ def test_a_seed_makes_a_response_reproducible(driver: Any) -> None:
 
 
 @engines(ALL)
-def test_limits(driver: Any, models: list[Any], tokenizer: Any) -> None:
+def test_limits(driver, models, tokenizer):
     long = prompts(1, CONTEXT)[0]
     (one,) = driver.ask([long[: CONTEXT - 1]], temperature=0.0, max_tokens=1)
     assert len(one.tokens) == 1 and furthest(models[0], [long[: CONTEXT - 1]], [one]) <= TOLERANCE
@@ -200,7 +198,7 @@ def test_limits(driver: Any, models: list[Any], tokenizer: Any) -> None:
 
 
 @engines(SERVERS)
-def test_what_was_computed_before_is_counted_and_changes_nothing(driver: Any, models: list[Any]) -> None:
+def test_what_was_computed_before_is_counted_and_changes_nothing(driver, models):
     prompt = prompts(1, 600, seed=5)[0]
     first, second = (driver.ask([prompt], **GREEDY)[0] for _ in range(2))
     assert first.cached == 0 and 256 <= second.cached < 600
@@ -209,7 +207,7 @@ def test_what_was_computed_before_is_counted_and_changes_nothing(driver: Any, mo
 
 
 @engines(SERVERS)
-def test_new_weights_leave_nothing_of_the_old_ones(driver: Any, models: list[Any], tokenizer: Any) -> None:
+def test_new_weights_leave_nothing_of_the_old_ones(driver, models, tokenizer):
     asked = [*prompts(8, seed=6), prompts(1, 600, seed=7)[0]]
     before = driver.ask(asked, **GREEDY)
     for version, model in ((5, models[1]), (6, models[0])):
@@ -224,7 +222,7 @@ def test_new_weights_leave_nothing_of_the_old_ones(driver: Any, models: list[Any
 
 
 @engines(SERVERS)
-def test_an_abort_ends_what_is_being_written_and_says_so(driver: Any, models: list[Any]) -> None:
+def test_an_abort_ends_what_is_being_written_and_says_so(driver, models):
     asked = prompts(3, seed=8)
     params = {"temperature": 1.0, "max_tokens": CONTEXT - 100, "ignore_eos": True}
 
@@ -255,7 +253,7 @@ def test_an_abort_ends_what_is_being_written_and_says_so(driver: Any, models: li
 
 
 @engines(SERVERS[1:])
-def test_a_server_that_slept_has_no_weights_until_they_are_sent(driver: Any, models: list[Any]) -> None:
+def test_a_server_that_slept_has_no_weights_until_they_are_sent(driver, models):
     asked = prompts(2, seed=9)
     good = driver.ask(asked, **GREEDY)
     driver.sleep_and_wake()

@@ -47,7 +47,7 @@ def _tasks(made: Composed) -> Tasks:
         ["MalformedCalls(policy='retry')", "StripReasoning", "RebuildPrompt"],
     ],
 )
-def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contexts_can_be_trained_under(wrappers, tmp_path, capsys):
     build_tokenizer(["a"]).save_pretrained(tmp_path)
     specs = [spec.format(folder=str(tmp_path)) if "{folder" in spec else spec for spec in wrappers]
     given = [part for spec in specs for part in ("--wrapper", spec)]
@@ -58,7 +58,7 @@ def test_contexts_can_be_trained_under(wrappers: list[str], tmp_path: Path, caps
     assert _tasks(under).train
 
 
-def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
     build_tokenizer(["a"]).save_pretrained(tmp_path / "tokenizer")
     budget = f"TokenBudget(n=20, tokenizer={str(tmp_path / 'tokenizer')!r})"
     given = ["train", "--env", ENV, "--out", str(tmp_path / "run"), "--wrapper", "ChatMessages", "--wrapper", budget]
@@ -191,9 +191,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path: Path, capsys
         (["actor_rollout_ref.actor.optim.lrr=1"], "lrr"),
     ],
 )
-def test_bad_input_is_one_clear_line(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_clear_line(arguments, message, tmp_path, capsys):
     given = ["train", *([] if "--env" in arguments else ["--env", ENV]), "--out", str(tmp_path / "run"), *arguments]
     assert main(given) == 2
     error = capsys.readouterr().err
@@ -202,7 +200,7 @@ def test_bad_input_is_one_clear_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_chat_template_is_refused(tmp_path, capsys):
     from agent_envs.adapters.tiny.model import build_model, save_model
     from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 
@@ -213,7 +211,7 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, capsys: pyte
     assert "has no chat template" in capsys.readouterr().err
 
 
-def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
     from omegaconf import OmegaConf
 
     out = tmp_path / "a run, with 'quotes'"
@@ -228,9 +226,7 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("algo", ["grpo", "gae"])
-def test_swapping_the_preset_changes_nothing_else(
-    algo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_swapping_the_preset_changes_nothing_else(algo, tmp_path, capsys):
     from omegaconf import OmegaConf
 
     from agent_envs.adapters.tiny.model import build_model, save_model
@@ -251,7 +247,7 @@ def test_swapping_the_preset_changes_nothing_else(
         assert config.critic.enable == (algo == "gae")
 
 
-def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
+def test_a_run_is_continued_with_its_own_settings_only(tmp_path):
     out = str(tmp_path / "run")
     first = composed(out=out, steps=5).run
     path = RunFolder(first.out).settings
@@ -261,7 +257,7 @@ def test_a_run_is_continued_with_its_own_settings_only(tmp_path: Path) -> None:
         keep_settings(path, composed(out=out, seed=1).run.settings())
 
 
-def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> None:
+def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [
         {"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"}
@@ -288,7 +284,7 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path: Path) -> N
         (["FormatReward(weight=0.2)"], ["NumberedActions", "FormatReward"]),
     ],
 )
-def test_wrappers_of_the_preset_give_way_to_those_given(given: list[str], stack: list[str]) -> None:
+def test_wrappers_of_the_preset_give_way_to_those_given(given, stack):
     wrappers = composed(env="AgentR1/WebShop-v0", wrappers=given).run.wrappers
     assert [spec.partition("(")[0] for spec in wrappers] == stack
     assert set(given) <= set(wrappers)
@@ -308,14 +304,12 @@ def test_wrappers_of_the_preset_give_way_to_those_given(given: list[str], stack:
         (ENV, ["run.wrappers=[]"], []),
     ],
 )
-def test_a_dry_run_says_which_wrappers_there_are(
-    env: str, given: list[str], wrappers: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_which_wrappers_there_are(env, given, wrappers, capsys):
     assert main(["train", "--env", env, "--dry-run", *given]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", wrappers {json.dumps(wrappers)}")
 
 
-def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
+def test_generated_tasks_have_a_held_out_split_of_their_own():
     tasks = _tasks(composed(steps=3))
     assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
     assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 512
@@ -324,7 +318,7 @@ def test_generated_tasks_have_a_held_out_split_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
-def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> None:
+def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split):
     tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", steps=3, split=split))
     if split == "train":
         assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
@@ -334,7 +328,7 @@ def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split: str) -> N
         assert len(tasks.validation) == 256
 
 
-def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
+def test_the_last_error_of_a_log_is_found(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(
         "step:1\n(TaskRunnerV1 pid=7) Traceback\n(TaskRunnerV1 pid=7) ValueError: no such thing\nshutting down\n"
@@ -353,7 +347,7 @@ def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
     assert last_error(log) == "RuntimeError: The size of tensor a (3) must match tensor b (4) at 1"
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help(capsys):
     import agent_envs
 
     assert main(["--version"]) == 0
@@ -363,12 +357,12 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--demo-noise" in capsys.readouterr().out
 
 
-def test_the_command_imports_no_trainer() -> None:
+def test_the_command_imports_no_trainer():
     code = "import sys, agent_envs.cli; print(sorted({'torch', 'verl', 'ray', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path, monkeypatch):
     from omegaconf import OmegaConf
 
     started = {}
@@ -399,7 +393,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path: Path, monkeypatc
         assert str(Path(started["env"]["RAY_TMPDIR"]).parent) == chosen
 
 
-def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from verl.utils.tracking import Tracking
 
@@ -423,7 +417,7 @@ def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir)
     assert tasks.validation and not set(tasks.train) & set(tasks.validation)
 
 
-def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path: Path) -> None:
+def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path):
     def chosen(*overrides: str, family: str = "qwen2", cpu: bool = True) -> str:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
         config = composed(*overrides).verl()

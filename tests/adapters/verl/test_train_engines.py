@@ -38,7 +38,7 @@ def composed(preset: str, *overrides: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("engine", "algo"), [("megatron", "steppo"), ("torchtitan", "grpo"), ("veomni", "steppo")])
-def test_verl_takes_the_settings_of_every_engine(engine: str, algo: str) -> None:
+def test_verl_takes_the_settings_of_every_engine(engine, algo):
     from verl.utils.config import omega_conf_to_dataclass
 
     verl = composed(f"any/alfworld/{algo}", f"model_engine={engine}")
@@ -57,9 +57,7 @@ def of_models(verl: Any, name: str) -> list[Any]:
     return [OmegaConf.select(verl, f"{model}.{name}") for model in MODELS]
 
 
-def test_without_flash_attention_rows_are_padded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_flash_attention_rows_are_padded(monkeypatch, capsys):
     attention, packed = "override_config.attn_implementation", "use_remove_padding"
     monkeypatch.setattr(engines, "_flash_attention", lambda: False)
     verl = composed("any/alfworld/gae")
@@ -79,7 +77,7 @@ def test_without_flash_attention_rows_are_padded(
     assert attention_notice(verl) is None
 
 
-def test_a_dry_run_composes_and_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_composes_and_says_what_is_missing(capsys):
     words = ["train", "--preset", "any/gsm8k/grpo", "--model", MODEL, "--data", "generated"]
     settings = ["model_engine=megatron", "actor_rollout_ref.rollout.name=sglang"]
     assert main([*words, "--dry-run", *settings]) == 0
@@ -93,7 +91,7 @@ SP = "ulysses_sequence_parallel_size"
 
 
 @pytest.fixture(scope="module")
-def runs() -> dict[str, Any]:
+def runs():
     names = ("any/gsm8k/steppo", "any/gsm8k/grpo", "cpu-tiny")
     return {name: composed(name) for name in names} | {
         "megatron": composed("any/gsm8k/steppo", "model_engine=megatron")
@@ -110,7 +108,7 @@ def runs() -> dict[str, Any]:
         ("megatron", "agentr1.layout", "tree", "layout=tree needs model_engine=dp"),
     ],
 )
-def test_what_cannot_run_is_refused(runs: dict[str, Any], run: str, key: str, value: object, message: str) -> None:
+def test_what_cannot_run_is_refused(runs, run, key, value, message):
     config = copy.deepcopy(runs[run])
     estimator = read_objective(config).estimator
     check_config(config, estimator)
@@ -120,7 +118,7 @@ def test_what_cannot_run_is_refused(runs: dict[str, Any], run: str, key: str, va
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_engine_of_verl_is_known() -> None:
+def test_every_engine_of_verl_is_known():
     import verl.trainer.config
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 

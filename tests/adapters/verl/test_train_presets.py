@@ -46,7 +46,7 @@ def _combinations() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _combinations())
-def test_every_combination_is_whole_and_every_difference_has_a_reason(name: str) -> None:
+def test_every_combination_is_whole_and_every_difference_has_a_reason(name):
     run = composed(preset=name, model="m" if name.startswith("any/") else None)
     verl = run.verl()
     algo = name.split("/")[2]
@@ -65,7 +65,7 @@ def _keys(values: dict, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def test_every_setting_in_the_files_is_one_of_verls() -> None:
+def test_every_setting_in_the_files_is_one_of_verls():
     """Hydra checks the names in overrides, but not those in files."""
     verl = importlib.util.find_spec("verl")
     with initialize_config_dir(str(Path(verl.submodule_search_locations[0], "trainer", "config")), version_base=None):  # type: ignore
@@ -83,13 +83,13 @@ def test_every_setting_in_the_files_is_one_of_verls() -> None:
             assert key in known or added.match(key) or key == "published", (path.name, key)
 
 
-def test_an_algorithms_group_has_one_episode_where_there_is_a_critic() -> None:
+def test_an_algorithms_group_has_one_episode_where_there_is_a_critic():
     assert set(group_names("algorithm")) | {"gae", "grpo"} <= set(algorithms())
     for algo, episodes in (("token_gae", 1), ("gigpo", 8)):
         assert composed(preset=f"qwen3-4b/hotpotqa/{algo}").verl().actor_rollout_ref.rollout.n == episodes
 
 
-def test_hardware_and_adapters_are_parts() -> None:
+def test_hardware_and_adapters_are_parts():
     run = composed(preset="qwen3-1.7b+lora/alfworld/gigpo/h100-8x2")
     verl = run.verl()
     assert (verl.trainer.n_gpus_per_node, verl.trainer.nnodes, run.run.model) == (8, 2, "Qwen/Qwen3-1.7B")
@@ -99,7 +99,7 @@ def test_hardware_and_adapters_are_parts() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3-4b+lora/gsm8k-tool/grpo/h100-8x2", "qwen2.5-1.5b/hotpotqa-legacy/grpo/h200-1"])
-def test_a_dry_run_prints_what_differs_and_what_verl_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_what_differs_and_what_verl_takes(name, capsys):
     assert main(["train", "--preset", name, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     run = composed(preset=name)
@@ -109,7 +109,7 @@ def test_a_dry_run_prints_what_differs_and_what_verl_takes(name: str, capsys: py
         assert f"# {difference.key}: {difference.ours} " in printed and difference.why in printed
 
 
-def test_settings_of_the_command_line_win_over_the_presets() -> None:
+def test_settings_of_the_command_line_win_over_the_presets():
     overrides = ["+agentr1.weighting=row", "agentr1.bootstrap_truncated=False", "data.train_batch_size=64"]
     verl = composed(*overrides, preset="qwen3-4b/alfworld/grpo").verl()
     assert (verl.agentr1.weighting, verl.agentr1.bootstrap_truncated, verl.data.train_batch_size) == ("row", False, 64)
@@ -130,16 +130,14 @@ def test_settings_of_the_command_line_win_over_the_presets() -> None:
         (["--preset", "cpu-tiny"], "add --env ID"),
     ],
 )
-def test_bad_names_are_one_clear_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_bad_names_are_one_clear_line(arguments, message, capsys, tmp_path):
     assert main(["train", "--out", str(tmp_path / "run"), *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("script", RECIPES, ids=lambda path: path.stem)
-def test_recipes_name_presets_that_exist(script: Path, tmp_path: Path) -> None:
+def test_recipes_name_presets_that_exist(script, tmp_path):
     stand_in = tmp_path / "agentr1"
     stand_in.write_text(f'#!{sys.executable}\nimport sys\nprint("\\n".join(sys.argv[1:]))\n')
     stand_in.chmod(0o755)

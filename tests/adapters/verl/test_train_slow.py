@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tmp_path_factory):
     """One model for all runs: it makes calls, some of them right."""
     from agent_envs.adapters.tiny.warm_start import make_warm_model
 
@@ -98,7 +97,7 @@ def _check_rewards(record: dict[str, Any], episodes: list[Any]) -> None:
 
 
 @pytest.fixture
-def no_ray_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_ray_left(monkeypatch):
     monkeypatch.setenv(MARK, str(os.getpid()))  # other runs on this machine are none of ours
     yield
     deadline = time.monotonic() + 30
@@ -120,9 +119,7 @@ def _ray_processes() -> set[int]:
     return found
 
 
-def test_two_steps_on_released_rows_train(
-    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_steps_on_released_rows_train(tiny_model, data_dir, tmp_path, no_ray_left, capsys):
     from agent_envs import read_episodes
 
     out = tmp_path / "run"
@@ -152,9 +149,7 @@ def test_two_steps_on_released_rows_train(
     assert _records(out) == records
 
 
-def test_two_steps_of_shopping_among_real_products(
-    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
-) -> None:
+def test_two_steps_of_shopping_among_real_products(tiny_model, data_dir, tmp_path, no_ray_left):
     from agent_envs import read_episodes
 
     out = tmp_path / "run"
@@ -171,9 +166,7 @@ def test_two_steps_of_shopping_among_real_products(
     assert 0 < max(map(len, filter(None, prompts))) <= 3072
 
 
-def test_two_steps_on_released_alfworld_games(
-    tiny_model: Path, data_dir: Path, tmp_path: Path, no_ray_left: None
-) -> None:
+def test_two_steps_on_released_alfworld_games(tiny_model, data_dir, tmp_path, no_ray_left):
     from agent_envs import read_episodes
 
     out = tmp_path / "run"
@@ -189,7 +182,7 @@ def test_two_steps_on_released_alfworld_games(
     assert {e.stop_reason.name for e in episodes} <= {"TERMINATED", "TRUNCATED", "CONTEXT_LENGTH"}
 
 
-def test_a_critic_on_prefix_trees_and_its_second_run_agree(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+def test_a_critic_on_prefix_trees_and_its_second_run_agree(tiny_model, tmp_path, no_ray_left):
     runs = []
     for name in ("first", "second"):
         out = tmp_path / name
@@ -210,7 +203,7 @@ def test_a_critic_on_prefix_trees_and_its_second_run_agree(tiny_model: Path, tmp
         assert names and [second[n] for n in names] == pytest.approx([first[n] for n in names], rel=1e-3, abs=1e-5)
 
 
-def test_a_greedy_baseline_over_merged_rows(tiny_model: Path, tmp_path: Path, no_ray_left: None) -> None:
+def test_a_greedy_baseline_over_merged_rows(tiny_model, tmp_path, no_ray_left):
     out = tmp_path / "run"
     merged = ("--algo", "remax", "--steps", "2", "--model", str(tiny_model), "+agentr1.layout=merged")
     assert _train(out, *merged) == 0
@@ -222,9 +215,7 @@ def test_a_greedy_baseline_over_merged_rows(tiny_model: Path, tmp_path: Path, no
         assert record["env/merge_factor"] > 0.999 and record["env/episodes"] == 16  # greedy episodes are not among them
 
 
-def test_a_killed_run_continues(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_continues(tiny_model, tmp_path, no_ray_left, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))  # where the converted checkpoint is kept
     out = tmp_path / "run"
     arguments = ["train", "--env", ENV, "--out", str(out), "--steps", "4", "--model", str(tiny_model), *SMALL]
@@ -257,7 +248,7 @@ def test_a_killed_run_continues(
 
 
 @pytest.fixture
-def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def faulty(tmp_path, monkeypatch):
     """A module of faulty wrappers, which every process of a run finds."""
     (tmp_path / "faulty.py").write_text(
         "import os, signal\n"
@@ -285,9 +276,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "faulty"
 
 
-def test_a_worker_that_stands_still_is_noticed_by_its_phase(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str], faulty: str
-) -> None:
+def test_a_worker_that_stands_still_is_noticed_by_its_phase(tiny_model, tmp_path, no_ray_left, capsys, faulty):
     """Nothing else would notice: verl waits for its episodes for ever."""
     out = tmp_path / "run"
     settings = ["--wrapper", f"{faulty}:Still", "trainer.val_before_train=False", "+agentr1.stall_timeout=30"]
@@ -297,9 +286,7 @@ def test_a_worker_that_stands_still_is_noticed_by_its_phase(
     assert not (out / "phase.json").exists()
 
 
-def test_environments_that_break_too_often_stop_a_run(
-    tiny_model: Path, tmp_path: Path, no_ray_left: None, capsys: pytest.CaptureFixture[str], faulty: str
-) -> None:
+def test_environments_that_break_too_often_stop_a_run(tiny_model, tmp_path, no_ray_left, capsys, faulty):
     out = tmp_path / "run"
     given = [
         "--steps",

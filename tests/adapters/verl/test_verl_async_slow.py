@@ -77,13 +77,13 @@ def weights(out: Path, step: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def synchronous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synchronous(tmp_path_factory):
     out = tmp_path_factory.mktemp("sync") / "run"
     assert main(arguments(out, STEPS)) == 0
     return out
 
 
-def test_without_lookahead_it_is_synchronous_training(synchronous: Path, tmp_path: Path) -> None:
+def test_without_lookahead_it_is_synchronous_training(synchronous, tmp_path):
     out = tmp_path / "run"
     assert main(arguments(out, 2, "agentr1.mode=colocate", "agentr1.lookahead=0")) == 0
     for ours, theirs in zip(episodes(out), episodes(synchronous)[:2], strict=True):
@@ -98,7 +98,7 @@ def test_without_lookahead_it_is_synchronous_training(synchronous: Path, tmp_pat
     assert [r["env/async/staleness/max"] for r in records(out)[1:]] == [0.0, 0.0]
 
 
-def test_a_killed_run_trains_every_prompt_once_and_in_order(synchronous: Path, tmp_path: Path) -> None:
+def test_a_killed_run_trains_every_prompt_once_and_in_order(synchronous, tmp_path):
     out = tmp_path / "run"
     command = arguments(out, STEPS, "agentr1.mode=colocate", "agentr1.lookahead=2")
     latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
@@ -122,7 +122,7 @@ def test_a_killed_run_trains_every_prompt_once_and_in_order(synchronous: Path, t
     assert all(record["rollout_corr/rollout_is_mean"] > 0.5 for record in records(out)[1:])
 
 
-def test_two_updates_of_a_step_train_all_of_it_on_devices_of_their_own(synchronous: Path, tmp_path: Path) -> None:
+def test_two_updates_of_a_step_train_all_of_it_on_devices_of_their_own(synchronous, tmp_path):
     out = tmp_path / "run"
     assert main(arguments(out, 3, "agentr1.mode=separate", "agentr1.lookahead=1")) == 0
     assert tasks(out) == tasks(synchronous)[:3]

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from agent_envs.adapters.verl.run.phase import STALL_SECONDS, PhaseFile, PhaseWa
 from agent_envs.errors import BackendError
 
 
-def test_a_phase_is_still_when_nothing_of_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phase_is_still_when_nothing_of_it_moves(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     path = tmp_path / "phase.json"
@@ -61,9 +60,7 @@ def test_a_phase_is_still_when_nothing_of_it_moves(tmp_path: Path, monkeypatch: 
     PhaseFile(None).enter("syncing", 1)  # without a file nothing is written
 
 
-def test_a_process_that_hangs_is_ended_with_its_last_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_process_that_hangs_is_ended_with_its_last_error(tmp_path, monkeypatch, capsys):
     folder = RunFolder(tmp_path / "run")
     (folder.out / "starts").mkdir(parents=True)
     folder.phase.write_text("what an earlier start left")
@@ -93,7 +90,7 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_dead_actor_is_noticed_and_a_busy_one_is_not() -> None:
+def test_a_dead_actor_is_noticed_and_a_busy_one_is_not():
     ray = pytest.importorskip("ray")
     from agent_envs.adapters.verl.batch.phases import Liveness
 

@@ -1,7 +1,5 @@
 """`agentr1 train` with pictures: two steps by verl's own trainer, Ray included, and what it leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -3,8 +3,6 @@
 Each of the two ranks is a process that runs this file; the single one is this process.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

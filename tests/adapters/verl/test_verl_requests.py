@@ -22,7 +22,6 @@ import math
 import random
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,7 +127,7 @@ class FakeVLLM:
 
 
 @pytest.fixture(scope="module")
-def base_model() -> Any:
+def base_model():
     """A tokenizer whose end of text is not the end of its template's turns."""
     tokenizer = build_tokenizer([text * 3 for text in AWKWARD])
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|endoftext|>"]})
@@ -143,7 +142,7 @@ def ask(tokenizer: Any, server: FakeVLLM, engine: str = "vllm", **how: Any) -> l
     return play(tokenizer, client, engine=engine, **{"prompt_length": 4096, "merge": True, **how})
 
 
-def test_responses_end_with_the_turn(base_model: Any) -> None:
+def test_responses_end_with_the_turn(base_model):
     server = FakeVLLM(base_model)
     outputs = ask(base_model, server, merge=False)
     assert [len(output.response_ids) for output in outputs] == [9] * 4
@@ -151,7 +150,7 @@ def test_responses_end_with_the_turn(base_model: Any) -> None:
     assert all({server.turn_end, server.eos} <= set(params.stop_token_ids) for params in server.asked)
 
 
-def test_an_episode_repeats_with_its_seeds_and_no_other_is_the_same(base_model: Any) -> None:
+def test_an_episode_repeats_with_its_seeds_and_no_other_is_the_same(base_model):
     def tokens(**how: Any) -> list[int]:
         return ask(base_model, FakeVLLM(base_model), number=0, **how)[0].response_ids
 
@@ -167,7 +166,7 @@ def test_an_episode_repeats_with_its_seeds_and_no_other_is_the_same(base_model: 
 
 
 @pytest.mark.parametrize(("engine", "seeded"), [("agentr1_cpu", True), ("vllm", True), ("sglang", False)])
-def test_no_engine_gets_a_seed_that_it_does_not_take(base_model: Any, engine: str, seeded: bool) -> None:
+def test_no_engine_gets_a_seed_that_it_does_not_take(base_model, engine, seeded):
     server = FakeVLLM(base_model)
     ask(base_model, server, engine)
     assert all((params.seed is not None) == seeded and params.stop_token_ids for params in server.asked)
@@ -182,7 +181,7 @@ def test_no_engine_gets_a_seed_that_it_does_not_take(base_model: Any, engine: st
         ({"log_probs": lambda ids: [math.nan, *[-0.5] * (len(ids) - 1)]}, "the log-probabilities of 8"),
     ],
 )
-def test_a_faulty_answer_breaks_the_episode(base_model: Any, fault: dict[str, Any], error: str) -> None:
+def test_a_faulty_answer_breaks_the_episode(base_model, fault, error):
     outputs = ask(base_model, FakeVLLM(base_model, **fault))
     assert {output.extra_fields["kind"] for output in outputs} == {"masked"}
     assert not any(sum(output.response_mask) for output in outputs)
@@ -190,7 +189,7 @@ def test_a_faulty_answer_breaks_the_episode(base_model: Any, fault: dict[str, An
     assert outputs[-1].extra_fields["reward_extra_info"]["stop_reason"] == "error"
 
 
-def test_rows_have_no_log_probabilities_rather_than_zeros(base_model: Any) -> None:
+def test_rows_have_no_log_probabilities_rather_than_zeros(base_model):
     (row,) = ask(base_model, FakeVLLM(base_model), logprobs=False)
     assert row.response_logprobs is None and "rollout_log_probs" not in row.as_dict()
     assert sum(row.response_mask) == 36
@@ -198,7 +197,7 @@ def test_rows_have_no_log_probabilities_rather_than_zeros(base_model: Any) -> No
     assert [x for x, own in zip(row.response_logprobs, row.response_mask, strict=True) if own] == [-0.5] * 36
 
 
-def test_prompt_tokens_from_the_cache_are_counted(base_model: Any) -> None:
+def test_prompt_tokens_from_the_cache_are_counted(base_model):
     (row,) = ask(base_model, FakeVLLM(base_model))
     record = row.extra_fields["reward_extra_info"]
     metrics = training_metrics([record])
@@ -208,7 +207,7 @@ def test_prompt_tokens_from_the_cache_are_counted(base_model: Any) -> None:
     assert metrics["env/prefix_cache_hits"] == pytest.approx(reused / sum(prompts))
 
 
-def test_importance_weights_undo_the_truncation_of_top_p() -> None:
+def test_importance_weights_undo_the_truncation_of_top_p():
     logits = torch.tensor([[2.0, 1.5, 0.5, 0.0, -2.0]])
     full = torch.log_softmax(logits[0], 0)
     params = [SamplingParams(1, top_p=0.85)] * 8
@@ -229,9 +228,7 @@ def test_importance_weights_undo_the_truncation_of_top_p() -> None:
     assert mass < 0.95 and weights.tolist() == pytest.approx([mass] * 8, abs=1e-5)
 
 
-def test_a_context_beyond_the_models_positions_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_context_beyond_the_models_positions_is_refused_at_once(tmp_path, capsys):
     tokenizer = build_tokenizer(["one text"], vocab_size=263)
     save_model(build_model(tokenizer, context_length=512), tokenizer, tmp_path / "model")
     command = ["train", "--env", "AgentR1/GSM8K-v0", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run")]

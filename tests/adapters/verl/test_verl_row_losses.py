@@ -5,11 +5,8 @@
 3. they are found by name, and refused where they cannot be called
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -85,7 +82,7 @@ def test_a_mini_batch_without_trained_tokens_is_no_update(actor):
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(tmp_path, monkeypatch):
     (tmp_path / "my_row_losses.py").write_text(MINE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_row_losses", raising=False)
@@ -93,7 +90,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "my_row_losses"
 
 
-def test_they_are_found_by_name_and_said(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_found_by_name_and_said(module, capsys):
     loss = "actor_rollout_ref.actor.policy_loss.loss_mode="
     run = ["train", "--env", "AgentR1/GSM8KTool-v0", "--dry-run"]
     library = f"actor_rollout_ref.model.external_lib={module}"

@@ -32,7 +32,7 @@ from agent_envs.policies import ExpertPolicy
 from agent_envs.serving import RemoteEnv
 
 
-def test_no_more_episodes_play_at_once_than_are_allowed() -> None:
+def test_no_more_episodes_play_at_once_than_are_allowed():
     playing: list[int] = [0]
 
     async def episode(most: int | None) -> None:
@@ -54,7 +54,7 @@ def test_no_more_episodes_play_at_once_than_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("setting", ["env_workers", "max_episodes"])
-def test_a_limit_of_nothing_is_refused(setting: str) -> None:
+def test_a_limit_of_nothing_is_refused(setting):
     with pytest.raises(ConfigError, match=f"agentr1.{setting} must be"):
         composed(f"+agentr1.{setting}=0")
 
@@ -67,7 +67,7 @@ def played(env: Any, index: int) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
-def test_a_node_has_one_server_which_is_found_again_when_it_died() -> None:
+def test_a_node_has_one_server_which_is_found_again_when_it_died():
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 

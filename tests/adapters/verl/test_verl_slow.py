@@ -3,8 +3,6 @@
 gae trains actor and critic in two mini-batches, validates and saves; a second start resumes from the checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -170,7 +170,7 @@ def _names(path: Path) -> set[str]:
     return names
 
 
-def test_every_name_is_where_it_says() -> None:
+def test_every_name_is_where_it_says():
     assert moved() == []
     assert len({(symbol.file, symbol.name) for symbol in SYMBOLS}) == len(SYMBOLS)
     assert all(symbol.purpose for symbol in SYMBOLS)
@@ -180,7 +180,7 @@ ADAPTER = Path(agent_envs.adapters.verl.__file__).parent
 VERL = Path(next(iter(importlib.util.find_spec("verl").submodule_search_locations)))  # type: ignore[union-attr,arg-type]
 
 
-def test_what_is_imported_of_verl_is_listed() -> None:
+def test_what_is_imported_of_verl_is_listed():
     """Each name under the file it is imported from, and each module that is waited for or patched."""
     listed = {(symbol.file, symbol.name.partition(".")[0]) for symbol in SYMBOLS}
     files = {symbol.file for symbol in SYMBOLS}
@@ -212,7 +212,7 @@ def file_of(module: str) -> str | None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_methods_of_verl_that_are_overridden_or_called_are_listed() -> None:
+def test_methods_of_verl_that_are_overridden_or_called_are_listed():
     from agent_envs.adapters.verl.batch import asynchronous, phases, trainer, tree_engine
     from agent_envs.adapters.verl.rollout import agent_loop, cpu_rollout, ray_weights
 

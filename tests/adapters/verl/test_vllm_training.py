@@ -53,7 +53,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_two_steps(name: str, tmp_path: Path) -> None:
+def test_two_steps(name, tmp_path):
     out = tmp_path / "run"
     command = ["train", "--env", ENV, "--preset", "cpu-vllm", "--steps", "2", "--out", str(out)]
     assert main([*command, *RUNS[name], *SMALL]) == 0
