@@ -10,7 +10,6 @@ stays behind by more than rounding.
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,41 @@ def compiled(function: Any) -> Any:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no place to cache the compiled code
         return numba.njit(nogil=True)(function)
+
+
+@compiled
+def _worse(score_a, rank_a, score_b, rank_b):  # type: ignore[no-untyped-def]
+    return score_a < score_b or (score_a == score_b and rank_a > rank_b)
+
+
+@compiled
+def _sift_down(scores, ranks, found, size):  # type: ignore[no-untyped-def]
+    """Sift down the root of a heap; the root is the worst entry."""
+    score, rank, document = scores[0], ranks[0], found[0]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and _worse(scores[child + 1], ranks[child + 1], scores[child], ranks[child]):
+            child += 1
+        if not _worse(scores[child], ranks[child], score, rank):
+            break
+        scores[at], ranks[at], found[at] = scores[child], ranks[child], found[child]
+        at = child
+    scores[at], ranks[at], found[at] = score, rank, document
+
+
+@compiled
+def _push(scores, ranks, found, size, score, rank, document):  # type: ignore[no-untyped-def]
+    at = size
+    while at > 0:
+        parent = (at - 1) // 2
+        if not _worse(score, rank, scores[parent], ranks[parent]):
+            break
+        scores[at], ranks[at], found[at] = scores[parent], ranks[parent], found[parent]
+        at = parent
+    scores[at], ranks[at], found[at] = score, rank, document
 
 
 @compiled
@@ -90,12 +124,12 @@ def top_documents(  # type: ignore[no-untyped-def]
         starts[i, windows] = end
     window_order = np.argsort(-window_bounds)
 
-    # (score, -rank, document) of the best so far; the first one is the worst of them
-    heap = [(np.float32(0), np.int32(0), np.int32(0)) for _ in range(0)]
+    scores, heap_ranks, found = np.empty(k, np.float32), np.empty(k, np.int32), np.empty(k, np.int32)
+    size = 0
     limit = 0.0  # a document below this score is not among the best
     for w in window_order:
         rest = window_bounds[w]
-        if rest == 0.0 or (len(heap) == k and rest < limit):
+        if rest == 0.0 or (size == k and rest < limit):
             break
         base = w * WINDOW
         met = 0
@@ -103,7 +137,7 @@ def top_documents(  # type: ignore[no-untyped-def]
         while i < n:
             begin, end = starts[i, w], starts[i, w + 1]
             if begin < end:
-                if len(heap) == k and rest < limit:
+                if size == k and rest < limit:
                     break
                 boost = boosts[order[i]]
                 for p in range(begin, end):
@@ -118,7 +152,7 @@ def top_documents(  # type: ignore[no-untyped-def]
         for c in range(met):
             d = touched[c]
             candidates[left] = d
-            left += len(heap) < k or accumulator[d] + rest >= limit
+            left += size < k or accumulator[d] + rest >= limit
         while i < n and left > 0:
             begin, end = starts[i, w], starts[i, w + 1]
             if begin < end:
@@ -142,19 +176,25 @@ def top_documents(  # type: ignore[no-untyped-def]
                 left = kept
             i += 1
         for c in range(left):
+            score32 = np.float32(accumulator[candidates[c]])
+            if size == k and score32 < scores[0]:
+                continue
             document = np.int32(base + candidates[c])
-            entry = (np.float32(accumulator[candidates[c]]), np.int32(-ranks[document]), document)
-            if len(heap) < k:
-                heapq.heappush(heap, entry)
-            elif entry > heap[0]:
-                heapq.heapreplace(heap, entry)
-        if len(heap) == k:
-            limit = float(heap[0][0]) * _SLACK
+            rank = ranks[document]
+            if size < k:
+                _push(scores, heap_ranks, found, size, score32, rank, document)
+                size += 1
+            elif _worse(scores[0], heap_ranks[0], score32, rank):
+                scores[0], heap_ranks[0], found[0] = score32, rank, document
+                _sift_down(scores, heap_ranks, found, size)
+        if size == k:
+            limit = scores[0] * _SLACK
         for c in range(met):
             accumulator[touched[c]] = 0.0
 
-    size = len(heap)
-    best, scores = np.empty(size, np.int32), np.empty(size, np.float32)
+    best_scores, best = np.empty(size, np.float32), np.empty(size, np.int32)
     for at in range(size - 1, -1, -1):
-        scores[at], _, best[at] = heapq.heappop(heap)
-    return best, scores
+        best_scores[at], best[at] = scores[0], found[0]
+        scores[0], heap_ranks[0], found[0] = scores[at], heap_ranks[at], found[at]
+        _sift_down(scores, heap_ranks, found, at)
+    return best, best_scores
