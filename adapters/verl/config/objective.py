@@ -1,7 +1,6 @@
 """How a run turns steps into a loss: estimator, rewards, weighting, KL and correction, read from verl's configuration.
 
-verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``); the others are
-``Settings``.
+verl's own settings are used where they exist (``algorithm.*``, ``actor_rollout_ref.actor.*``), else ``Settings``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Objective:
 
     estimator: Estimator
     options: EstimatorOptions = field(default_factory=EstimatorOptions)
-    settings: Settings = field(default_factory=Settings)
     weighting: str = "trajectory"
     """What a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``."""
     process: ProcessRewards = field(default_factory=ProcessRewards)
@@ -40,6 +38,8 @@ class Objective:
     """verl's ``algorithm.rollout_correction``, unless it is bypassed; None for none."""
     row_loss: Callable[..., Any] | None = None
     """The policy loss if it was written for verl's rows; None if it is one of this package's kind."""
+    settings: Settings = field(default_factory=Settings)
+    """What the run sets under ``agentr1``."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: the KL's coefficient and the scale of the rewards."""
