@@ -188,7 +188,7 @@ class ScienceWorldEnv(TextEnv):
             choice("simplifications", name, ("easy", *SIMPLIFICATIONS))
         self.simplifications = simplifications
         self.reward = choice("reward", reward, REWARDS)
-        self._replayed: Replayed[Session] = Replayed("ScienceWorld's simulator", Session)
+        self._replayed = Replayed("ScienceWorld's simulator", Session)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
 
     def open_tasks(self) -> TaskSource:
@@ -200,7 +200,7 @@ class ScienceWorldEnv(TextEnv):
             source = file_tasks(self.data, self.split, _parse_row, task="scienceworld", suffixes=(".parquet", ".jsonl"))
         if set(self.families) >= set(VARIATIONS):
             return source
-        chosen = [task for task in source if task.family in self.families]
+        chosen = [source[index] for index in range(len(source)) if source[index].family in self.families]
         if not chosen:
             raise ConfigError(f"the split {self.split!r} has no task of the families {', '.join(self.families)}")
         return ListedTasks(chosen, source.name, source.split)
@@ -232,8 +232,8 @@ class ScienceWorldEnv(TextEnv):
 
     @property
     def _last(self) -> Reply:
-        trail: Trail = self.state
-        return trail.done[-1][1] if trail.done else trail.first
+        last: Reply = self.state.last
+        return last
 
     def anchor(self) -> str:
         last = self._last
@@ -266,7 +266,8 @@ class ScienceWorldEnv(TextEnv):
 
     @property
     def _session(self) -> Session:
-        return self._replayed.at(self.state)
+        session: Session = self._replayed.at(self.state)
+        return session
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         info = super().info(outcome)
