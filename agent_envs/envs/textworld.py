@@ -95,8 +95,6 @@ class _State:
     text: str
     commands: tuple[str, ...]
     """What is admissible."""
-    plan: tuple[str, ...]
-    """TextWorld's own commands from there to the end."""
     place: str
     score: int
     highest: int
@@ -111,7 +109,7 @@ class _State:
 def _state_at(file: str, history: tuple[str, ...]) -> _State:
     """Return where a game is after some commands; DataError if TextWorld cannot play it, or ends or stops at it."""
     state = ask(__name__, file, file, history)
-    lists: Any = {name: tuple(state[name]) for name in ("history", "commands", "plan")}
+    lists: Any = {name: tuple(state[name]) for name in ("history", "commands")}
     return _State(**{**state, **lists})
 
 
@@ -138,16 +136,20 @@ class _Playing:
 _games = RunningGames()
 
 
-def answer(file: str, history: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of the state at a point. It is called in the process of TextWorld's own."""
+def answer(file: str, history: Sequence[str], plan: bool = False) -> Any:
+    """Return the fields of the state at a point, or TextWorld's own commands from there to the end.
+
+    It is called in the process of TextWorld's own.
+    """
     game = _games.at(file, history, lambda: _Playing(file))
     reply = game.reply
+    if plan:
+        return reply.policy_commands
     return {
         "file": file,
         "history": game.history,
         "text": reply.feedback,
         "commands": reply.admissible_commands,
-        "plan": reply.policy_commands,
         "place": f"{reply.description}\n{reply.inventory}",
         "score": int(reply.score),
         "highest": int(reply.max_score),
@@ -289,7 +291,9 @@ class TextWorldEnv(TextEnv):
 
     def expert_action(self) -> str | None:
         """Return the next command of TextWorld's own plan; None where it has none."""
-        return self.state.plan[0] if self.state.plan else None
+        state: _State = self.state
+        plan: list[str] = ask(__name__, state.file, state.file, state.history, True)
+        return plan[0] if plan else None
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the expert's command or, with probability `noise`, another admissible one."""
