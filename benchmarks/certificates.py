@@ -132,6 +132,13 @@ FOREIGN = {
         why="Seeds are drawn by themselves, and there are few short sums: some are in two splits.",
         package="reasoning-gym",
     ),
+    "ScienceWorld-three": Case(
+        "AgentR1/ScienceWorld-v0",
+        {"families": ["chemistry-mix", "lifespan-longest-lived", "use-thermometer"]},
+        6,
+        why="6 tasks of three families, since a task is loaded in up to a second.",
+        package="scienceworld",
+    ),
     "SkyRLGym-aime": Case("AgentR1/SkyRLGym-v0", {"env": "aime"}, package="skyrl-gym"),
     "SkyRLGym-gsm8k": Case("AgentR1/SkyRLGym-v0", {}, package="skyrl-gym"),
     "SkyRLGym-gsm8k_multi_turn": Case(
