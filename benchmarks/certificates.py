@@ -132,11 +132,11 @@ FOREIGN = {
         why="Seeds are drawn by themselves, and there are few short sums: some are in two splits.",
         package="reasoning-gym",
     ),
-    "ScienceWorld-three": Case(
+    "ScienceWorld-lifespans": Case(
         "AgentR1/ScienceWorld-v0",
-        {"families": ["chemistry-mix", "lifespan-longest-lived", "use-thermometer"]},
-        6,
-        why="6 tasks of three families, since a task is loaded in up to a second.",
+        {"families": ["lifespan-longest-lived", "lifespan-shortest-lived"]},
+        2,
+        why="2 tasks of two families whose tasks are loaded in a moment; a hundred of the others take an hour.",
         package="scienceworld",
     ),
     "SkyRLGym-aime": Case("AgentR1/SkyRLGym-v0", {"env": "aime"}, package="skyrl-gym"),
