@@ -41,7 +41,7 @@ _OPENINGS = {
     r"\[TOOL_REQUEST\]": "LM Studio",
     r'\{\s*"name"\s*:\s*"[^"\n]*"\s*,\s*"(?:arguments|parameters)"\s*:': "plain JSON",
 }
-_OPENING = re.compile("|".join(f"({opening})" for opening in _OPENINGS))
+_OPENING = re.compile("|".join(_OPENINGS))  # without groups, which make the search ten times as long
 
 
 def without_foreign_calls(parsed: ParsedAction, parser: Parser) -> ParsedAction:
@@ -49,7 +49,7 @@ def without_foreign_calls(parsed: ParsedAction, parser: Parser) -> ParsedAction:
     found = None if parsed.calls else _OPENING.search(parsed.text)
     if found is None:
         return parsed
-    form = list(_OPENINGS.values())[(found.lastindex or 1) - 1]
+    form = next(form for opening, form in _OPENINGS.items() if re.match(opening, found[0]))
     problem = f"a tool call in the form of {form} is not read here: expected {parser.describe()}"
     failure = ParseFailure(problem, parsed.text[found.start() :])
     return replace(parsed, text=parsed.text[: found.start()].strip(), calls=(failure,))
