@@ -52,7 +52,7 @@ VARIATIONS = dict(zip(_COUNTS.split()[::2], map(int, _COUNTS.split()[1::2]), str
 """The families and how many variations each has."""
 SPLITS = ("train", "validation", "test", "test_in_train")
 
-_COMMAND = re.compile(r"[A-Za-z0-9' ,()-]{0,300}")
+_COMMAND = re.compile(r"[ -~]{0,300}")
 _OBJECT = re.compile(r"\bOBJ\b")
 
 
@@ -241,7 +241,7 @@ class ScienceWorldEnv(TextEnv):
 
     def available_actions(self) -> list[str]:
         """Return the simulator's actions, each with three dots for the name of an object."""
-        return [_OBJECT.sub("...", action) for action in self._session.actions()]
+        return [_OBJECT.sub("...", action) for action in self._session.actions]
 
     def valid_commands(self) -> list[str]:
         """Return every command that can be carried out now: a thousand or more.
@@ -260,7 +260,7 @@ class ScienceWorldEnv(TextEnv):
         return {
             "task": self._session.task,
             "room": self.state.first.text,
-            "actions": self._session.actions(),
+            "actions": list(self._session.actions),
             "objects": list(self._last.objects),
         }
 
@@ -276,7 +276,7 @@ class ScienceWorldEnv(TextEnv):
             family=task.family,
             variation=task.variation,
             simulator_score=self._last.score,
-            actions=self._session.actions(),
+            actions=list(self._session.actions),
             objects=list(self._last.objects),
         )
         return info

@@ -69,7 +69,7 @@ class _Java:
             return_proc=True,
         )
         # A fork must not free the objects of its parent, so they are freed by `release` and not by the collector.
-        options = GatewayParameters(port=port, read_timeout=_SECONDS, auto_field=True, enable_memory_management=False)
+        options = GatewayParameters(port=port, read_timeout=_SECONDS, enable_memory_management=False)
         self.gateway = JavaGateway(gateway_parameters=options)
         self.lock = threading.RLock()
         self._errors, self._owner = Py4JError, os.getpid()
@@ -109,7 +109,8 @@ def _talks(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(self, *arguments)
             except (Py4JError, OSError) as e:
-                _java.pop("java")
+                if _java.get("java", lambda: self.java) is self.java:  # else another session has started a new one
+                    _java.pop("java")
                 self.java.end()
                 raise BackendDownError(f"ScienceWorld's simulator has ended or stopped: {e}") from e
 
@@ -140,6 +141,8 @@ class Session:
         self._simulator.load(*start, gold)
         self._simulator.reset()
         self.task = str(self._simulator.getTaskDescription())
+        forms = json.loads(self._simulator.getPossibleActionsWithIDs())
+        self.actions = sorted(form["action_example"] for form in forms)  # of commands, with OBJ for an object's name
         self.first = self.act("look around")  # as the package's own reset
 
     @_talks
@@ -161,11 +164,6 @@ class Session:
             inventory=str(simulator.freeActionInventory()),
             objects=tuple(sorted(set(json.loads(simulator.getPossibleObjectReferentLUTJSON()).values()))),
         )
-
-    @_talks
-    def actions(self) -> list[str]:
-        """Return the forms of commands, with OBJ for the name of an object."""
-        return sorted(form["action_example"] for form in json.loads(self._simulator.getPossibleActionsWithIDs()))
 
     @_talks
     def commands(self) -> list[str]:

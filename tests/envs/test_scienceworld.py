@@ -29,7 +29,20 @@ ENV_ID = "AgentR1/ScienceWorld-v0"
 pytest.importorskip("scienceworld", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 EASY = ("chemistry-mix", "lifespan-longest-lived", "use-thermometer", "power-component")  # load in a moment
-ODD = ("dance", "", "open door", "0", "LOOK AROUND", "look at the moon", "é", "x" * 301, "reset task", "wait1")
+ODD = (
+    "dance",
+    "",
+    "look?",
+    '"look" & {x}: %s',
+    "open door",
+    "0",
+    "LOOK AROUND",
+    "look at the moon",
+    "é",
+    "x" * 301,
+    "reset task",
+    "wait1",
+)
 
 
 @pytest.fixture
@@ -54,6 +67,7 @@ def package(tmp_path_factory):
         yield source
     source.close()
     source._obj_tree_tempdir.cleanup()
+    source._gateway.java_process.communicate()
 
 
 def play_both(env, package, index: int, commands) -> dict:
@@ -201,10 +215,17 @@ def test_the_prompt_has_the_sections_of_the_recipe(env):
 
 
 def test_a_simulator_that_ended_is_a_backends_failure(env):
-    env.reset(options={"index": 0})
+    other = gym.make(ENV_ID, families=EASY)
+    for each in (env, other):
+        each.reset(options={"index": 0})
     java = scienceworld_simulator._java.get("java", lambda: None)
     java.process.kill()
     with pytest.raises(BackendDownError, match="has ended"):
         env.step("look around")
     assert env.reset(options={"index": 0})[0]
     assert env.step("look around")[4]["invalid_action"] is False
+    started = scienceworld_simulator._java.get("java", lambda: None)
+    with pytest.raises(BackendDownError, match="has ended"):
+        other.step("look around")  # whose simulator ended too
+    assert scienceworld_simulator._java.get("java", lambda: None) is started
+    other.close()
