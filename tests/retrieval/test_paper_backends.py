@@ -502,6 +502,15 @@ def test_the_graph_shape_is_found_out(fake_service):
     assert [paper.id for paper in fresh.expand("2009.02040")] == ["x"]
 
 
+def test_a_query_is_sent_as_written(fake_service):
+    service = fake_service(lambda asked, n: graph(asked, n) if n > 1 else (200, {"data": [PAPER], "next": 1}))
+    backend = open_backend(f"{service.url}#api=graph&verbatim=1")
+    assert [paper.id for paper in backend.search("state-of-the-art  graphs", 2)] == ["2009.02040"]
+    first, second = (asked.params for asked in service.asked)
+    assert first == {"query": "state-of-the-art  graphs", "limit": "2", "fields": first["fields"]}
+    assert second == {**first, "offset": "1"}
+
+
 @pytest.mark.parametrize("form", ["/paper/{id}/{kind}", "/{kind}/{id}"])
 def test_other_addresses_of_citations_are_found_out(fake_service, form):
     def answer(asked, n):

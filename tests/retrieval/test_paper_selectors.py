@@ -3,6 +3,7 @@
 1. Requests have the shape the servers take; answers are put in place by their index.
 2. A pair of query and paper is asked about once; a failure, or an answer in another shape, is not remembered.
 3. Papers with braces, instructions or broken characters are text like any other.
+4. The released request: one text without activation, the paper whole; a failure is 0, and asked again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,7 @@ import time
 
 import pytest
 
-from agent_envs.errors import (
-    BackendReplyError,
-    ConfigError,
-    DataError,
-    NotRecordedError,
-)
+from agent_envs.errors import BackendError, BackendReplyError, ConfigError, DataError, NotRecordedError
 from agent_envs.retrieval.papers import CachedSelector, Paper, Selector, open_selector
 from agent_envs.retrieval.papers.classifier import ClassifierSelector
 from agent_envs.retrieval.papers.judge import JudgeSelector, read_score
@@ -63,6 +59,32 @@ def test_classifier_with_its_own_prompt(fake_service, tmp_path):
         ClassifierSelector(service.url, prompt=f"{tmp_path}/prompt.txt")
     with pytest.raises(DataError, match="cannot be read"):
         ClassifierSelector(service.url, prompt=f"{tmp_path}/none.txt")
+
+
+def test_the_released_request(fake_service, tmp_path):
+    broken = [True]
+
+    def answer(asked, n):
+        if broken[0] and "Seas" in json.loads(asked.body)["input"]:
+            return 503, {"error": "loading"}
+        return 200, {"data": [{"index": 0, "probs": [2.5, -1.5]}]}  # not probabilities
+
+    service = fake_service(answer)
+    (tmp_path / "prompt.txt").write_text("{query}|{title}|{abstract}|")
+    options = f"model=m&activation=0&whole=1&prompt={tmp_path}/prompt.txt&backoff=0&retries=3"
+    selector = CachedSelector(open_selector(f"{service.url}#{options}&on_error=0"))
+    assert selector.scores("a\nb", PAPERS) == [2.5, 0.0, 2.5]
+    bodies = [json.loads(asked.body) for asked in service.asked]
+    assert {"input": "a\nb|Graphs|On {query} graphs.|", "activation": False, "model": "m"} in bodies
+    assert sum(body["input"] == "a\nb|Seas||" for body in bodies) == 4  # 3 retries
+    assert any(body["input"].endswith("|" + "x " * 500 + "|") for body in bodies)
+    broken[0] = False
+    assert selector.scores("a\nb", PAPERS) == [2.5, 2.5, 2.5] and len(service.asked) == 7  # the failure was not kept
+    service.stop()
+    with pytest.raises(BackendError):
+        open_selector(f"{service.url}#{options}").scores("c", PAPERS)
+    with pytest.raises(NotRecordedError):  # what was not recorded is no failure of the server
+        open_selector(f"{service.url}#on_error=0&offline=1&cache={tmp_path}/none").scores("c", PAPERS)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +165,8 @@ def test_scores_are_read(text, score):
 
 @pytest.mark.parametrize(
     "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#parallel=0",
-             "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x"],
+             "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x",
+             "classify:http://x#on_error=2", "classify:http://x#on_error=no"],
 )  # fmt: skip
 def test_bad_names(name):
     with pytest.raises(ConfigError):

@@ -4,7 +4,8 @@
         -> {"data": [{"index": 0, "label": "...", "probs": [0.9, 0.1], "num_classes": 2}]}
 
 A text contains a query and a paper. As released, the score is 1 - probs[-1]: the last class, or the only one, means
-that the paper does not fit. With `label=N` the score is the probability of class N.
+that the paper does not fit. With `label=N` the score is the probability of class N. The released request is that of
+`activation=0`, {"model": "...", "input": "a text", "activation": false}, with `whole=1` and `on_error=0`.
 """
 
 from __future__ import annotations
@@ -36,20 +37,25 @@ class ClassifierSelector(PromptedSelector):
         url: The server's address.
         model: The served model's name; "" for the server's default.
         label: The class whose probability is the score; None for 1 minus that of the last class.
+        activation: Whether the server applies the model's activation. Without it, the score is read off values that
+            need not be probabilities, and may be any finite number.
         **options: Arguments of `PromptedSelector`, `Service` and `HTTPPool`.
     """
 
     path = "/classify"
     default_prompt = PROMPT
 
-    def __init__(self, url: str, *, model: str = "", label: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, url: str, *, model: str = "", label: int | None = None, activation: bool = True, **options: Any
+    ) -> None:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         super().__init__(url, **{"headers": headers, **options})
-        self._model, self._label = model, label
+        self._model, self._label, self._activation = model, label, activation
 
     def body(self, text: str) -> dict[str, Any]:
         """Return the body of the request about a filled prompt."""
-        return {"input": [text], **({"model": self._model} if self._model else {})}
+        texts = {"input": [text]} if self._activation else {"input": text, "activation": False}
+        return {**texts, **({"model": self._model} if self._model else {})}
 
     def read(self, reply: HTTPReply) -> float:
         """Return the score in a reply. Raises BackendReplyError if there is none."""
@@ -64,6 +70,8 @@ class ClassifierSelector(PromptedSelector):
             raise BackendReplyError(
                 f"{self.url} sent {short(payload)} instead of a result with probabilities ({e})"
             ) from e
+        if not self._activation:
+            return score
         if not -1e-6 <= score <= 1 + 1e-6:
             raise BackendReplyError(
                 f"{self.url} sent {score!r}, which is not a probability; serve the model with its activation"

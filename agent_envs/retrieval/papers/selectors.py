@@ -11,6 +11,7 @@ from agent_envs.checks import shown
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
+from agent_envs.retrieval.papers.prompted import PromptedSelector
 from agent_envs.retrieval.retriever import Recent, Shared
 
 __all__ = ["CachedSelector", "GoldSelector", "LexicalSelector"]
@@ -79,6 +80,7 @@ class CachedSelector(Shared):
         if not isinstance(selector, Selector):
             raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {shown(selector)}")
         self.selector = selector
+        self._failed = selector.on_error if isinstance(selector, PromptedSelector) else None
         self._scores: Recent[tuple[str, str, str], float] = Recent(size)
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
@@ -97,6 +99,6 @@ class CachedSelector(Shared):
                 raise BackendError(f"the selector returned {result!r:.80} for {len(missing)} papers") from e
             if not all(map(math.isfinite, fresh.values())):
                 raise BackendError(f"the selector returned {result!r:.80}, which are not all finite numbers")
-            self._scores.keep(fresh)
+            self._scores.keep({key: score for key, score in fresh.items() if score != self._failed})
             known |= fresh
         return [known[key] for key in keys]

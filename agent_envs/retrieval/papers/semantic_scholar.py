@@ -39,6 +39,7 @@ class GraphAPI(Service):
         citations: Most citing papers of an `expand`.
         references: Most cited papers of an `expand`.
         page_size: Most results per request, at most 1,000; at most 100 for a search.
+        verbatim: Whether a search sends the query as it was written, and the first request has no offset.
         **service: Arguments of `Service` and `HTTPPool`.
     """
 
@@ -53,6 +54,7 @@ class GraphAPI(Service):
         citations: int = 30,
         references: int = 99,
         page_size: int = 100,
+        verbatim: bool = False,
         **service: Any,
     ) -> None:
         super().__init__(url, **service)
@@ -60,10 +62,11 @@ class GraphAPI(Service):
         limits = {"references": references, "citations": citations}
         self._limits = {name: integer(name, limit, minimum=0) for name, limit in limits.items()}
         self._page_size = integer("page_size", page_size, minimum=1, maximum=1000)
+        self._verbatim = verbatim
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
-        """Return the best k papers, at most 1,000. Hyphens become spaces, because with them the API finds nothing."""
-        words = " ".join(query.replace("-", " ").split())
+        """Return the best k papers, at most 1,000. Hyphens become spaces, with which Semantic Scholar finds nothing."""
+        words = query if self._verbatim else " ".join(query.replace("-", " ").split())
         if not any(map(str.isalnum, words)):
             return []
         params: dict[str, object] = {"query": words}
@@ -107,6 +110,8 @@ class GraphAPI(Service):
                 return read_papers(payload, self.url), after
 
             asked = {**params, "fields": self._fields, "offset": offset, "limit": min(size, limit)}
+            if self._verbatim and not offset:
+                del asked["offset"]
             page, offset = self.get(path, asked, read)
             for paper in page:
                 papers.setdefault(paper.id, paper)

@@ -36,7 +36,14 @@ def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
 
 
-_READERS: dict[Any, Callable[[str], Any]] = {bool: _truth, float: float, int: int, int | None: int, str: str}
+_READERS: dict[Any, Callable[[str], Any]] = {
+    bool: _truth,
+    float: float,
+    float | None: float,
+    int: int,
+    int | None: int,
+    str: str,
+}
 
 
 def cache_folder() -> str:
@@ -73,7 +80,7 @@ def parse_options(text: str, kind: type, *, what: str) -> dict[str, Any]:
         try:
             options[name] = _READERS[types[name]](value)
         except (KeyError, ValueError) as e:
-            expected = getattr(types[name], "__name__", "int")
+            expected = getattr(types[name], "__name__", str(types[name]).removesuffix(" | None"))
             raise ConfigError(f"{what}: {name} must be of type {expected}, got {value!r}") from e
     return options
 
