@@ -1,4 +1,4 @@
-"""Serve environments over HTTP and WebSocket with OpenEnv's protocol: one episode per client, one process.
+"""Serve environments over WebSockets with OpenEnv's protocol: one episode per client.
 
 examples:
   agentr1 serve --env AgentR1/GSM8KTool-v0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,16 +56,12 @@ class ClientSession:
     """Plays it."""
     on_end: Callable[[], object]
     """Called when the server ends the session."""
-    idle_timeout: float
-    """Seconds without a message that end it."""
     since: float
     """When the running call began or the last one ended (seconds of the loop's clock)."""
-    answer: asyncio.Future[Frame] | None = None
+    answer: asyncio.Future[bytes] | None = None
     """The answer to the running call; cancelled when the session ends."""
     running: bool = False
     """Whether the worker has not answered yet; it may go on after the session's end."""
-    limit: float = math.inf
-    """Seconds that the running call may take."""
     playing: bool = False
     """Whether its episode has begun and has not ended."""
     bytes: int = 0
@@ -186,10 +181,8 @@ class Pool:
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
-    def enter(
-        self, name: str, client_kwargs: object, on_end: Callable[[], object], idle_timeout: float = math.inf
-    ) -> ClientSession:
-        """Open a session (see `ClientSession`) of an environment, "" for the first; the idle time can only be shorter.
+    def enter(self, name: str, client_kwargs: object, on_end: Callable[[], object]) -> ClientSession:
+        """Open a session (see `ClientSession`) of an environment, "" for the first.
 
         Raises a SessionError if there is no room, and a ConfigError if the client's arguments are malformed.
         """
@@ -207,8 +200,7 @@ class Pool:
             raise ConfigError("the environment's arguments are nested too deeply") from e
         worker = self._best_worker()
         self._last += 1
-        idle_timeout = min(idle_timeout, self.limits.idle_timeout)
-        session = ClientSession(name, self._last, worker, on_end, idle_timeout, self._loop.time())
+        session = ClientSession(name, self._last, worker, on_end, self._loop.time())
         worker.sessions[session.number] = session
         worker.send(Frame(session.number, OPEN, text))
         self.open.add(session)
@@ -232,11 +224,11 @@ class Pool:
         self.metrics.refused[code] += 1
         return SessionError(error_data(error, code))
 
-    async def ask(self, session: ClientSession, raw: str | bytes, limit: float | None = None) -> Frame:
+    async def ask(self, session: ClientSession, raw: str | bytes) -> bytes:
         """Return the answer to a message of a session that is not running.
 
-        `limit` (seconds) counts if it is less than the server's. Raises a SessionError if too many messages are waiting
-        or when the server ends the session, and is cancelled when the client leaves.
+        Raises a SessionError if too many messages are waiting or when the server ends the session, and is cancelled
+        when the client leaves.
         """
         text = raw.encode() if isinstance(raw, str) else raw
         if self.waiting >= self.limits.max_waiting:
@@ -250,7 +242,6 @@ class Pool:
             self._end(session, "OVER_BUDGET", BackendError(error))
         else:
             session.running, session.since = True, self._loop.time()
-            session.limit = min(self.limits.step_timeout, limit or math.inf)
             self.waiting += 1
             session.worker.send(Frame(session.number, LAST if self.draining else 0, text))
         try:
@@ -276,7 +267,7 @@ class Pool:
         session.bytes = len(frame.text) + (0 if frame.flags & BEGAN else session.bytes)
         session.playing = bool(frame.flags & PLAYING)
         if session.answer is not None and not session.answer.done():
-            session.answer.set_result(frame)
+            session.answer.set_result(frame.text)
         if session in self.open:
             self._end_if_drained(session)
 
@@ -344,11 +335,11 @@ class Pool:
         late = now - self._due  # signs of life may have come meanwhile, which nobody has read yet
         for session in list(self.open):
             waited = now - session.since
-            if session.running and waited > session.limit:
-                error = f"no answer from the environment in {session.limit:g} seconds; the episode is lost"
+            if session.running and waited > limits.step_timeout:
+                error = f"no answer from the environment in {limits.step_timeout:g} seconds; the episode is lost"
                 self._end(session, "STEP_TIMEOUT", BackendSlowError(error))
-            elif not session.running and waited > session.idle_timeout:
-                error = f"no message in {session.idle_timeout:g} seconds; the episode is closed"
+            elif not session.running and waited > limits.idle_timeout:
+                error = f"no message in {limits.idle_timeout:g} seconds; the episode is closed"
                 self._end(session, "IDLE_TIMEOUT", BackendSlowError(error))
         for worker in [worker for worker in self.workers if worker.ready]:
             running = [session.since for session in worker.sessions.values() if session.running]

@@ -41,10 +41,6 @@ MAX_ADDRESS = 1 << 16
 """Most characters of a WebSocket's address, which holds the environment's arguments."""
 
 _LONGEST = 4000  # characters of an error message
-_STATUSES = {
-    "VALIDATION_ERROR": 422, "INVALID_JSON": 422, "UNKNOWN_TYPE": 422, "RESET_NEEDED": 409, "CAPACITY_REACHED": 503,
-    "BUSY": 503, "STOPPING": 503, "STEP_TIMEOUT": 504, "IDLE_TIMEOUT": 504, "WORKER_LOST": 502, "OVER_BUDGET": 413,
-}  # fmt: skip
 
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
@@ -107,10 +103,13 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
 
 
 class SessionError(StatusError):
-    """What a client is told in place of an answer: the `data` of an error message."""
+    """What a client is told in place of an answer: the `data` of an error message.
+
+    A client that has no session yet is refused with status 503: the server is full or stops.
+    """
 
     def __init__(self, data: dict[str, Any]) -> None:
-        super().__init__(_STATUSES.get(str(data.get("code")), 500), str(data.get("message")))
+        super().__init__(503, str(data["message"]))
         self.data = data
 
 

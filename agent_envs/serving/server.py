@@ -1,4 +1,4 @@
-"""The server: OpenEnv's HTTP and WebSocket protocol in front of worker processes that play the episodes."""
+"""The server: OpenEnv's WebSocket protocol in front of worker processes that play the episodes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class EnvServer(BackgroundServer):
             max_body=max_message,
             max_connections=max(_CONNECTIONS, 2 * max_episodes),
             statuses={ConfigError: 422, TaskIndexError: 422, AgentEnvsError: 500},
-            paths=", ".join(f"/{served_env.name}" for served_env in envs) + ", each with /ws, /reset, /step",
+            paths=", ".join(f"/{served_env.name}" for served_env in envs) + ", each with /ws, /metadata, /schema",
         )
         self.pool = Pool({served_env.name: served_env for served_env in envs}, limits)
         self._ping = ping if math.isfinite(ping) else None

@@ -89,7 +89,7 @@ MALFORMED = [
     b"\r\n" * 1000,
     *(
         line(f"POST {path} HTTP/1.1", *headers, body=body)
-        for path in ("/reset", "/search", "/retrieve", "/v1/chat/completions", "/episodes/x/reward", "/nowhere")
+        for path in ("/search", "/retrieve", "/v1/chat/completions", "/episodes/x/reward", "/nowhere")
         for headers, body in (
             (["Content-Length: " + "9" * 5000], b"{}"),
             (["Content-Length: -1"], b"{}"),
@@ -194,11 +194,11 @@ def test_beyond_the_most_connections_those_that_say_nothing_go_first(tmp_path):
         assert len(server.listener.connections) == 8
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["search", "record"])  # `serve` takes no bodies
 def test_a_client_that_sends_without_end_is_cut_off(kind, tmp_path):
     with made(kind, tmp_path) as server:
         server.listener.max_unanswered = 1 << 20
-        path = {"serve": "/reset", "search": "/search", "record": "/v1/chat/completions"}[kind]
+        path = {"search": "/search", "record": "/v1/chat/completions"}[kind]
         with dialled(server) as small, dialled(server) as large:
             for raw in (small, large):
                 raw.sendall(line(f"POST {path} HTTP/1.1", f"Content-Length: {8 << 20}", "X-Episode-Id: x"))
