@@ -1,20 +1,11 @@
 """Look at what is installed and in which versions, try what should work on this machine, and say what to do.
 
-With --play, the random policy, the expert and an expert with mistakes play 20 generated tasks of each environment, step
-for step as they did when the scores that come with the package were made. Where nothing differs, evaluations of the
-same panel here and elsewhere can be compared. Where something does, the line says what:
-
-  tasks   the tasks are others: the package or its data was changed, or the environment is another version
-  play    the tasks are the same, but not what happens in them: the code of the environment or of the policies, or a
-          package that it uses (Gymnasium, NumPy), does something else here
-
 A line begins with ok, with absent (not there, and needed only for what the line says), with differs (another version
 than the pinned one, which may work) or with broken. The exit status is 1 if something is broken, else 0.
 
 examples:
   agentr1 doctor
   agentr1 doctor --quick                     # starts neither Ray nor torch
-  agentr1 doctor --quick --play              # the same tasks and scores as elsewhere?
   agentr1 doctor --json | jq '.findings[] | select(.state == "broken")'
   agentr1 doctor --constraints constraints-gpu.txt
 """
@@ -31,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -42,11 +32,10 @@ from packaging.version import Version
 
 from agent_envs._version import __version__
 from agent_envs.cli.options import option
-from agent_envs.cli.scores import compare_scores
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line
 from agent_envs.policies import ExpertPolicy
-from agent_envs.registration import ENV_IDS, make_env
+from agent_envs.registration import make_env
 from agent_envs.rollout.one import run_episode
 from agent_envs.sandbox import open_sandbox
 
@@ -93,13 +82,6 @@ _Outcome = tuple[str, str] | tuple[str, str, str]
 class Options:
     """What is tried, and how the report looks."""
 
-    play: str | None = option(
-        None,
-        "play this environment (without an ID: every one), and compare with the scores that come with the package",
-        metavar="ID",
-        nargs="?",
-        const="",
-    )
     quick: bool = option(False, "leave out what takes seconds: Ray, torch and GPUs")
     constraints: str | None = option(
         None,
@@ -122,8 +104,6 @@ def run(options: Options) -> tuple[str, int]:
         "compilers": _compilers,
         **({} if options.quick else {"ray": _ray, "gpu": _gpu}),
     }
-    played = [] if options.play is None else [options.play] if options.play else [*ENV_IDS]
-    tried |= {env_id: partial(_scores, env_id) for env_id in played}
     findings += [Finding("works", name, *act()) for name, act in tried.items()]
     machine = {
         "agent_envs": __version__,
@@ -214,12 +194,7 @@ def _episode() -> _Outcome:
         said = episode.error or f"the expert of {_EPISODE} did not solve its task"
     except AgentEnvsError as e:
         said = first_line(e)
-    return "broken", said, "agentr1 doctor --play plays every environment"
-
-
-def _scores(env_id: str) -> _Outcome:
-    same, said = compare_scores(env_id)
-    return ("ok", said) if same else ("broken", said, "its scores here cannot be compared with those of others")
+    return "broken", said, "see the lines above for what is installed in another version"
 
 
 def _sandbox() -> _Outcome:

@@ -9,7 +9,6 @@ examples:
   agentr1 new-task my_task --tools --namespace Lab --out ~/tasks/my_task
   cd my_task && pip install -e '.[dev]' && pytest
   agentr1 eval --env my_task:Me/MyTask-v0 --policy expert --n 100 --out runs/expert
-  agentr1 new-task my_task --into-repo .   # for contributors: into a checkout of this project
 
 docs/tutorial_first_task.md explains the parts one by one.
 """
@@ -38,7 +37,6 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _IMPORTS = re.compile(r"^from agent_envs\S* import .+\n(?:from .+\n)*", re.MULTILINE)
 _OWN = "AgentR1"
-_ROW = re.compile(rf'^    "{_OWN}/(?P<name>\w+)-v\d+":', re.MULTILINE)
 _RESERVED = frozenset({"agent_envs", "docs", "runs", "tests"})
 _MAX_STEPS = 10
 
@@ -51,15 +49,10 @@ class Options:
     tools: bool = option(False, "actions are tool calls (default: commands)")
     namespace: str = option("Me", "namespace of the id", metavar="NS")
     out: str | None = option(None, "folder to create; it must not exist (default: ./NAME)", metavar="DIR")
-    into_repo: str | None = option(None, "add the task to a checkout of agent_envs instead", metavar="DIR")
 
 
 def run(options: Options) -> str:
     name, tools = check_name(options.name), options.tools
-    if options.into_repo is not None:
-        if options.out is not None or options.namespace != "Me":
-            raise ConfigError("--into-repo sets the folder and the id: leave out --out and --namespace")
-        return _into_repo(name, tools, Path(options.into_repo))
     namespace = options.namespace
     if not _NAMESPACE.fullmatch(namespace) or namespace == _OWN:
         raise ConfigError(f"--namespace must be a name such as Me, other than {_OWN!r}, got {namespace!r}")
@@ -100,14 +93,13 @@ def check_name(name: str) -> str:
     )
 
 
-def render(name: str, env_id: str, *, tools: bool, in_repo: bool = False) -> dict[str, str]:
-    """Return the texts of the task's files by path, relative to the folder or checkout.
+def render(name: str, env_id: str, *, tools: bool) -> dict[str, str]:
+    """Return the texts of the task's files by path, relative to the folder.
 
     Args:
         name: Name of the package, as `check_name` returns it.
         env_id: The id to register.
         tools: Whether actions are tool calls instead of commands.
-        in_repo: Whether the files are for a checkout of this project.
     """
     kind = "tools" if tools else "commands"
     words = {
@@ -116,12 +108,8 @@ def render(name: str, env_id: str, *, tools: bool, in_repo: bool = False) -> dic
         "name": _title(name),
         "title": name.replace("_", " ").capitalize(),
         "env_id": env_id,
-        "made_as": env_id if in_repo else f"{name}:{env_id}",
+        "made_as": f"{name}:{env_id}",
         "max_steps": str(_MAX_STEPS),
-        "env_module": f"agent_envs.envs.{name}.env" if in_repo else f"{name}.env",
-        "dataset_module": f"agent_envs.datasets.{name}.rows" if in_repo else f"{name}.dataset",
-        "docs_page": f"{name}.md",
-        "docs_level": "2" if in_repo else "1",
         "episode": _template(f"episode_{kind}").rstrip("\n"),
         "classes": ", ".join(f'"{each}"' for each in sorted((f"{_title(name)}Env", "PriceTool"))),
         "own_tests": _template(f"tests_{kind}.py").rstrip("\n") + "\n",
@@ -130,27 +118,16 @@ def render(name: str, env_id: str, *, tools: bool, in_repo: bool = False) -> dic
             "commands": "Actions are the commands `price ITEM` and `answer NUMBER`.",
         }[kind],
     }
-    templates = (
-        {
-            f"agent_envs/envs/{name}/__init__.py": "init_in_repo.py",
-            f"agent_envs/envs/{name}/env.py": f"env_{kind}.py",
-            f"datasets/{name}/__init__.py": "init_in_repo.py",
-            f"datasets/{name}/rows.py": "dataset.py",
-            f"tests/envs/test_{name}.py": "test_task.py",
-            f"docs/{name}.md": "docs.md",
-        }
-        if in_repo
-        else {
-            "pyproject.toml": "pyproject.toml",
-            ".gitignore": "gitignore",
-            "README.md": "readme.md",
-            f"{name}/__init__.py": "init.py",
-            f"{name}/env.py": f"env_{kind}.py",
-            f"{name}/dataset.py": "dataset.py",
-            f"tests/test_{name}.py": "test_task.py",
-            f"docs/{name}.md": "docs.md",
-        }
-    )
+    templates = {
+        "pyproject.toml": "pyproject.toml",
+        ".gitignore": "gitignore",
+        "README.md": "readme.md",
+        f"{name}/__init__.py": "init.py",
+        f"{name}/env.py": f"env_{kind}.py",
+        f"{name}/dataset.py": "dataset.py",
+        f"tests/test_{name}.py": "test_task.py",
+        f"docs/{name}.md": "docs.md",
+    }
     texts = {path: Template(_template(file)).substitute(words) for path, file in templates.items()}
     # The imports of this package and of the task are sorted by module; their order depends on the task's name.
     return {
@@ -182,36 +159,3 @@ def _write_folder(target: Path, files: Mapping[str, str]) -> None:
             folder.rename(target)
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror}") from e
-
-
-def _into_repo(name: str, tools: bool, root: Path) -> str:
-    """Write the task into a checkout, register its id and list its packages."""
-    registration, setup = root / "agent_envs" / "registration.py", root / "setup.cfg"
-    if not registration.is_file() or not setup.is_file():
-        raise ConfigError(f"--into-repo {root}: not a checkout of agent_envs, which has agent_envs/registration.py")
-    env_id = f"{_OWN}/{_title(name)}-v0"
-    files = render(name, env_id, tools=tools, in_repo=True)
-    there = [path for path in files if (root / path).exists()]
-    text = registration.read_text(encoding="utf-8")
-    if there or f'"{env_id}"' in text:
-        raise ConfigError(
-            f"{there[0] if there else env_id} already exists, and nothing is overwritten; choose another NAME"
-        )
-    before = [m.start() for m in _ROW.finditer(text) if m["name"] > _title(name)]
-    at = before[0] if before else text.index("\n}\n", text.index("_SPECS")) + 1
-    for path, content in files.items():
-        write_text(root / path, content)
-    entry = f'"entry_point": "agent_envs.envs.{name}.env:{_title(name)}Env"'
-    row = f'    "{env_id}": {{\n        {entry},\n        "max_episode_steps": {_MAX_STEPS},\n    }},\n'
-    write_text(registration, text[:at] + row + text[at:])
-    before_list, start, rest = setup.read_text(encoding="utf-8").partition("\npackages =\n")
-    listed, end, after_list = rest.partition("\npackage_dir =")
-    packages = {f"    agent_envs.{room}.{name}" for room in ("datasets", "envs")}
-    lines = sorted({*listed.splitlines(), *packages})
-    write_text(setup, "".join((before_list, start, "\n".join(lines), end, after_list)))
-    return (
-        f"{env_id} is in {', '.join(files)}, agent_envs/registration.py and setup.cfg. Now:\n"
-        "  python docs/generate.py\n"
-        f"  python -m pytest tests/envs/test_{name}.py\n"
-        "  make test"
-    )

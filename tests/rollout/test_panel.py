@@ -6,9 +6,9 @@ Behaviours pinned here:
 2. A default counts as if it was given; what changes tasks or scores changes the digest, and is named.
 3. `eval --panel` plays the tasks of another evaluation or nothing, and runs no code that a panel names.
 4. A folder gets no episodes of tasks whose content has changed.
-5. `doctor --play` notices a changed task and a changed score, and says which.
+5. The committed scores notice a changed task and a changed score, and say which.
 
-After a change of tasks, arguments or play that is meant: python tests/pinned/scores.py
+After a change of tasks, arguments or play that is meant: python tests/pinned/scores.py --write
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import runpy
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from agent_envs.text_env import TextEnv
 
 TOOL = "AgentR1/GSM8KTool-v0"
 POLICIES = [RandomPolicy(), ExpertPolicy(), ExpertPolicy(noise=0.5)]
+compare_scores = runpy.run_path(str(Path(__file__).parents[1] / "pinned" / "scores.py"))["compare_scores"]
 
 
 def panel(env_id: str, indices: Any = range(3), wrappers: Any = (), **kwargs: Any) -> Panel:
@@ -67,7 +69,7 @@ def played(episodes: Any) -> list[Any]:
 @pytest.mark.parametrize("hash_seed", ["1", "20261122"])
 def test_another_process_plays_the_committed_panels(hash_seed, root):
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-m", "agent_envs", "doctor", "--quick", "--play"]
+    command = [sys.executable, "tests/pinned/scores.py"]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("success of random") == len(ENV_IDS), done.stdout + done.stderr
 
@@ -79,7 +81,7 @@ def test_another_python_plays_the_committed_panels(root):
         pytest.skip("AGENT_ENVS_TEST_PYTHONS names no interpreter")
     for python in named.split(os.pathsep):
         environment = {**os.environ, "PYTHONPATH": str(root)}
-        command = [python, "-m", "agent_envs", "doctor", "--quick", "--play"]
+        command = [python, "tests/pinned/scores.py"]
         done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
         assert done.returncode == 0, f"{python}: {done.stdout}{done.stderr}"
 
@@ -451,22 +453,18 @@ def test_a_missing_panel(tmp_path):
         read_panel(tmp_path)
 
 
-# -- 5. doctor ------------------------------------------------------------------------------------------------------
+# -- 5. committed scores -------------------------------------------------------------------------------------------
 
 
-def test_doctor_notices_a_changed_task(changed_answer, capsys):
-    assert main(["doctor", "--quick", "--play", TOOL]) == 1
-    out = capsys.readouterr().out
-    assert f"broken   {TOOL}  tasks: " in out and "the content of task 459 is not the same" in out
+def test_committed_scores_notice_a_changed_task(changed_answer):
+    same, said = compare_scores(TOOL)
+    assert not same and said.startswith("tasks: ") and "the content of task 459 is not the same" in said
 
 
-def test_doctor_notices_changed_play(capsys, monkeypatch):
+def test_committed_scores_notice_changed_play(monkeypatch):
     from agent_envs.envs.gsm8k.env import GSM8KToolEnv
 
     answer = GSM8KToolEnv.answer
     monkeypatch.setattr(GSM8KToolEnv, "answer", lambda self, text: answer(self, "#### 0"))
-    assert main(["doctor", "--quick", "--play", TOOL]) == 1
-    out = capsys.readouterr().out
-    assert "play: " in out and "expert on task 459 and 19 more (score 1 then, 0 now)" in out
-    assert main(["doctor", "--quick", "--play", "AgentR1/GSM9KTool-v0"]) == 2
-    assert "Did you mean 'AgentR1/GSM8KTool-v0'" in capsys.readouterr().err
+    same, said = compare_scores(TOOL)
+    assert not same and "play: " in said and "expert on task 459 and 19 more (score 1 then, 0 now)" in said
