@@ -83,7 +83,7 @@ BUDGETS = {
     ("agent_envs/serving",): 3190,
     ("agent_envs/recording",): 1394,
     ("agent_envs/audit",): 2137,
-    ("agent_envs/cli",): 4399,
+    ("agent_envs/cli",): 4239,
     ("datasets",): 8839,
     ("agent_envs/wrapping", "wrappers"): 3088,
     ("adapters/verl",): 5649,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1765,
 }
-TOTAL = 72_467
+TOTAL = 72_307
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
