@@ -5,6 +5,7 @@ Each line is a document: {"id": ..., "title": ..., "text": ...}, {"id": ..., "te
 
 examples:
   agentr1 index wiki.jsonl.gz --out wiki-index
+  agentr1 index wiki.jsonl.gz --out wiki-dense --dense --encoder device=cuda
   agentr1 serve-search wiki-index --port 8000          # for many processes or other machines
   agentr1 play --env AgentR1/HotpotQA-v0 --data hotpot_dev_fullwiki_v1.json --env-kwargs '{"corpus": "wiki-index"}'
 """
@@ -27,6 +28,11 @@ class Options:
     source: str = option(..., "documents: a .jsonl file (or .jsonl.gz), or a folder of such files", "source")
     out: str = option(..., "folder of the index, which must not exist yet", metavar="DIR")
     backend: str = option("bm25", "what builds and searches it", choices=("bm25", "lucene"))
+    dense: bool = option(False, "search by vectors instead, and not by words; opened as dense:DIR")
+    encoder: str = option(
+        "", "dense: the vectors' model, as in model=BAAI/bge-base-en-v1.5&device=cuda (default: bge-large-en-v1.5)",
+        metavar="OPTIONS",
+    )  # fmt: skip
     k1: float = option(0.9, "BM25's k1")
     b: float = option(0.4, "BM25's b")
     processes: int = option(2, "number of worker processes")
@@ -39,6 +45,16 @@ def run(options: Options) -> str:
     out = Path(options.out).absolute()
     if out.exists() and not options.force:
         raise ConfigError(f"--out {options.out} already exists; choose another folder, or replace it with --force")
+    if options.dense:
+        from agent_envs.retrieval.dense import DenseRetriever, memory_of
+        from agent_envs.retrieval.opening import open_encoder
+
+        DenseRetriever.build(
+            options.source, open_encoder(options.encoder), out, overwrite=options.force, progress=not options.quiet
+        )
+        return f"{options.out}: {memory_of(out)}"
+    if options.encoder:
+        raise ConfigError("--encoder is for --dense; give that too, or leave it out")
     if options.backend == "lucene":
         from agent_envs.retrieval import LuceneRetriever, read_corpus
 

@@ -2,6 +2,7 @@
 
 examples:
   agentr1 serve-search wiki-index
+  agentr1 serve-search 'dense:hotpotqa_corpus#device=cuda'
   curl -d '{"queries": ["tallest lighthouse"], "topk": 3}' http://127.0.0.1:8000/retrieve
   agentr1 play --env AgentR1/HotpotQA-v0 --env-kwargs '{"retriever": "http://127.0.0.1:8000"}'
   AGENT_ENVS_TOKEN=... agentr1 serve-search wiki-index --host 0.0.0.0      # clients: AGENT_ENVS_SEARCH_TOKEN=...
@@ -9,6 +10,7 @@ examples:
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,9 @@ __all__ = ["Options", "run"]
 class Options(AddressOptions):
     """What is served, and to how many at once."""
 
-    index: str = option(..., "folder of an index, or a corpus, which is indexed first", "index")
+    index: str = option(
+        ..., "folder of an index, dense:FOLDER#model=NAME, or a corpus, which is indexed first", "index"
+    )
     max_k: int = option(1000, "most results per query")
     max_requests: int = option(64, "requests that are worked on at once; four times as many may wait")
     request_timeout: float = option(30.0, "seconds that the searches of a request may take")
@@ -35,6 +39,7 @@ class Options(AddressOptions):
 
 def run(options: Options) -> str:
     from agent_envs.retrieval import StaticRetriever, open_retriever
+    from agent_envs.retrieval.dense import memory_of
     from agent_envs.serving.search import SearchServer
 
     def server_of(retriever: Retriever) -> SearchServer:
@@ -44,6 +49,8 @@ def run(options: Options) -> str:
         )  # fmt: skip
 
     server_of(StaticRetriever({}))  # before an index of gigabytes is read
+    if options.index.startswith("dense:"):
+        sys.stderr.write(f"{memory_of(options.index.removeprefix('dense:').partition('#')[0])}\n")
     retriever = open_retriever(options.index, progress=True)
     retriever.search("warm up", 1)
     allow_open_files()

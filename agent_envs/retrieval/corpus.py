@@ -14,7 +14,16 @@ from agent_envs.checks import shown
 from agent_envs.errors import DataError
 from agent_envs.files import numbered_lines
 
-__all__ = ["corpus_files", "document_title", "read_corpus", "read_lines", "read_objects", "row_contents", "row_id"]
+__all__ = [
+    "corpus_files",
+    "document_title",
+    "file_marks",
+    "read_corpus",
+    "read_lines",
+    "read_objects",
+    "row_contents",
+    "row_id",
+]
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
@@ -76,6 +85,11 @@ def corpus_files(source: str | Path) -> list[Path]:
     if not files:
         raise DataError(f"{source} has no file that ends in {', '.join(_ENDINGS)}")
     return files
+
+
+def file_marks(source: str | Path) -> list[tuple[str, int, int]]:
+    """Return path, size and time of each file of a corpus, by which an interrupted build knows that it is the same."""
+    return [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(source)]
 
 
 def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:

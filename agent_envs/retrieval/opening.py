@@ -9,11 +9,13 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
+from agent_envs.retrieval.dense import DenseRetriever
+from agent_envs.retrieval.encoder import SentenceEncoder
 from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.retriever import Retriever
 
-__all__ = ["open_retriever"]
+__all__ = ["open_encoder", "open_retriever"]
 
 _opened: PerProcess[Retriever] = PerProcess()
 
@@ -22,16 +24,20 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     """Return the retriever for a source; the same one each time, until the source changes.
 
     Args:
-        source: "http://..." (a search server, which gets the token in the environment variable AGENT_ENVS_SEARCH_TOKEN,
-            if there is one), the folder of an index (BM25 or Lucene), or a corpus: a .jsonl file or a
-            folder of them. Every process indexes a corpus anew, in a temporary folder; build the index of a large one
-            once with `agentr1 index`.
+        source: "dense:FOLDER" (see `DenseRetriever`), with the options of `SentenceEncoder` as in
+            "dense:FOLDER#model=NAME&device=cuda"; "http://..." (a search server, which gets the token in the
+            environment variable AGENT_ENVS_SEARCH_TOKEN, if there is one); the folder of an index (BM25 or Lucene), or
+            a corpus: a .jsonl file or a folder of them. Every process indexes a corpus anew, in a temporary folder;
+            build the index of a large one once with `agentr1 index`.
         progress: Whether to show a progress bar while a corpus is indexed.
 
     Raises DataError if the source does not exist or cannot be used, ConfigError if the address is invalid.
     """
     text = os.fspath(source)
-    if "://" in text:
+    dense, options = text.startswith("dense:"), ""
+    if dense:
+        text, _, options = text.removeprefix("dense:").partition("#")
+    elif "://" in text:
         if not text.startswith(("http://", "https://")):
             raise ConfigError(f"cannot open {shown(text)}: expected http://, https:// or a path")
         token = os.environ.get("AGENT_ENVS_SEARCH_TOKEN")
@@ -46,8 +52,20 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
         stat = (manifest if manifest.exists() else path).stat()
     except OSError as e:
         raise DataError(f"there is no corpus and no index at {shown(text)}") from e
-    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino)
-    return _opened.get(key, lambda: _open_path(path, progress))
+    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, dense, options)
+    return _opened.get(key, lambda: _open_dense(path, options) if dense else _open_path(path, progress))
+
+
+def open_encoder(options: str) -> SentenceEncoder:
+    """Return an encoder by the options of `SentenceEncoder`, written name=value&name=value."""
+    from agent_envs.retrieval.papers.service import parse_options
+
+    return SentenceEncoder(**parse_options(options, SentenceEncoder, what="dense:"))
+
+
+def _open_dense(path: Path, options: str) -> Retriever:
+    encoder = open_encoder(options)
+    return DenseRetriever(path, encoder, query_prefix=encoder.instruction)
 
 
 def _open_path(path: Path, progress: bool) -> Retriever:

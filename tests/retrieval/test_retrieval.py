@@ -32,7 +32,6 @@ from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError
 from agent_envs.retrieval import (
     BM25Retriever,
-    DenseRetriever,
     LuceneRetriever,
     Retriever,
     StaticRetriever,
@@ -499,42 +498,6 @@ def test_a_forced_build_leaves_the_work_of_another_alone(tmp_path, capsys):
     (tmp_path / "index.partial" / "left").write_text("from a build that was killed")
     assert main(arguments) == 0
     assert not (tmp_path / "index.partial").exists() and not (tmp_path / "index" / "left").exists()
-
-
-def letters(texts):
-    return np.array([[text.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts], np.float64)
-
-
-def test_dense(tmp_path):
-    documents = [{"id": f"{i}", "text": chr(97 + i % 5) * (i // 5 + 1)} for i in range(50)]
-    prefixed = []
-
-    def encoder(texts):
-        prefixed.extend(texts)
-        return letters(texts)
-
-    index = DenseRetriever.build(
-        documents, encoder, tmp_path / "index", batch_size=7, query_prefix="Q: ", engine="numpy"
-    )
-    assert index.search("a", 3) == [("45", 10.0), ("40", 9.0), ("35", 8.0)]
-    assert "Q: a" in prefixed
-    assert index.search("Z", 2) == [("0", 0.0), ("1", 0.0)]  # all equal: by id
-    assert index.document("7") == documents[7] and len(index) == 50
-    assert len(DenseRetriever.open(tmp_path / "index", letters).search("a", 99)) == 50
-    assert isinstance(index, Retriever)
-    with pytest.raises(ConfigError):
-        index.search("a", 0)
-    with pytest.raises(BackendError, match="dimensions"):
-        DenseRetriever.open(tmp_path / "index", lambda texts: letters(texts)[:, :5], engine="numpy").search("a")
-    with pytest.raises(BackendError, match="returned"):
-        DenseRetriever.build(documents, lambda texts: [1.0])
-    with pytest.raises(BackendError, match="not finite"):
-        DenseRetriever.build(documents, lambda texts: letters(texts) * np.nan)
-    with pytest.raises(DataError, match="not an index of the format"):
-        BM25Retriever.open(tmp_path / "index")
-    if importlib.util.find_spec("faiss") is None:
-        with pytest.raises(MissingExtraError, match="search"):
-            DenseRetriever.open(tmp_path / "index", letters, engine="faiss")
 
 
 def test_static():

@@ -90,7 +90,7 @@ class QAEnv(ToolEnv):
         searches = isinstance(retriever, (str, os.PathLike, Retriever)) and not isinstance(retriever, type)
         if retriever is not None and not (searches and retriever != ""):
             raise ConfigError(
-                "retriever must be 'bm25', 'lucene', the address of a search server, the folder of an index, or a "
+                "retriever must be 'bm25', 'lucene', an address, an index's folder, 'dense:FOLDER#model=NAME', or a "
                 f"Retriever (search, search_many, document), got {shown(retriever)}"
             )
         if corpus is not None and retriever is not None and retriever not in ENGINES:
@@ -298,7 +298,7 @@ class HotpotQAEnv(QAEnv):
       passages.jsonl of `{id, title, text}`, or the folder of an index. The default is the generated articles; for
       "official", the paragraphs of all splits; for a path, those of the split.
     - `retriever`: "bm25" (default) or "lucene", which index the corpus; or a retriever with its own corpus: the address
-      of a search server, the folder of an index, or a `Retriever`.
+      of a search server, the folder of an index, "dense:FOLDER" (vectors: docs/scaling.md), or a `Retriever`.
     - `style`, `reward`: see above.
     - `parser`: the format of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in "search_r1"), `tool_timeout`.

@@ -27,7 +27,7 @@ from agent_envs.checks import choice
 from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
-from agent_envs.retrieval.corpus import corpus_files, read_lines
+from agent_envs.retrieval.corpus import file_marks, read_lines
 from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
@@ -152,7 +152,7 @@ class BM25Retriever(Retriever, Shared):
         target = None if path is None else Path(path)
         files: list[tuple[str, int, int]] = []
         if isinstance(docs, (str, Path)):
-            files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in corpus_files(docs)]
+            files = file_marks(docs)
         if sum(size for _, size, _ in files) < _SMALL_CORPUS:
             processes = 0  # it would take as long to start them
         with new_folder(target, overwrite=overwrite, resume=bool(files) and not overwrite) as folder:

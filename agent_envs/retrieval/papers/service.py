@@ -69,7 +69,7 @@ def parse_options(text: str, kind: type, *, what: str) -> dict[str, Any]:
         types |= {name: hints[name] for name in keywords if hints[name] in _READERS}
     options: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(text, strict_parsing=True) if text else []
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True) if text else []
     except ValueError as e:
         raise ConfigError(f"{what}: expected options written name=value&name=value, got {text!r}") from e
     for name, value in pairs:
