@@ -95,8 +95,10 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     max_image_side: int = 1024
     """The greatest height and width of a picture in pixels."""
 
-    prompt_templates: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
-    """Functions that turn a `PromptView` into a prompt, by name and the default first; `RebuildPrompt` uses them."""
+    prompt_templates: ClassVar[Mapping[str, Any]] = {}
+    """What `RebuildPrompt` shows by name, the default first: functions of a `PromptView`, or `PromptTexts`."""
+    prompt_fields: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
+    """What texts of prompts can name with ``$``, each a function of a `PromptView`."""
 
     _spec: EnvSpec | None = None
 
@@ -317,8 +319,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     def snapshot(self) -> Snapshot:
         """Return this point of the episode, including the state of the random generator.
 
-        It leaves out the state of wrappers (such as ``TimeLimit``'s step count); ``agent_envs.snapshot(env)`` includes
-        it.
+        It leaves out the state of wrappers, such as step counts; ``agent_envs.snapshot(env)`` includes it.
 
         Raises:
             ResetNeeded: ``reset`` has not been called yet.
@@ -338,8 +339,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     def restore(self, snapshot: Snapshot) -> tuple[Any, dict[str, Any]]:
         """Return to a snapshot of this environment, or of another one with the same arguments.
 
-        Returns:
-            The observation at that point, and info as after a reset.
+        Returns: The observation at that point, and info as after a reset.
         """
         if not isinstance(snapshot, Snapshot):
             raise ConfigError(f"restore needs what snapshot() returned, got {shown(snapshot)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
 from typing import Any, SupportsFloat
 
@@ -13,6 +12,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.pictures.marks import PictureMarks
 from agent_envs.pictures.picture import ImageObservation
 from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, history_prompt, shown_action
+from agent_envs.prompts.texts import PromptTexts, filler, read_prompts
 from agent_envs.registration import available_actions, prompt_state
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.text import clean_text
@@ -34,16 +34,23 @@ class RebuildPrompt(PlacedWrapper):
 
     Args:
         template: The name of one of the environment's ``prompt_templates``, or ``"history"`` (the steps so far, for any
-            environment); None for the environment's own, else the history; a text with ``$task``, ``$history``,
-            ``$observation``, ``$commands``, ``$problems``, ``$step`` and ``$instructions``.
+            environment); None for the environment's own, else the history; a text with fields such as ``$task``,
+            ``$history``, ``$observation``, ``$commands``, ``$problems``, ``$step`` and ``$instructions``. The released
+            templates, such as ``"capo"``, bring a system message in place of the instructions.
         fn: Instead of a template: a function of a `agent_envs.prompts.templates.PromptView` that returns the prompt, or
             its name, ``"module:function"``.
+        prompts: Instead of a template: your own wording as data, ``"FILE:NAME"``, see
+            `agent_envs.prompts.texts.read_prompts`.
         history: Number of steps that the history shows; None for all.
+        recent: Number of steps that the released templates show with their observations.
+        only_first: Whether only the first observation is a prompt, which the conversation then follows.
+        anchor: What ``info["anchor"]`` is: the environment's ``"state"``, the last ``"observation"``, or the whole
+            ``"prompt"``.
         max_length: Maximum length of a prompt in characters. A longer one loses its oldest steps first, then its end.
         max_images: Maximum number of pictures in a prompt, where the environment shows pictures; likewise.
 
     Raises:
-        ConfigError: There is no such template or placeholder, or both are given.
+        ConfigError: There is no such template or field, the file cannot be read, or two of the three are given.
 
     >>> import agent_envs
     >>> env = RebuildPrompt(gym.make("AgentR1/ALFWorld-v0", size=1), history=1)
@@ -56,7 +63,7 @@ class RebuildPrompt(PlacedWrapper):
     place = Place.STATE
     selects_history = True
     carries_pictures = True
-    recorded_arguments = ("template", "history", "max_length", "max_images")
+    recorded_arguments = ("template", "history", "max_length", "max_images", "recent", "only_first", "anchor")
     harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
 
     def __init__(
@@ -67,15 +74,24 @@ class RebuildPrompt(PlacedWrapper):
         max_length: int = 1 << 18,
         max_images: int = 16,
         fn: str | Callable[[PromptView], str] | None = None,
+        prompts: str | None = None,
+        recent: int = 2,
+        only_first: bool = False,
+        anchor: str = "state",
     ) -> None:
-        if template is not None and fn is not None:
-            raise ConfigError("give either template or fn, which replaces it")
+        if sum(given is not None for given in (template, fn, prompts)) > 1:
+            raise ConfigError("give either template or fn or prompts: each replaces the others")
         self.history = None if history is None else checks.integer("history", history, minimum=0)
+        self.recent = checks.integer("recent", recent, minimum=0)
+        self.only_first = checks.boolean("only_first", only_first)
+        self.anchor = checks.choice("anchor", anchor, ("state", "observation", "prompt"))
         self.max_length = checks.integer("max_length", max_length, minimum=1000)
         self.max_images = checks.integer("max_images", max_images, minimum=1)
-        super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images, fn=fn)
-        self._shows_instructions = False
-        self._shared = self._template(template) if fn is None else checks.load_function(fn, what="fn")
+        how = {"fn": fn, "prompts": prompts, "recent": recent, "only_first": only_first, "anchor": anchor}
+        super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images, **how)
+        self._system: str | None = None  # in place of the instructions
+        self._label = PromptTexts._field_defaults["label"]
+        self._shared = self._template(template, prompts) if fn is None else checks.load_function(fn, what="fn")
         space = env.observation_space
         self._side = space.max_side if isinstance(space, ImageText) else 0  # 0: no pictures
         self.observation_space = (
@@ -83,33 +99,51 @@ class RebuildPrompt(PlacedWrapper):
         )
         self.last_observation: str | ImageObservation = ""
         self._marks = PictureMarks()
-        self._task = ""  # as all texts here, with marks
+        self._task = self._before = ""  # the first and the last observation; as all texts here, with marks
         self._turns: list[TurnView] = []
         self._problems: list[str] = []
 
     @property
     def instructions(self) -> str:
-        """The environment's instructions; empty if the template shows them."""
-        return "" if self._shows_instructions else self.env.get_wrapper_attr("instructions")
+        """The environment's instructions, or the template's system message; empty if the template shows them."""
+        return self.env.get_wrapper_attr("instructions") if self._system is None else self._system
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         self._marks = PictureMarks()
         self._task = self._marked(observation)
         self._turns, self._problems = [], []
-        return self._prompt(self._task, info), {**info, "rebuilt": True}
+        return self._rebuilt(self._task, info)
 
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         shown, reward, terminated, truncated, info = self.env.step(action)
         observation = self._marked(shown)
         invalid = bool(info.get("invalid_action", False))
         kept = self._marked(clean_text(kept_action(action, self.env.action_space)))
-        self._turns.append(TurnView(shown_action(kept, action_parser(self.env)), observation, invalid))
+        said = shown_action(kept, action_parser(self.env))
+        self._turns.append(TurnView(said, observation, invalid, self._before, self._command(kept)))
         if invalid:
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
             self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [observation]]
             self._problems = self._problems[-_PROBLEMS:]
-        return self._prompt(observation, info), reward, terminated, truncated, {**info, "rebuilt": True}
+        if self.only_first:
+            self.last_observation = shown
+            return shown, reward, terminated, truncated, info
+        prompt, info = self._rebuilt(observation, info)
+        return prompt, reward, terminated, truncated, info
+
+    def _command(self, action: str) -> str:
+        if not self.env.has_wrapper_attr("read_commands"):
+            return action.strip()
+        commands, reason = self.env.get_wrapper_attr("read_commands")(action)
+        return f"{self._label}: {reason}" if reason else "; ".join(commands)
+
+    def _rebuilt(self, observation: str, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the prompt for an observation, and the info with it."""
+        self._before = observation
+        prompt = self._prompt(observation, info)
+        anchors = {"observation": observation, "prompt": prompt if isinstance(prompt, str) else prompt["text"]}
+        return prompt, {**info, **({"anchor": anchors[self.anchor]} if self.anchor in anchors else {}), "rebuilt": True}
 
     def _marked(self, observation: str | ImageObservation) -> str:
         """Return an observation as text, with a mark for each picture."""
@@ -131,6 +165,7 @@ class RebuildPrompt(PlacedWrapper):
                 instructions=self.env.get_wrapper_attr("instructions"),
                 actions=actions,
                 state=state,
+                recent=self.recent,
             )
             text = self._shared(view)
             if not isinstance(text, str):
@@ -149,24 +184,24 @@ class RebuildPrompt(PlacedWrapper):
             self.last_observation = fitted.observation()
         return self.last_observation
 
-    def _template(self, template: str | None) -> Callable[[PromptView], str]:
-        templates: dict[str, Callable[[PromptView], str]] = {}
+    def _template(self, template: str | None, prompts: str | None) -> Callable[[PromptView], str]:
+        templates: dict[str, Any] = {}
+        fields = dict(PLACEHOLDERS)
         if self.env.has_wrapper_attr("prompt_templates"):
             templates |= self.env.get_wrapper_attr("prompt_templates")
+            fields |= self.env.get_wrapper_attr("prompt_fields")
         templates.setdefault("history", history_prompt)
-        if template is None:
-            return next(iter(templates.values()))
-        if isinstance(template, str) and "$" in template:
-            return self._text_template(template)
-        return templates[checks.choice("template", template, templates)]
-
-    def _text_template(self, template: str) -> Callable[[PromptView], str]:
-        parsed = string.Template(template)
-        names = parsed.get_identifiers()
-        unknown = sorted(set(names) - set(PLACEHOLDERS))
-        if not parsed.is_valid() or unknown:
-            what = f"${unknown[0]}" if unknown else "a $ without a name (write $$ for a dollar)"
-            known = ", ".join(f"${name}" for name in PLACEHOLDERS)
-            raise ConfigError(f"the template has {what}; the placeholders are {known}")
-        self._shows_instructions = "instructions" in names
-        return lambda view: parsed.substitute({name: PLACEHOLDERS[name](view) for name in names})
+        if prompts is not None:
+            chosen: Any = read_prompts(prompts)
+        elif isinstance(template, str) and "$" in template:
+            fill, names = filler(template, fields, "the template")
+            self._system = "" if "instructions" in names else None
+            return fill
+        else:
+            chosen = templates[
+                checks.choice("template", next(iter(templates)) if template is None else template, templates)
+            ]
+        if not isinstance(chosen, PromptTexts):
+            return chosen
+        self._system, self._label = chosen.system, chosen.label
+        return filler(chosen.user, fields, prompts or "the template")[0]

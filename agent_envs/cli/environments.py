@@ -17,6 +17,7 @@ from agent_envs.datasets.data_dir import expanded
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError
+from agent_envs.wrapping.recipes import recipe
 from agent_envs.wrapping.recorded import episode_env, recorded_env
 from agent_envs.wrapping.specs import make_text_env, parse_wrapper
 
@@ -63,12 +64,16 @@ class EnvOptions:
     data: str | None = option(None, "generated, official or a path to released files (default: generated)")
     env_kwargs: str | None = option(None, "further arguments of the environment, as a JSON object", metavar="JSON")
     wrapper: list[str] = option([], '"Name(key=value)"; may be repeated', metavar="SPEC")
+    recipe: str | None = option(
+        None, "a released recipe in place of --env, such as alfworld or alfworld@steppo", metavar="TASK[@RELEASE]"
+    )
+    prompts: str | None = option(None, "your own wording for --recipe, a TOML or JSON file", metavar="FILE:NAME")
 
     def given_env(self) -> EnvChoice:
         """Return what the command line says of the environment; the id is "" if it names none.
 
         Raises:
-            ConfigError: `--env-kwargs` or a `--wrapper` cannot be read.
+            ConfigError: `--env-kwargs` or a `--wrapper` cannot be read, or there is no such recipe.
         """
         kwargs = json_object("--env-kwargs", self.env_kwargs)
         for name, value in (("split", self.split), ("data", self.data)):
@@ -78,7 +83,17 @@ class EnvOptions:
                 kwargs[name] = value
         for spec in self.wrapper:
             parse_wrapper(spec)
-        return EnvChoice(self.env or "", kwargs, tuple(self.wrapper))
+        if self.recipe is None:
+            if self.prompts is not None:
+                raise ConfigError(
+                    "--prompts is for --recipe; else write --wrapper \"RebuildPrompt(prompts='FILE:NAME')\""
+                )
+            return EnvChoice(self.env or "", kwargs, tuple(self.wrapper))
+        if self.env is not None:
+            raise ConfigError("give either --env or --recipe, which names an environment")
+        task, at, release = self.recipe.partition("@")
+        found = recipe(task, release if at else None, prompts=self.prompts, **kwargs)
+        return EnvChoice(found.env_id, found.env_kwargs, (*found.wrappers, *self.wrapper))
 
 
 @dataclass(kw_only=True)

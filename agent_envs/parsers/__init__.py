@@ -10,6 +10,7 @@ from agent_envs.parsers.fenced_python import FencedPythonParser
 from agent_envs.parsers.glm import GlmParser
 from agent_envs.parsers.harmony import HarmonyParser
 from agent_envs.parsers.hermes import HermesParser
+from agent_envs.parsers.lenient import HermesJsonParser, HermesPythonParser
 from agent_envs.parsers.llama import LlamaParser
 from agent_envs.parsers.mistral import MistralParser
 from agent_envs.parsers.parser import ParsedAction, Parser
@@ -21,6 +22,7 @@ from agent_envs.parsers.search_r1 import SearchR1Parser
 
 __all__ = [
     "PARSERS",
+    "READINGS",
     "DeepSeekParser",
     "FencedPythonParser",
     "GlmParser",
@@ -62,6 +64,9 @@ PARSERS: dict[str, Callable[..., Parser]] = {
 }
 """The wire formats by name."""
 
+READINGS: dict[str, Callable[..., Parser]] = {kind.name: kind for kind in (HermesJsonParser, HermesPythonParser)}
+"""Other ways to read a wire format, by name: released recipes use them."""
+
 # Formats that can only write these calls: the tool and its one argument.
 _FIXED = {
     "fenced_python": {"python": "code"},
@@ -75,13 +80,13 @@ def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
     """Return the parser of a wire format.
 
     Args:
-        name: One of ``PARSERS``.
+        name: One of ``PARSERS`` or ``READINGS``.
         tools: The available tools: some formats read values by the types in the tools' schemas.
 
     Raises:
         ConfigError: There is no such format, or it cannot write calls of one of the tools.
     """
-    checks.choice("parser", name, PARSERS)
+    checks.choice("parser", name, PARSERS | READINGS)
     for function in [tool["function"] for tool in tools or () if name in _FIXED]:
         arguments = list(function["parameters"].get("properties", {}))
         if arguments != [_FIXED[name].get(function["name"])]:
@@ -90,4 +95,4 @@ def get_parser(name: str, tools: Sequence[ToolSpec] | None = None) -> Parser:
                 f"the tool-call format {name!r} can only write {forms}, and the tools include "
                 f"{function['name']}({', '.join(arguments)}); use another, such as 'hermes'"
             )
-    return PARSERS[name](tools) if name in ("glm", "qwen_coder") else PARSERS[name]()
+    return PARSERS[name](tools) if name in ("glm", "qwen_coder") else (PARSERS | READINGS)[name]()

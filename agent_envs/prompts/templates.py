@@ -16,19 +16,24 @@ from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 
 __all__ = [
+    "EMPTY",
     "NONE",
     "PLACEHOLDERS",
     "PromptView",
     "TurnView",
     "flat",
     "history_prompt",
+    "listed_lines",
     "one_line",
     "sections",
+    "shortened",
     "shown_action",
 ]
 
 NONE = "(none)"
 """What a section without entries says."""
+EMPTY = "None"
+"""What it says in the released layouts."""
 
 _LINE = 500  # characters of an action or an observation in a history
 
@@ -43,6 +48,10 @@ class TurnView:
     """What the environment answered."""
     invalid: bool
     """Whether the action was invalid."""
+    before: str = ""
+    """The observation that the action answered."""
+    command: str = ""
+    """The command of the action, stripped: the text itself, or what a tool took; "LABEL: REASON" if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,10 @@ class PromptView:
     """The environment's `available_actions()`; empty if they cannot be listed."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """The environment's `prompt_state()`."""
+    recent: int = 2
+    """How many of the last steps are shown with their observations."""
+    budget: int = 30_720
+    """How many characters what was found may take."""
 
     def numbered(self) -> Iterable[tuple[int, TurnView]]:
         """Return the turns with their step numbers, which start at 1."""
@@ -83,6 +96,37 @@ class PromptView:
     def action_lines(self) -> str:
         """Return the available actions, one a line."""
         return "\n".join(map(one_line, self.actions))
+
+    def recent_steps(self, *, first: str | None = None, longest: int | None = None) -> str:
+        """Return the last steps, each with the observation before it; `None` if there are none.
+
+        Args:
+            first: What is shown in place of the first observation.
+            longest: The most characters of an observation, which is then stripped.
+        """
+        shown = []
+        for number, turn in list(self.numbered())[-self.recent :] if self.recent else ():
+            before = turn.before if first is None or number > 1 else first
+            before = before if longest is None else shortened(before, longest)
+            shown.append(f"[Observation {number}]\n{before}\n[Action {number}]\n{turn.command}")
+        return "\n\n".join(shown) or EMPTY
+
+    def commands(self, *, earlier: bool = False) -> str:
+        """Return the commands so far, one a line, or only those before the recent steps; `None` if there are none."""
+        turns = list(self.numbered())
+        turns = turns[: len(turns) - self.recent] if earlier else turns
+        return "\n".join(f"[Action {number}] {turn.command}" for number, turn in turns) or EMPTY
+
+
+def listed_lines(entries: Iterable[str]) -> str:
+    """Return entries one a line, each behind a dash; `None` if there are none."""
+    return "\n".join(f"- {entry}" for entry in entries) or EMPTY
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a stripped text of at most so many characters, three dots included if it is cut."""
+    text = text.strip()
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def shown_action(action: str, parser: Parser | None) -> str:
@@ -134,5 +178,10 @@ PLACEHOLDERS: dict[str, Callable[[PromptView], str]] = {
     "problems": PromptView.problem_lines,
     "step": lambda view: str(view.steps + 1),
     "instructions": lambda view: view.instructions,
+    "recent_steps": PromptView.recent_steps,
+    "all_commands": PromptView.commands,
+    "earlier_commands": lambda view: view.commands(earlier=True),
+    "command_list": lambda view: listed_lines(view.actions),
+    "problem_list": lambda view: view.problem_lines() or EMPTY,
 }
-"""What a template given as text can hold, each name behind a ``$``."""
+"""What a template given as text can hold, each name behind a ``$``; environments add their own (`prompt_fields`)."""

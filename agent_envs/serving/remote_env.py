@@ -14,7 +14,7 @@ from gymnasium.error import ResetNeeded
 from agent_envs.checks import number, option_mapping
 from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
 from agent_envs.messages import ToolSpec
-from agent_envs.parsers import PARSERS, get_parser
+from agent_envs.parsers import PARSERS, READINGS, get_parser
 from agent_envs.per_process import PerProcess
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
@@ -127,7 +127,7 @@ class RemoteEnv(TextEnv):
         self._tasks = _RemoteTasks(url, about["split"], about["num_tasks"])
         self._set_prompt_parts(about)
         parser = str(about.get("parser"))
-        if parser in PARSERS:
+        if parser in PARSERS | READINGS:
             self.parser = get_parser(parser, self._remote_tools)
 
     # -- attributes ---------------------------------------------------------------------------------------------

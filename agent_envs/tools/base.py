@@ -16,7 +16,7 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import FunctionSpec, ToolSpec
 from agent_envs.tools.schemas import tidied
 
-__all__ = ["FunctionTool", "Tool", "string_parameter", "tool", "tool_spec"]
+__all__ = ["FunctionTool", "Tool", "open_specs", "string_parameter", "tool", "tool_spec"]
 
 
 class Tool:
@@ -65,6 +65,13 @@ def tool_spec(tool: Any) -> ToolSpec:
     parameters = tidied(tool.parameters)  # a copy: callers may change theirs
     function: FunctionSpec = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
+
+
+def open_specs(specs: list[ToolSpec]) -> list[ToolSpec]:
+    """Return specs that do not mention further arguments, as released recipes show their tools; they are changed."""
+    for spec in specs:
+        spec["function"]["parameters"].pop("additionalProperties", None)
+    return specs
 
 
 def string_parameter(name: str, description: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.explore import EXPERTS, wrong_command
-from agent_envs.envs.alfworld.prompt import alfworld_prompt
+from agent_envs.envs.alfworld.prompt import AGENT_R1, CAPO, FIELDS, alfworld_prompt
 from agent_envs.envs.alfworld.reward import step_reward
 from agent_envs.envs.alfworld.session import EngineSession, SessionState
 from agent_envs.errors import ConfigError, TaskIndexError
@@ -112,7 +112,8 @@ class ALFWorldEnv(TextEnv):
     )
     recorded_arguments = ("families", "size", "engine", "strict", "put_alias", "unsolvable", "expert")
     reset_options: ClassVar[tuple[str, ...]] = ("index", "game")
-    prompt_templates = {"alfworld": alfworld_prompt}  # noqa: RUF012
+    prompt_templates = {"alfworld": alfworld_prompt, "capo": CAPO, "agent-r1": AGENT_R1}  # noqa: RUF012
+    prompt_fields = FIELDS
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_sp
 from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
-from agent_envs.envs.webshop.prompt import SEARCH, webshop_prompt
+from agent_envs.envs.webshop.prompt import AGENT_R1, CAPO, FIELDS, SEARCH, webshop_prompt
 from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward, step_reward
 from agent_envs.envs.webshop.site import Page, Site, Visit, parse_action
 from agent_envs.errors import ConfigError
@@ -123,7 +123,8 @@ class WebShopEnv(TextEnv):
     )
 
     reset_options: ClassVar[tuple[str, ...]] = ("index", "goal")
-    prompt_templates = {"webshop": webshop_prompt}  # noqa: RUF012
+    prompt_templates = {"webshop": webshop_prompt, "capo": CAPO, "agent-r1": AGENT_R1}  # noqa: RUF012
+    prompt_fields = FIELDS
     harmless_arguments = ("page",)
     recorded_arguments = ("mode", "reward", "human_goals", "products", "show_attributes", "expert")
 
