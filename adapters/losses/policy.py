@@ -11,6 +11,7 @@ rho = exp(lp - old), p = exp(lp), q = exp(old) and sg[] without a gradient:
                of (lp - old)), token form s_k = sg[s] pi_k / sg[pi_k];  L = max(-A s_k, -A clip(s_k, 1-e_l, 1+e_h))
 ``steppo``     the same function: StepPO (arXiv 2604.18401) is ``gspo`` over steps with the estimator ``gae``
 ``pspo``       the same function with PaperScout's clip, 3e-4 and 4e-4 (``loss_preset("pspo")``)
+``capo``       CAPO's ratio as its figures show it: a step's log-ratio, centred, over the root of its length; see below
 ``gpg``        ``reinforce`` under verl's name; GPG (arXiv 2504.02546) is this loss with the estimator ``gpg``
 ``cispo``      MiniMax-M1 (arXiv 2506.13585, eq. 4-5): L = -sg[clip(rho, 1-e_l, 1+e_h)] A lp
 ``dppo_tv``    DPPO with the binary total variation (arXiv 2602.04879): L = -sg[min(rho, c)] A lp where the policy has
@@ -31,6 +32,14 @@ Details: lp - old is clamped to +-20 in ``vanilla``, and the log of s_k to at mo
 dual clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row is one step; here step
 ids mark the steps, and a row may hold several. The covariances and their means are over the trained tokens of a
 micro-batch, as in verl: ``clip_cov`` and ``kl_cov`` depend on how micro-batches are cut, the others do not.
+
+``capo``: with S = sum over the step's L tokens of (lp - old), and mu = sum of S / sum of L over all steps of the
+mini-batch, log w = mu + (S - L mu) / sqrt(L), in place of ``gspo``'s log s = S / L. The variance of S - L mu grows
+about as L does, so that steps of all lengths have ratios of one width. The released code has ``gspo``; what the figures
+leave open is chosen here: the steps are those of the mini-batch over all ranks (``LossOptions.mean_log_ratio``, or
+those at hand), mu is a number without a gradient, what is restored is mu, there is no dual clip, and the token form is
+w_k = sg[w] (pi_k / sg[pi_k])^sqrt(L), whose mean over the step has the gradient of w through S / sqrt(L). With L = 1
+log w = S, and with a single step log w = S / L.
 
     One step of two tokens with ratios e^0.1 and e^0.3, advantage 1: vanilla takes min(1.105, 1.2) and min(1.350, 1.2),
     gspo takes the step's s = e^0.2 = 1.221 for both, beyond the clip:
@@ -63,8 +72,8 @@ from agent_envs.checks import choice, load_function
 from agent_envs.errors import ConfigError
 
 __all__ = [
-    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro",
-    "geo_mean", "gspo", "kl_cov", "loss_preset", "policy_loss", "reinforce", "sapo", "vanilla",
+    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "capo", "cispo", "clip_cov", "dppo_kl", "dppo_tv",
+    "dro", "geo_mean", "gspo", "kl_cov", "loss_preset", "policy_loss", "reinforce", "sapo", "vanilla",
 ]  # fmt: skip
 
 
@@ -93,6 +102,20 @@ def gspo(t: Tokens, options: LossOptions) -> TokenLosses:
     own = t.log_probs - t.log_probs.detach()  # 0 with the gradient of lp
     ratio = (own + log_s[t.step]).clamp(max=LARGEST_OF_STEP).exp()
     return TokenLosses(*clip(ratio, t.advantages, options), log_ratios=log_s)
+
+
+@policy_loss_of
+def capo(t: Tokens, options: LossOptions) -> TokenLosses:
+    """The clipped objective with one centred ratio per step; see the module's docstring."""
+    log_ratio, lengths = t.log_ratio.detach(), t.counts.clamp(min=1.0)
+    mu = options.mean_log_ratio
+    if mu is None:
+        mu = log_ratio.sum() / t.counts.sum().clamp(min=1.0)
+    root = lengths.sqrt()
+    log_w = mu + root * (t.step_means(log_ratio) - mu)  # (S - L mu) / sqrt(L)
+    own = root[t.step] * (t.log_probs - t.log_probs.detach())  # 0 with the gradient of sqrt(L) lp
+    ratio = (own + log_w[t.step]).clamp(max=LARGEST_OF_STEP).exp()
+    return TokenLosses(*clip(ratio, t.advantages, options), log_ratios=log_w)
 
 
 @policy_loss_of
@@ -191,9 +214,9 @@ def _covariance(t: Tokens) -> torch.Tensor:
 
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "cispo": cispo, "clip_cov": clip_cov, "dppo_kl": dppo_kl, "dppo_tv": dppo_tv, "dro": dro, "geo_mean": geo_mean,
-    "gpg": reinforce, "gspo": gspo, "kl_cov": kl_cov, "pspo": gspo, "reinforce": reinforce, "sapo": sapo,
-    "steppo": gspo, "vanilla": vanilla,
+    "capo": capo, "cispo": cispo, "clip_cov": clip_cov, "dppo_kl": dppo_kl, "dppo_tv": dppo_tv, "dro": dro,
+    "geo_mean": geo_mean, "gpg": reinforce, "gspo": gspo, "kl_cov": kl_cov, "pspo": gspo, "reinforce": reinforce,
+    "sapo": sapo, "steppo": gspo, "vanilla": vanilla,
 }  # fmt: skip
 """Policy losses by name."""
 

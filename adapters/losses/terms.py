@@ -53,6 +53,8 @@ class LossOptions:
     """kl_cov: coefficient of that penalty."""
     dro_beta: float | None = None
     """dro: coefficient of the squared log ratio, which dro needs."""
+    mean_log_ratio: float | None = None
+    """capo: mean of lp - old over the trained tokens of the mini-batch, all ranks; None for those at hand."""
     ratio_tolerance: float = 1e-5
     """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
 
@@ -65,6 +67,8 @@ class LossOptions:
             number(name, getattr(self, name), above=0, maximum=1)
         for name in ("clip_cov_lb", "clip_cov_ub"):
             number(name, getattr(self, name))
+        if self.mean_log_ratio is not None:
+            number("mean_log_ratio", self.mean_log_ratio)
         if self.dro_beta is not None:
             number("dro_beta", self.dro_beta, above=0)
         if self.clip_ratio_c is not None:

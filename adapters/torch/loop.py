@@ -50,7 +50,7 @@ from agent_envs.rollout.many import run_episodes
 
 __all__ = [
     "Batch", "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "assemble", "credit", "critic_loss", "forward",
-    "learn", "main", "play", "score", "token_log_probs", "token_values", "train", "update",
+    "learn", "main", "mean_log_ratio", "play", "score", "token_log_probs", "token_values", "train", "update",
 ]  # fmt: skip
 
 
@@ -237,17 +237,18 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
 
 # ---------------------------------------------------------------------------------- 5. advantages become a gradient
 
-LossOf = Callable[[Outputs, torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, losses.Tally]]]
+LossOf = Callable[..., tuple[torch.Tensor, dict[str, losses.Tally]]]
 """Maps a model's outputs for some tokens, the tokens' indices and their weights to a loss and its metrics."""
 
 
 def actor_loss(
     batch: Batch, config: LoopConfig, scores: Scores, advantages: torch.Tensor,
-    outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor,
+    outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor, mean_log_ratio: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:  # fmt: skip
     """Return the policy's loss on some tokens, with the KL and the entropy bonus if they are on."""
     log_probs, entropy = token_log_probs(outputs, batch.ids[indices], config)
-    function, options = losses.policy_loss(config.loss), losses.loss_preset(config.loss)
+    function = losses.policy_loss(config.loss)
+    options = replace(losses.loss_preset(config.loss), mean_log_ratio=mean_log_ratio)
     steps = batch.step[indices].unique(return_inverse=True)[1]
     loss, metrics = function(log_probs, scores.old[indices], advantages[indices], weights, steps, options)
     bonus, more = losses.entropy_loss(entropy, weights)
@@ -256,6 +257,14 @@ def actor_loss(
         kl, more = losses.kl_loss(log_probs, scores.ref[indices], weights, config.kl_kind)
         loss, metrics = loss + config.kl_coef * kl, metrics | more
     return loss, metrics
+
+
+@torch.no_grad()
+def mean_log_ratio(model: Any, batch: Batch, config: LoopConfig, old: torch.Tensor, weights: torch.Tensor) -> float:
+    """Return how far a mini-batch's tokens are from ``old`` in the mean, for a loss that is centred there."""
+    passes = forward(model, batch, weights != 0, config)
+    parts = [token_log_probs(outputs, batch.ids[at], config)[0].cpu() - old[at] for at, outputs in passes]
+    return float(torch.cat(parts).double().mean())
 
 
 def critic_loss(
@@ -284,12 +293,13 @@ def accumulate(
 
 def update(
     model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf, *,
-    at_start: bool = False, seed: Sequence[int] = (0,),
+    at_start: bool = False, seed: Sequence[int] = (0,), mean_of: Callable[[torch.Tensor], float] | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole groups of episodes.
 
     With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
-    the groups of each mini-batch, or its episodes if there are fewer groups than mini-batches.
+    the groups of each mini-batch, or its episodes if there are fewer groups than mini-batches. ``mean_of`` maps the
+    weights of a mini-batch to the loss's ``mean_log_ratio``.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
     units = batch.steps.group.unique(return_inverse=True)[1]  # [steps]
@@ -302,7 +312,9 @@ def update(
         mini_batch = drawn[units]  # [steps]
         weights = losses.token_weights(config.weighting, lengths, trajectory, trained, mini_batch)  # [tokens]
         for number in mini_batch[lengths > 0].unique():
-            loss, metrics = accumulate(model, batch, weights * (mini_batch[trained] == number), loss_of, config)
+            own = weights * (mini_batch[trained] == number)
+            of = loss_of if mean_of is None else functools.partial(loss_of, mean_log_ratio=mean_of(own))
+            loss, metrics = accumulate(model, batch, own, of, config)
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
             optimizer.step()
             optimizer.zero_grad()
@@ -325,7 +337,9 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     advantages, returns, record = credit(batch, config, scores)
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
-    record |= named("actor", update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed))
+    mean_of = functools.partial(mean_log_ratio, models["model"], batch, config, old) if config.loss == "capo" else None
+    said = update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed, mean_of=mean_of)
+    record |= named("actor", said)
     if values is not None:
         of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start
         metrics = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)

@@ -38,13 +38,14 @@ from agent_envs.adapters.losses import (  # noqa: E402
     token_weights,
     value_loss,
 )
-from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.adapters.losses.ratios import fit_lengths  # noqa: E402
+from agent_envs.errors import ConfigError, DataError  # noqa: E402
 
 COVARIANCE = ("clip_cov", "kl_cov")  # their micro-batch decides which tokens they treat differently
 NAMES = tuple(sorted(set(POLICY_LOSSES) - {"gpg", "pspo", "steppo", *COVARIANCE}))  # others are one of these
 OPTIONS = LossOptions(
     clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, dro_beta=0.3, clip_cov_ratio=1.0, clip_cov_lb=0.02,
-    kl_cov_ratio=0.2,
+    kl_cov_ratio=0.2, mean_log_ratio=0.05,
 )  # fmt: skip
 
 
@@ -102,6 +103,56 @@ def test_gspo_by_hand():
     assert out["ratio/moved"] == 1.0 and out["pg_clipfrac"] == 0.0
 
 
+def capo_ratios(sums, lengths, mean=None):
+    """What capo's metrics say of steps with these log-ratios, each spread evenly over its tokens."""
+    ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    log_ratio = (torch.tensor(sums) / torch.tensor(lengths))[ids].double().requires_grad_()
+    w = token_weights("row", torch.tensor(lengths), torch.zeros(len(lengths), dtype=torch.int64), ids).double()
+    options = LossOptions(clip_ratio_low=0.9, clip_ratio_high=9.0, mean_log_ratio=mean)
+    loss, metrics = policy_loss("capo")(log_ratio, torch.zeros(len(ids)), torch.ones(len(ids)), w, ids, options)
+    return float(loss.detach()), torch.autograd.grad(loss, log_ratio)[0].tolist(), averages(metrics)["ratio/max"]
+
+
+@pytest.mark.parametrize(
+    ("sums", "lengths", "log_w"),
+    [
+        ([0.4, -0.2], [4, 4], [0.025 + 0.3 / 2, 0.025 - 0.3 / 2]),  # mu = 0.2/8; equal lengths: mu + (S - 4 mu)/2
+        ([0.3, -0.5, 0.1], [1, 1, 1], [0.3, -0.5, 0.1]),  # one token: S
+        ([0.0, 0.0], [3, 7], [0.0, 0.0]),  # no drift: 1
+        ([0.6], [9], [0.6 / 9]),  # one step: its mean
+        ([0.8, -0.1], [16, 1], [0.7 / 17 + (0.8 - 16 * 0.7 / 17) / 4, -0.1]),  # mu = 0.7/17
+    ],
+)
+def test_capo_by_hand(sums, lengths, log_w):
+    loss, gradient_of, largest = capo_ratios(sums, lengths)
+    w = [math.exp(x) for x in log_w]
+    assert loss == pytest.approx(-sum(w) / len(w)) and largest == pytest.approx(max(w))
+    expected = [-x / len(w) / n**0.5 for x, n in zip(w, lengths, strict=True) for _ in range(n)]  # through S / sqrt(L)
+    assert gradient_of == pytest.approx(expected)
+
+
+def test_capo_is_centred_where_it_is_told():
+    loss, _, _ = capo_ratios([0.4], [4], mean=0.02)
+    assert loss == pytest.approx(-math.exp(0.02 + (0.4 - 4 * 0.02) / 2))
+
+
+def test_the_slope_of_the_variance_is_found():
+    g = torch.Generator().manual_seed(0)
+    lines = [{"step": 1, "update": 0, "length": [5, 50], "log_ratio_sum": [0.0, 1e-8]}]  # nothing has moved
+    for update in range(1, 5):
+        lengths = torch.randint(1, 300, (400,), generator=g)
+        sums = 0.3 * lengths + torch.randn(400, generator=g) * lengths**0.5  # a drift, which centring takes out
+        half = {"length": lengths[:200].tolist(), "log_ratio_sum": sums[:200].tolist()}
+        rest = {"length": lengths[200:].tolist(), "log_ratio_sum": sums[200:].tolist()}
+        lines += [{"step": 1, "update": update, **part} for part in (half, rest)]
+    bins, slope = fit_lengths(lines)
+    assert slope == pytest.approx(1.0, abs=0.1) and sum(each.steps for each in bins) == 1600
+    assert [each.shortest for each in bins] == [1, 9, 17, 33, 65, 129, 257]
+    assert all(each.variance / each.mean_length == pytest.approx(1.0, abs=0.4) for each in bins)
+    with pytest.raises(DataError, match="as many"):
+        fit_lengths([{"length": [1, 2], "log_ratio_sum": [0.5]}])
+
+
 def test_reinforce_by_hand():
     lp = torch.tensor([-1.0, -2.0], requires_grad=True)
     args = (lp, torch.tensor([-9.0, -9.0]), torch.tensor([2.0, -1.0]), torch.full((2,), 0.5), torch.arange(2))
@@ -150,7 +201,7 @@ def test_covariance_losses_single_out_the_share_they_are_told():
         gradient("dro", data, LossOptions())
 
 
-@pytest.mark.parametrize("name", sorted(POLICY_LOSSES))
+@pytest.mark.parametrize("name", sorted(set(POLICY_LOSSES) - {"capo"}))
 @pytest.mark.filterwarnings("ignore")
 def test_equal_to_verl_on_rows_of_one_step(name):
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
@@ -252,12 +303,13 @@ def test_padding_alone_has_no_gradient(name, tokens):
 @pytest.mark.parametrize("name", sorted({*NAMES, *COVARIANCE} - {"cispo", "dppo_kl", "dppo_tv"}))  # theirs stop at sg[]
 def test_gradients_agree_with_finite_differences(name):
     data = batch(3)
-    if name == "gspo":
+    if name in ("capo", "gspo"):
         # its token form is not the derivative of its value; with A/|y| on every token the step's gradient is that of s
         def of(lp):
             s = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], lp - data["old_log_probs"])
             n = torch.bincount(data["step_ids"]).double()
-            s, a = (s / n).exp(), torch.zeros(5, dtype=torch.float64)
+            s = (s / n if name == "gspo" else 0.05 + (s - n * 0.05) / n.sqrt()).exp()
+            a = torch.zeros(5, dtype=torch.float64)
             a[data["step_ids"]] = data["advantages"]
             w = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], data["weights"])
             return (w * torch.maximum(-a * s, -a * s.clamp(0.9, 1.2))).sum()

@@ -36,6 +36,7 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     credit,
     critic_loss,
     main,
+    mean_log_ratio,
     score,
     token_log_probs,
     train,
@@ -291,20 +292,27 @@ def model(model_path):
     return AutoModelForCausalLM.from_pretrained(model_path).eval()
 
 
-def test_the_cut_into_micro_batches_changes_nothing(model):
-    c = config(loss="gspo", entropy_coef=0.1)
+@pytest.mark.parametrize("loss", ["gspo", "capo"])
+def test_the_cut_into_micro_batches_changes_nothing(model, loss):
+    c = config(loss=loss, entropy_coef=0.1)
     batch = batch_of(play(7, "mixed"), critic=False)
-    scores = Scores(score(model, batch, c))
+    place = (batch.step >= 0).nonzero().squeeze(1)
+    scores = Scores(now := score(model, batch, c))
+    if loss == "capo":  # the policy has moved
+        scores = Scores(now.index_add(0, place, noise(len(place), 1)))
     advantages, _, _ = credit(batch, c, scores)
     weights = weights_of(batch, "trajectory")
     found = []
     for limit in (10_000, 60, 1):
         cut = dataclasses.replace(c, micro_tokens=limit)
-        assert torch.allclose(score(model, batch, cut), scores.old, atol=1e-5)
-        loss, metrics = accumulate(model, batch, weights, partial(actor_loss, batch, cut, scores, advantages), cut)
-        found.append((loss, gradients(model), int(metrics["ppo_kl"].count)))
-    for loss, grads, count in found[1:]:
-        assert loss == pytest.approx(found[0][0], abs=1e-6)
+        assert torch.allclose(score(model, batch, cut), now, atol=1e-5)
+        of = partial(actor_loss, batch, cut, scores, advantages)
+        if loss == "capo":
+            of = partial(of, mean_log_ratio=mean_log_ratio(model, batch, cut, scores.old, weights))
+        total, metrics = accumulate(model, batch, weights, of, cut)
+        found.append((total, gradients(model), int(metrics["ppo_kl"].count)))
+    for total, grads, count in found[1:]:
+        assert total == pytest.approx(found[0][0], abs=1e-6)
         assert count == found[0][2] == int((batch.step >= 0).sum())
         assert relative(grads, found[0][1]) <= 1e-5
 

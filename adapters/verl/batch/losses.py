@@ -10,6 +10,8 @@ Metrics travel as totals with their counts (``collect`` divides).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 
 from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
+from agent_envs.adapters.losses.ratios import record_ratios
 from agent_envs.adapters.verl.batch.table import flat, response_index, row_offsets
 
 STEP_NUMBERS = "step_numbers"
@@ -49,12 +52,19 @@ def loss_options(actor: Any) -> LossOptions:
 
 
 def actor_loss(
-    config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None, *, options: LossOptions
+    config: Any,
+    model_output: dict[str, Any],
+    data: TensorDict,
+    dp_group: Any = None,
+    *,
+    options: LossOptions,
+    ratios: str | None = None,
+    update: int = 0,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Return the policy's loss on a micro-batch and its metrics: ``loss_mode``, entropy, KL to the reference.
 
     ``config`` is verl's ``ActorConfig``; ``model_output`` has ``log_probs`` and optionally ``entropy``, jagged [rows,
-    tokens].
+    tokens]. In the folder ``ratios`` the log-ratio of each step is recorded, under the number of the ``update``.
     """
     weights = flat(data[POLICY_WEIGHTS])
     kept = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
@@ -68,9 +78,12 @@ def actor_loss(
         return flat(data[name])[kept]
 
     corrected = column("rollout_is_weights") if "rollout_is_weights" in data else None
+    old, advantages = column("old_log_probs"), column("advantages")
     loss, metrics = policy_loss(config.policy_loss.get("loss_mode", "vanilla"))(
-        log_probs, column("old_log_probs"), column("advantages"), weights, steps, options, corrected
+        log_probs, old, advantages, weights, steps, options, corrected
     )
+    if ratios is not None:
+        record_ratios(ratios, data["training_step"], update, log_probs.detach() - old, advantages, steps)
     sums = {"pg_loss": loss}
     if model_output.get("entropy") is not None:
         sums["entropy_loss"], tallies = entropy_loss(flat(model_output["entropy"])[indices], weights)
@@ -81,6 +94,33 @@ def actor_loss(
         metrics |= tallies
         loss = loss + config.kl_loss_coef * sums["kl_loss"]
     return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
+
+
+def of_mini_batch(engine: Any, data: TensorDict, loss: Any) -> Any:
+    """Return a loss for one mini-batch, given what it needs to know of all its micro-batches, over all ranks.
+
+    ``capo`` centres log-ratios at their mean under the policy as it is now: one more pass, without gradients.
+    """
+    if getattr(loss, "func", None) is not actor_loss:
+        return loss
+    known: dict[str, Any] = {}
+    if loss.keywords.get("ratios") is not None:
+        engine.recorded_updates = known["update"] = getattr(engine, "recorded_updates", 0) + 1
+    if loss.keywords["config"].policy_loss.get("loss_mode") == "capo":
+        sums = torch.zeros(2, dtype=torch.float64)  # of the log-ratios, and how many there are
+
+        def add_up(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
+            kept = (flat(data[POLICY_WEIGHTS]) != 0).nonzero().squeeze(1)
+            log_probs = flat(model_output["log_probs"])[_output_indices(data)[kept]]
+            sums.add_(torch.tensor([float((log_probs - flat(data["old_log_probs"])[kept]).double().sum()), len(kept)]))
+            return log_probs.new_zeros(()), {}
+
+        engine.forward_backward_batch(data, add_up, forward_only=True)
+        total = sums.to(flat(data[POLICY_WEIGHTS]).device)
+        torch.distributed.all_reduce(total, group=engine.get_data_parallel_group())
+        mean = float(total[0] / total[1].clamp(min=1))
+        known["options"] = replace(loss.keywords["options"], mean_log_ratio=mean)
+    return partial(loss, **known)
 
 
 def row_actor_loss(

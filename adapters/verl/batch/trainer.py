@@ -124,7 +124,8 @@ class StepTrainer(PhasedTrainer):
         super()._setup()
         actor, function = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor), self.objective.row_loss
         if function is None:
-            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, options=self.loss_options))
+            known = {"options": self.loss_options, "ratios": self.settings.ratios_dir}
+            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, **known))
         else:
             self.actor_rollout_wg.set_loss_fn(partial(losses.row_actor_loss, config=actor, function=function))
         if self.use_critic:
@@ -295,6 +296,7 @@ class StepTrainer(PhasedTrainer):
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             distillation_use_topk=False,
             distillation_only=False,
+            training_step=self.global_steps,
             **self._update_info(actor, self.actor_mini_batches),
         )
         updated = losses.collect(self.actor_rollout_wg.update_actor(self.asked(batch, *columns))["metrics"], "actor")

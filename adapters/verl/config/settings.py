@@ -65,6 +65,8 @@ class Settings:
     """Seconds between two looks at the queue of finished episodes."""
     episodes_dir: str | None = None
     """Folder of the files of episodes; None to keep none."""
+    ratios_dir: str | None = None
+    """Folder of the steps' log-ratios in each update (``agent_envs.adapters.losses.ratios``); None to keep none."""
     phase_file: str | None = None
     """File that says what the trainer is doing; None for none."""
     trust: bool = False

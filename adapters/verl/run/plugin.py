@@ -88,6 +88,19 @@ def _register_trees(module: Any) -> None:
         from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401
 
 
+@when_imported("verl.workers.engine.base")
+def _know_mini_batches(module: Any) -> None:
+    """workers/engine/base.py:113 gives a loss one micro-batch at a time; some need to know the whole mini-batch."""
+    original = module.BaseEngine.train_batch
+
+    def train_batch(self: Any, data: Any, loss_function: Any) -> Any:
+        from agent_envs.adapters.verl.batch.losses import of_mini_batch
+
+        return original(self, data, of_mini_batch(self, data, loss_function))
+
+    module.BaseEngine.train_batch = train_batch
+
+
 @when_imported("verl.utils.model")
 def _patch_value_model(module: Any) -> None:
     """utils/model.py:649 loads every critic with FlashAttention 2, whatever the configuration says.

@@ -30,6 +30,7 @@ from agent_envs.adapters.verl.batch.rows import nest
 from agent_envs.adapters.verl.batch.table import StepTable, flat, response_index, step_table
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, Row
+from agent_envs.adapters.verl.run import plugin  # noqa: F401  what every process of a run loads
 from agent_envs.adapters.verl.run.process import process_environment
 
 __all__ = ["LocalBatch", "build_worker", "local_batch"]

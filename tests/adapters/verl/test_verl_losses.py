@@ -334,11 +334,14 @@ def test_a_mini_batch_of_padding_alone_is_no_update_on_trees(tree_actor):
     assert metrics["actor/loss"] == 0.0 and "actor/pg_clipfrac" not in metrics
 
 
+@pytest.mark.parametrize("loss", ["gspo", "capo"])  # capo is centred at the mean of the whole mini-batch
 @pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize(
     ("micro", "micro_tokens", "multiple"), [(1, None, 1), (3, None, 3), (None, 90, 1), (None, 400, 5)]
 )
-def test_padding_and_the_cut_into_micro_batches_change_nothing(actor, critic, merge, micro, micro_tokens, multiple):
+def test_padding_and_the_cut_into_micro_batches_change_nothing(
+    actor, critic, merge, loss, micro, micro_tokens, multiple
+):
     """Two mini-batches; the padded batch has at least one row of padding in each."""
     rows = rows_of(play(6, "mixed"), merge=merge)
     clean = Made(rows, actor, critic, mini_batches=2)
@@ -346,8 +349,8 @@ def test_padding_and_the_cut_into_micro_batches_change_nothing(actor, critic, me
     assert sum(fields["kind"] == "padding" for fields in padded.batch.extra) > multiple
     how = objective("gae", "trajectory")
     (one, _), (two, _) = (m.columns(how, actor_batches=2, critic_batches=2) for m in (clean, padded))
-    g1, m1 = gradients(actor, clean.batch, one, "actor", actor_config("gspo"), mini_batches=2)
-    g2, m2 = gradients(actor, padded.batch, two, "actor", actor_config("gspo"), mini_batches=2, micro=micro,
+    g1, m1 = gradients(actor, clean.batch, one, "actor", actor_config(loss), mini_batches=2)
+    g2, m2 = gradients(actor, padded.batch, two, "actor", actor_config(loss), mini_batches=2, micro=micro,
                        micro_tokens=micro_tokens)  # fmt: skip
     assert len(g1) == len(g2) == 2
     assert max(map(relative, g2, g1)) <= 1e-5

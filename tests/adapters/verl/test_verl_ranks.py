@@ -14,7 +14,9 @@ import pytest
 
 LAYOUTS = ("steps", "merged", "tree")
 CASES = [
-    *product(("mixed",), LAYOUTS, (("gae", "steppo", "trajectory"), ("grpo", "vanilla", "token"))),
+    *product(
+        ("mixed",), LAYOUTS, (("gae", "steppo", "trajectory"), ("gae", "capo", "row"), ("grpo", "vanilla", "token"))
+    ),
     *product(("grow",), LAYOUTS, (("gae", "steppo", "trajectory"),)),
 ]
 
