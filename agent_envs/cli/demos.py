@@ -26,9 +26,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,8 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.environments import EnvChoice, RunOptions
+from agent_envs.cli.environments import RunOptions
 from agent_envs.cli.options import OutputOptions, option
-from agent_envs.cli.policy import EngineOptions
 from agent_envs.errors import DataError, PolicyError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.messages import Message, content_parts, without_pictures
@@ -50,16 +48,13 @@ from agent_envs.spaces import shows_pictures
 
 __all__ = ["Options", "Tally", "demonstration_rows", "run", "write_rows"]
 
-Played = Sequence[Demonstration] | PolicyError
-"""The demonstrations of a task, or why it has none."""
-
 _SUFFIXES = (".jsonl", ".parquet")
 _HOPELESS = 20
 _BATCH = 1000
 
 
 @dataclass(kw_only=True)
-class Options(RunOptions, OutputOptions, EngineOptions):
+class Options(RunOptions, OutputOptions):
     """Which demonstrations are written, and where to."""
 
     out: str | None = option(..., "file to write, .jsonl or .parquet", metavar="FILE")
@@ -90,13 +85,12 @@ def run(options: Options) -> str:
     out = path_suffix("--out", options.output_file(), _SUFFIXES)
     integer("--n", options.n, minimum=1)
     choice, tally = options.chosen_env(), Tally()
-    policy, engine = ExpertPolicy(noise=options.noise, seed=options.seed), options.chosen_engine()
+    policy = ExpertPolicy(noise=options.noise, seed=options.seed)
     env = choice.make()
     try:
         rows = demonstration_rows(
             env, policy, options.n, seed=options.seed, every=options.all, duplicates=options.keep_duplicates,
-            tally=tally, play=None if engine is None else partial(engine.map, partial(_player, choice, policy)),
-            progress=not options.quiet,
+            tally=tally, progress=not options.quiet,
         )  # fmt: skip
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
@@ -122,7 +116,6 @@ def demonstration_rows(
     every: bool = False,
     duplicates: bool = False,
     tally: Tally | None = None,
-    play: Callable[[Iterable[int]], Iterable[Played]] | None = None,
     progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `count` demonstrated episodes, or of fewer if the split has no more tasks.
@@ -135,7 +128,6 @@ def demonstration_rows(
         every: Whether to keep failed episodes.
         duplicates: Whether to keep rows with the same conversation.
         tally: Counts what is yielded and left out.
-        play: Plays tasks and returns the demonstrations of each, or why there are none; None plays them in `env`.
         progress: Whether to show a progress bar.
 
     Raises:
@@ -150,13 +142,14 @@ def demonstration_rows(
     pictured = shows_pictures(env.observation_space)
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
     with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
-        played = partial(map, partial(_played, env, policy)) if play is None else play
-        for parts in played(order.tolist()):
+        for index in order.tolist():
             tally.played += 1
-            if isinstance(parts, PolicyError):
+            try:
+                parts = demonstrate(env, policy, index)
+            except PolicyError:
                 tally.unsolvable += 1
                 if tally.unsolvable >= min(_HOPELESS, len(order)) and tally.unsolvable == tally.played:
-                    raise parts
+                    raise
                 continue
             if not (every or parts[0].success):
                 tally.failed += 1
@@ -171,18 +164,6 @@ def demonstration_rows(
                 yield from new
             if tally.episodes >= count:
                 return
-
-
-def _played(env: gym.Env[Any, str], policy: ExpertPolicy, index: int) -> Played:
-    try:
-        return demonstrate(env, policy, index)
-    except PolicyError as e:
-        return e
-
-
-def _player(choice: EnvChoice, policy: ExpertPolicy) -> Callable[[int], Played]:
-    """Return what plays tasks on a worker."""
-    return partial(_played, choice.make(), policy)
 
 
 def _row(demonstration: Demonstration, step: int, pictured: bool) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from pathlib import Path
 from agent_envs.checks import shown
 from agent_envs.cli.environments import EnvChoice
 from agent_envs.cli.options import option
-from agent_envs.cli.policy import EngineOptions, PolicyOptions
+from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices, read_prices
 from agent_envs.rollout.panel import Panel, read_panel
+from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.wrapping.recorded import recorded_env
 
 __all__ = ["Options", "run"]
@@ -52,7 +53,32 @@ class _TaskOptions:
 
 
 @dataclass(kw_only=True)
-class Options(PolicyOptions, _TaskOptions, EngineOptions):
+class _ClusterOptions:
+    """Where episodes are played."""
+
+    group = "cluster: play on the workers of a Ray cluster (docs/scaling.md)"
+    ray: str | None = option(
+        None,
+        "the cluster, such as auto or 10.0.0.1:6379 (without an address: one on this machine, for this command)",
+        metavar="ADDRESS",
+        nargs="?",
+        const="local",
+    )
+    workers: int | None = option(None, "with --ray: number of workers (default: one per processor)")
+    gpus_per_worker: float | None = option(None, "with --ray: GPUs of each worker's policy, such as 0.5")
+
+    def chosen_engine(self) -> RayEngine | None:
+        """Return the cluster that was named, None for this process."""
+        if self.ray is not None:
+            return RayEngine(None if self.ray == "local" else self.ray, self.workers, self.gpus_per_worker or 0.0)
+        for name, value in (("--workers", self.workers), ("--gpus-per-worker", self.gpus_per_worker)):
+            if value is not None:
+                raise ConfigError(f"{name} is for the workers of --ray; give --ray too, or leave it out")
+        return None
+
+
+@dataclass(kw_only=True)
+class Options(PolicyOptions, _TaskOptions, _ClusterOptions):
     """An evaluation."""
 
     group = "run"
@@ -74,7 +100,6 @@ class Options(PolicyOptions, _TaskOptions, EngineOptions):
     prices: str | None = option(
         None, 'JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}', metavar="FILE"
     )
-    gpus_per_worker: float | None = option(None, "with --ray: GPUs of each worker's policy, such as 0.5")
     json: bool = option(False, "print one JSON object instead of the table")
     quiet: bool = option(False, "show no progress bar")
 
@@ -100,7 +125,7 @@ def run(options: Options) -> str:
                 raise
             del choice.env_kwargs["split"]  # an environment that takes no such argument
     env.close()
-    prices, engine = _prices(options), options.chosen_engine(options.gpus_per_worker)
+    prices, engine = _prices(options), options.chosen_engine()
     samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
     evaluation = evaluate(

@@ -1,4 +1,4 @@
-"""The policy that a command line names, and where it plays: in this process or on the workers of a Ray cluster.
+"""The policy that a command line names.
 
 A policy is a row of `POLICIES`, made by a function that imports what it needs from the options that it reads. Without
 `--policy`, a checkpoint or a folder runs in this process, and any other model is expected behind a server.
@@ -18,9 +18,8 @@ from agent_envs.cli.options import given_options, option, refuse_unread, spelled
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.made import MadePolicy
 from agent_envs.policies.policy import Policy
-from agent_envs.rollout.ray_engine import RayEngine
 
-__all__ = ["POLICIES", "EngineOptions", "PolicyKind", "PolicyOptions"]
+__all__ = ["POLICIES", "PolicyKind", "PolicyOptions"]
 
 
 class PolicyKind(NamedTuple):
@@ -261,31 +260,3 @@ def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:
         name: sorted(value) if name in ("extra_headers", "extra_query") and isinstance(value, Mapping) else value
         for name, value in request.items()
     }
-
-
-@dataclass(kw_only=True)
-class EngineOptions:
-    """Where episodes are played."""
-
-    group = "cluster: play on the workers of a Ray cluster (docs/scaling.md)"
-    ray: str | None = option(
-        None,
-        "the cluster, such as auto or 10.0.0.1:6379 (without an address: one on this machine, for this command)",
-        metavar="ADDRESS",
-        nargs="?",
-        const="local",
-    )
-    workers: int | None = option(None, "with --ray: number of workers (default: one per processor)")
-
-    def chosen_engine(self, gpus: float | None = None) -> RayEngine | None:
-        """Return the engine that was named, None for this process; `gpus` is the number of each worker's policy.
-
-        Raises:
-            ConfigError: `--workers` or `--gpus-per-worker` stands without `--ray`.
-        """
-        if self.ray is not None:
-            return RayEngine(None if self.ray == "local" else self.ray, self.workers, gpus or 0.0)
-        for name, value in (("--workers", self.workers), ("--gpus-per-worker", gpus)):
-            if value is not None:
-                raise ConfigError(f"{name} is for the workers of --ray; give --ray too, or leave it out")
-        return None

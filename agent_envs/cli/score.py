@@ -34,7 +34,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +42,6 @@ import gymnasium as gym
 from agent_envs.checks import load_function
 from agent_envs.cli.environments import EnvChoice, EnvOptions
 from agent_envs.cli.options import EpisodeOptions, OutputOptions, option, refuse_unread
-from agent_envs.cli.policy import EngineOptions
 from agent_envs.datasets.qa.rows import DATASETS
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode, stored_row
@@ -61,7 +59,7 @@ _METRICS = f"papers {' '.join(DATASETS)}"
 
 
 @dataclass(kw_only=True)
-class Options(EpisodeOptions, OutputOptions, EnvOptions, EngineOptions):
+class Options(EpisodeOptions, OutputOptions, EnvOptions):
     """What is scored, and how; `of` names the ways that read an option."""
 
     by: str = option("replay", f"how: {', '.join(f'{_REWARDS} {_METRICS}'.split())}", metavar="WAY")
@@ -105,32 +103,25 @@ class _Row(NamedTuple):
     success: tuple[bool, bool]
 
 
-_Stored = tuple[Episode, Mapping[str, Any]]
-"""An episode and the settings of its run."""
+_Score = Callable[[Episode, Mapping[str, Any]], "Episode | Replayed | None"]
+"""Scores an episode, with the settings of its run."""
 
 
 def _rewarded(options: Options) -> str:
     """Write the episodes with their new rewards, and say what that changes."""
     if options.out is None:
         raise ConfigError(f"--by {options.by} writes episodes; give --out FILE")
-    paths, out, engine = episode_paths(options.episodes), options.output_file(), options.chosen_engine()
+    paths, out = episode_paths(options.episodes), options.output_file()
     if os.path.realpath(out) in map(os.path.realpath, paths):
         raise ConfigError(f"--out {out} is one of the input files; choose another")
-    make: Callable[[], Any] = partial(_ScoreByReplay, options.given_env(), options.trust)
-    if options.by != "replay":
-        make = partial(_score_by, options.by)
     rows: list[_Row] = []
     replays: list[tuple[int, bool]] = []  # observations that differ, and whether it ended before the record did
-    unchanged, pictures, stored = 0, PictureFolder(out), _episodes(options, paths)
+    unchanged, pictures = 0, PictureFolder(out)
     with replacing(out) as whole, whole.open("w", encoding="ascii") as file, ExitStack() as stack:
-        if engine is not None:
-            scored = engine.map(make, stored)
-        else:
-            score = make()
-            if isinstance(score, ExitStack):
-                stack.enter_context(score)
-            scored = map(score, stored)
-        for before, after in scored:
+        by_replay = options.by == "replay"
+        score = _by_replay(options.given_env(), options.trust, stack) if by_replay else _by_function(options.by)
+        for before, settings in _episodes(options, paths):
+            after = score(before, settings)
             if isinstance(after, Replayed):
                 replays.append((after.differing, bool(after.left)))
                 if any(replays[-1]) and options.only_same:
@@ -184,7 +175,7 @@ def _table(rows: Sequence[_Row]) -> str:
     return "\n".join(lines)
 
 
-def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[_Stored]:
+def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[tuple[Episode, Mapping[str, Any]]]:
     """Yield every episode with the settings of its run."""
     from tqdm import tqdm
 
@@ -199,45 +190,40 @@ def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[_Stored]:
                 bar.update()
 
 
-def _score_by(name: str) -> Callable[[_Stored], tuple[Episode, Episode]]:
+def _by_function(name: str) -> _Score:
     """Return what scores episodes with a function, whose module may lie in the current folder."""
     folder = os.getcwd()
     sys.path.append(folder)
     try:
-        return partial(_score_by_function, name, load_function(name, what="--by"))
+        function: RewardFunction = load_function(name, what="--by")
     finally:
         sys.path.remove(folder)
 
+    def score(before: Episode, settings: Mapping[str, Any]) -> Episode:
+        try:
+            return reward_by(function, before, name)
+        except AgentEnvsError:
+            raise
+        except Exception as e:
+            raise ConfigError(f"{name} failed on episode {before.episode_id!r}: {type(e).__name__}: {e}") from e
 
-def _score_by_function(name: str, function: RewardFunction, stored: _Stored) -> tuple[Episode, Episode]:
-    """Return an episode before and after, with the rewards of a function."""
-    before, _ = stored
-    try:
-        return before, reward_by(function, before, name)
-    except AgentEnvsError:
-        raise
-    except Exception as e:
-        raise ConfigError(f"{name} failed on episode {before.episode_id!r}: {type(e).__name__}: {e}") from e
+    return score
 
 
-class _ScoreByReplay(ExitStack):
-    """Replays episodes; its environments stay open until it is closed."""
+def _by_replay(given: EnvChoice, trust: bool, stack: ExitStack) -> _Score:
+    """Return what replays episodes, None for one without steps; `stack` closes the environments."""
+    envs: dict[str, gym.Env[Any, Any]] = {}
 
-    def __init__(self, given: EnvChoice, trust: bool) -> None:
-        super().__init__()
-        self._given, self._trust = given, trust
-        self._envs: dict[str, gym.Env[Any, Any]] = {}
-
-    def __call__(self, stored: _Stored) -> tuple[Episode, Replayed | None]:
-        """Return an episode and its replay, None without steps."""
-        before, settings = stored
+    def score(before: Episode, settings: Mapping[str, Any]) -> Replayed | None:
         if not before.steps:
-            return before, None
+            return None
         if before.index is None and before.seed is None:
             raise DataError(f"episode {before.episode_id!r} has neither an index nor a seed, so its task is unknown")
-        choice = self._given.of_episode(settings, before, trust=self._trust)
+        choice = given.of_episode(settings, before, trust=trust)
         key = repr(choice)
-        if key not in self._envs:
-            self._envs[key] = choice.make()
-            self.callback(self._envs[key].close)
-        return before, replay(self._envs[key], before)
+        if key not in envs:
+            envs[key] = choice.make()
+            stack.callback(envs[key].close)
+        return replay(envs[key], before)
+
+    return score

@@ -12,7 +12,6 @@ import logging
 import re
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -27,22 +26,20 @@ from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
 __all__ = ["RayEngine", "RayWorker"]
 
 _LIVES = 4  # workers that one episode may lose before it is taken for the reason
-_PATIENCE = 5.0  # seconds for a connection, and for calls that nobody waits for any more
+_PATIENCE = 5.0  # seconds for a connection
 _HOST = re.compile(r"([^/]+):(\d+)")
-_AHEAD = 4  # calls that `RayEngine.map` makes before the first of them is taken, for each worker
 
 
 class RayWorker:
-    """Lives on a node of the cluster: plays episodes, or calls a function."""
+    """Lives on a node of the cluster, and plays episodes."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], TextEnvLike]) -> None:
         self._make = make
-        self._idle: list[Any] = []
+        self._idle: list[TextEnvLike] = []
         self._policies: dict[Any, Any] = {}
-        self._calling = asyncio.Lock()
 
     async def ready(self) -> None:
-        """Make the first environment or function."""
+        """Make the first environment."""
         self._idle.append(await asyncio.to_thread(self._make))
 
     async def play(
@@ -62,13 +59,6 @@ class RayWorker:
         if env is not None:
             self._idle.append(env)
         return episode, time.monotonic() - began
-
-    async def call(self, item: Any) -> Any:
-        """Call the function that was made, for one item at a time."""
-        async with self._calling:
-            if not self._idle:
-                await self.ready()
-            return await asyncio.to_thread(self._idle[0], item)
 
 
 @dataclass(frozen=True)
@@ -128,41 +118,11 @@ class RayEngine:
                 take(number, *played)
 
         limits = step_timeout, episode_timeout
-        with self._started(make_env, most=concurrency) as (ray, workers):
+        with self._started(make_env, concurrency) as (ray, workers):
             run_slots(slot(worker) for worker in islice(cycle(workers), concurrency))
 
-    def map(self, make: Callable[[], Callable[[Any], Any]], items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the result of a function for each item, in the order of the items; few are read ahead.
-
-        Args:
-            make: Makes the function, once on every worker, which then calls it for one item at a time.
-            items: What the function takes.
-
-        Raises:
-            BackendError: As for `play_tasks`.
-            Exception: What the function raised.
-        """
-        with self._started(make, most=None) as (ray, workers):
-            calls: deque[Any] = deque()
-            turn = cycle(workers)
-
-            def result() -> Any:
-                with _rays_errors(f"an item lost its worker {_LIVES} times, or the cluster is gone"):
-                    return ray.get(calls.popleft())
-
-            try:
-                for item in items:
-                    calls.append(next(turn).call.remote(item))
-                    if len(calls) >= _AHEAD * len(workers):
-                        yield result()
-                while calls:
-                    yield result()
-            finally:
-                if calls:  # nobody wants them; Ray complains of calls that a worker takes with it
-                    ray.wait(list(calls), num_returns=len(calls), timeout=_PATIENCE)
-
     @contextlib.contextmanager
-    def _started(self, make: Callable[[], Any], *, most: int | None) -> Iterator[tuple[Any, list[Any]]]:
+    def _started(self, make_env: Callable[[], TextEnvLike], most: int) -> Iterator[tuple[Any, list[Any]]]:
         """Connect, start the workers, and at the end undo both."""
         with needs_extra("ray"):
             import ray
@@ -184,18 +144,17 @@ class RayEngine:
         workers: list[Any] = []
         try:
             processors = ray.cluster_resources().get("CPU", 1.0)
-            count = self.workers or max(1, int(processors))
-            count = count if most is None else min(count, most)
+            count = min(self.workers or max(1, int(processors)), most)
             options: dict[str, Any] = {
                 "num_cpus": min(1.0, processors / count / 2),  # more workers than processors are possible
                 "num_gpus": self.gpus_per_worker,
                 "scheduling_strategy": "SPREAD",
                 "max_restarts": -1,
                 "max_task_retries": _LIVES - 1,
-                "max_concurrency": 2 if most is None else 1 + most // count,
+                "max_concurrency": 1 + most // count,
             }
             actor = ray.remote(**options)(RayWorker)
-            workers += [actor.remote(make) for _ in range(count)]
+            workers += [actor.remote(make_env) for _ in range(count)]
             with _rays_errors("a worker cannot be started"):
                 ray.get([worker.ready.remote() for worker in workers])
             yield ray, workers
