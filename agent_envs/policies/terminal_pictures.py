@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from agent_envs.messages import Observation, observation_pictures
 from agent_envs.pictures.folder import PictureFolder
@@ -35,21 +35,16 @@ class PersonPictures:
     def __init__(self) -> None:
         self._folder: PictureFolder | None = None
 
-    def show(self, observation: Observation, say: Callable[[str], None] = show) -> None:
-        """Show the pictures of an observation, each with its number and its size.
-
-        Args:
-            observation: What was observed, with or without pictures.
-            say: Shows text. Pictures are drawn only where that is standard output, a terminal that draws.
-        """
+    def show(self, observation: Observation) -> None:
+        """Show the pictures of an observation, if it has any, each with its number and its size."""
         pictures = observation_pictures(observation)
-        protocol = graphics_protocol(os.environ) if say is show and sys.stdout.isatty() else ""
+        protocol = graphics_protocol(os.environ) if sys.stdout.isatty() else ""
         for number, picture in enumerate(pictures, start=1):
             size = f"{picture.width} x {picture.height}"
             if not protocol:
-                say(f"picture {number}: {self._written(picture)} ({size})")
+                show(f"picture {number}: {self._written(picture)} ({size})")
                 continue
-            say(f"picture {number} ({size}):")
+            show(f"picture {number} ({size}):")
             drawn = escape_sequence(picture, protocol, shutil.get_terminal_size().columns)
             sys.stdout.write(TerminalCode(f"{drawn}\n"))
             sys.stdout.flush()

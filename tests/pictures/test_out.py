@@ -17,7 +17,6 @@ from agent_envs.cli import main
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.pictures.picture import Picture, alike
 from agent_envs.pictures.png import base64_png, data_url, read_picture, shown_pictures, to_png
-from agent_envs.policies import HumanPolicy
 from agent_envs.policies.scripted import ScriptedPolicy
 from agent_envs.policies.terminal_pictures import PersonPictures
 from agent_envs.wrapping.specs import make_text_env
@@ -79,10 +78,10 @@ def test_a_click_enlarges_a_picture(tmp_path, browser):
 
 
 def test_a_person_gets_files(tmp_path, capsys, monkeypatch):
-    lines: list[str] = []
-    answers = iter([call("look", times=1), "5"])
-    run_episode(gym.make("Shades-v0"), HumanPolicy(lambda prompt: next(answers), lines.append), options={"index": 5})
-    named = [line for text in lines for line in text.splitlines() if line.startswith("picture ")]
+    pictures, shown_twice = PersonPictures(), (shade(0), shade(1))
+    for images in (shown_twice[:1], shown_twice):
+        pictures.show({"text": "<image>" * len(images), "images": images})
+    named = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in named] == ["picture 1", "picture 1", "picture 2"]
     path = re.fullmatch(r"picture 2: (/\S+\.png) \(2 x 3\)", named[-1])[1]
     assert read_picture(Path(path).read_bytes(), path) == Picture(shade(1))

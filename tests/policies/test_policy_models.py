@@ -21,11 +21,9 @@ import pytest
 
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, PromptError
-from agent_envs.policies import HumanPolicy
 from agent_envs.policies import tokens as token_policies
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
-from agent_envs.rollout.one import run_episode
 from agent_envs.spaces import UnicodeText
 
 torch = pytest.importorskip("torch")
@@ -443,27 +441,3 @@ def test_an_evaluation_is_the_same_whether_it_was_stopped(folder, tmp_path):
     kept[0].close()
     with pytest.raises(ConfigError, match="seed must be an integer of at least 0"):
         kept[0].with_seed(-1)
-
-
-# -- a person ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_person_sees_inert_text_and_acts(monkeypatch, capsys):
-    import io
-
-    class Rude(Talk):
-        def reset(self, **kwargs):
-            _, info = super().reset(**kwargs)
-            return "\x1b[2Jclear \u202e", info
-
-        def available_actions(self):
-            return ["go", "stop\x07"]
-
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n  \none\\\ntwo\nthree\n"))
-    episode = run_episode(Rude(), HumanPolicy())
-    said = capsys.readouterr().out
-    assert [step.action for step in episode.steps] == ["one\ntwo", "three"]
-    assert episode.stop_reason is StopReason.EMPTY_GENERATION and "ended" in episode.error
-    assert "\\x1b[2Jclear \\u202e" in said and "Commands: go, stop\\x07" in said
-    assert "\x1b" not in said and "\u202e" not in said and "\x07" not in said
-    assert said.startswith("Talk.\nTools:\nlook(at): Looks.\nCall a tool like this: look\n")
