@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from agent_envs.checks import json_object, number
 from agent_envs.cli.environments import RunOptions
-from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.options import AddressOptions, given_options, option
 from agent_envs.files import allow_open_files
 
 __all__ = ["Options", "run"]
@@ -62,6 +62,7 @@ class Options(RunOptions, _LimitOptions):
 
 
 def run(options: Options) -> str:
+    from agent_envs.serving.limits import Limits
     from agent_envs.serving.served_env import ServedEnv
     from agent_envs.serving.server import EnvServer
 
@@ -76,15 +77,8 @@ def run(options: Options) -> str:
         options.host,
         options.port,
         token=options.token(),
-        workers=options.workers,
-        worker_memory=options.worker_memory,
         episode_bytes=options.episode_mb << 20,
-        max_episodes=options.max_episodes,
-        max_waiting=options.max_waiting,
-        step_timeout=options.step_timeout,
-        stall_timeout=options.stall_timeout,
-        idle_timeout=options.idle_timeout,
-        ping=options.ping,
+        **given_options(options, {each.name for each in fields(Limits)} & {each.name for each in fields(options)}),
     )
 
     allow_open_files()

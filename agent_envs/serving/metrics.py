@@ -18,24 +18,6 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)  # seconds
 _LONGEST = 1e9  # seconds
-_MEANINGS = {
-    "answer_seconds": "From a message's arrival to its answer.",
-    "clients": "Open sessions.",
-    "environment_seconds": "Of that, the time in the worker.",
-    "episodes": "Places of sessions that are taken.",
-    "episodes_limit": "Most sessions at once.",
-    "episodes_total": "Episodes that began.",
-    "errors_total": "Answers that are errors.",
-    "info": "The server's version.",
-    "messages_waiting": "Messages without an answer.",
-    "messages_waiting_limit": "Most messages that may wait.",
-    "ready": "Whether further clients can come.",
-    "refused_total": "Clients and messages turned away.",
-    "sessions_ended_total": "Sessions that the server ended.",
-    "worker_memory_bytes": "Memory of a worker's own.",
-    "workers": "Worker processes that take sessions.",
-    "workers_lost_total": "Worker processes that were lost and replaced.",
-}
 
 
 class Metrics:
@@ -73,7 +55,7 @@ class Metrics:
         lines: list[str] = []
 
         def add(name: str, values: Mapping[str, float], kind: str = "gauge") -> None:
-            lines.append(f"# HELP agent_envs_{name} {_MEANINGS[name]}\n# TYPE agent_envs_{name} {kind}")
+            lines.append(f"# TYPE agent_envs_{name} {kind}")
             lines.extend(f"agent_envs_{name}{labels} {value}" for labels, value in values.items())
 
         add("info", _labelled("version", {__version__: 1}))
@@ -93,7 +75,7 @@ class Metrics:
                     lines.append(f'agent_envs_{name}_bucket{label[:-1]},le="{bound}"}} {number:g}')
                 lines.append(f"agent_envs_{name}_sum{label} {total}\nagent_envs_{name}_count{label} {sum(numbers):g}")
         seconds = "process_cpu_seconds_total"
-        lines.append(f"# HELP {seconds} Processor time of the server's own process.\n# TYPE {seconds} counter")
+        lines.append(f"# TYPE {seconds} counter")
         return "\n".join([*lines, f"{seconds} {time.process_time()}", ""])
 
 

@@ -14,34 +14,20 @@ import gymnasium as gym
 from agent_envs import errors
 from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
 from agent_envs.serving.frames import BEGAN, END, LAST, OPEN, PLAYING, Frame
+from agent_envs.serving.limits import Limits
 from agent_envs.serving.metrics import Metrics
 from agent_envs.serving.process import WorkerProcess
 from agent_envs.serving.protocol import SessionError, encode, error_data
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.worker import Setup
 
-__all__ = ["ClientSession", "Limits", "Pool"]
+__all__ = ["ClientSession", "Pool"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25  # seconds between checks of the limits, which are this coarse
 _RESPONSIVE = 1.0  # seconds without a sign of life after which new sessions go elsewhere
 _PAUSE = 1.0  # seconds between two attempts to replace workers
 _CLOSE_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a server, as in `EnvServer`; memory and messages in bytes, the rest in seconds or numbers."""
-
-    workers: int
-    max_episodes: int
-    max_waiting: int
-    max_message: int
-    step_timeout: float
-    stall_timeout: float
-    idle_timeout: float
-    worker_memory: float
-    episode_bytes: float
 
 
 @dataclass(eq=False)
@@ -353,8 +339,8 @@ class Pool:
                 worker.kill(f"a step did not end in {2 * limits.step_timeout:g} seconds")
             elif worker.asked is not None and now - worker.asked > limits.stall_timeout:
                 worker.kill(f"a step held its interpreter for {limits.stall_timeout:g} seconds")
-            elif worker.memory() > limits.worker_memory:
-                worker.kill(f"it took more than {limits.worker_memory / (1 << 20):.0f} MB of memory")
+            elif worker.memory() > limits.worker_memory * (1 << 20):
+                worker.kill(f"it took more than {limits.worker_memory:.0f} MB of memory")
             elif worker.asked is None and running:
                 worker.asked = now
                 worker.send(Frame(0))

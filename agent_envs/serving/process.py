@@ -19,7 +19,7 @@ from agent_envs.serving.frames import FAILED, Frame, split_frames
 from agent_envs.serving.protocol import decode, error_from
 from agent_envs.serving.worker import Setup, Worker
 
-__all__ = ["WorkerProcess", "machine_memory"]
+__all__ = ["WorkerProcess"]
 
 _END_SECONDS = 5.0  # that a worker may take to close what it has open
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -150,13 +150,3 @@ class WorkerProcess(asyncio.Protocol):
                 _, resident, shared, *_ = Path(f"/proc/{self.process.pid}/statm").read_text().split()
                 return (int(resident) - int(shared)) * _PAGE
         return 0
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine or container, or 0 if that is not known."""
-    known = []
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        known.append(os.sysconf("SC_PHYS_PAGES") * _PAGE)
-    with contextlib.suppress(OSError, ValueError):
-        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(known, default=0)

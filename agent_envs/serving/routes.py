@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from typing import Any
 
 from agent_envs._version import __version__
@@ -23,9 +24,9 @@ _MAX_UNANSWERED = 8  # messages of one client, which should wait for each answer
 _FAREWELL_SECONDS = 3.0
 
 
-def routes(pool: Pool, ping: float | None) -> list[web.RouteDef]:
-    """Return the routes that serve sessions, with `ping` seconds between pings."""
-    about, sockets = _About(pool), _WebSockets(pool, ping)
+def routes(pool: Pool) -> list[web.RouteDef]:
+    """Return the routes that serve a pool's sessions."""
+    about, sockets = _About(pool), _WebSockets(pool)
     every = [web.get("/", about.overview), web.get("/health", about.health)]
     every += [web.get("/ready", about.ready), web.get("/metrics", about.metrics)]
     for name in ("", *pool.envs):
@@ -79,14 +80,14 @@ class _About:
 class _WebSockets:
     """Episodes over WebSockets. One is read all the time, so that pings are answered and a client's end is noticed."""
 
-    def __init__(self, pool: Pool, ping: float | None) -> None:
-        self._pool, self._ping = pool, ping
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
 
     async def play(self, request: web.Request, name: str) -> web.StreamResponse:
         """Serve one client: messages in, answers out, until it leaves."""
-        ws = web.WebSocketResponse(
-            heartbeat=self._ping, max_msg_size=self._pool.limits.max_message, compress=False, timeout=1.0
-        )
+        limits = self._pool.limits
+        ping = limits.ping if math.isfinite(limits.ping) else None
+        ws = web.WebSocketResponse(heartbeat=ping, max_msg_size=limits.max_message, compress=False, timeout=1.0)
         client_kwargs = decode(request.query.get("kwargs", "{}"))
 
         def end() -> None:
