@@ -43,12 +43,14 @@ COMMANDS: dict[str, _Command] = {
     "audit": _Command("evaluate", "attack an environment's reward, and certify what was found"),
     "train": _Command("train", "train a model on an environment with verl", posix=True),
     "plot": _Command("train", "plot training curves and what correlates with success"),
+    "export": _Command("train", "write a run's model as a Hugging Face folder"),
     "demos": _Command("train", "write an expert's episodes for supervised fine-tuning"),
     "prepare": _Command("data", 'download the data behind data="official"'),
     "generate": _Command("data", "write generated tasks as files in a released format"),
     "index": _Command("data", "build a search index"),
     "serve": _Command("serve", "serve environments to trainers on other machines", posix=True),
     "serve-search": _Command("serve", "serve a search index"),
+    "serve-model": _Command("serve", "serve a model with vLLM, for chat and eval", posix=True),
     "record": _Command("serve", "record an agent written elsewhere, by a proxy of its model's server"),
 }
 

@@ -1,7 +1,7 @@
-"""Converts a verl checkpoint to a Hugging Face folder, which everything that runs a model can open.
+"""Finds the Hugging Face folder of a run or a checkpoint, which everything that runs a model can open.
 
-The conversion is verl's own, ``python -m verl.model_merger``, which writes the weights in bfloat16. Results are kept
-under ``$AGENT_ENVS_DATA/checkpoints`` or ``~/.cache/agent_envs/checkpoints``.
+The PyTorch loop writes one. A verl checkpoint is converted by verl's own ``python -m verl.model_merger``, which writes
+the weights in bfloat16. Results are kept under ``$AGENT_ENVS_DATA/checkpoints`` or ``~/.cache/agent_envs/checkpoints``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def hugging_face_folder(
 
     Args:
         checkpoint: A run's ``--out`` folder or its ``checkpoints`` (for the last one), a ``global_step_N``, or the
-            ``actor`` in it. A Hugging Face folder is returned unchanged.
+            ``actor`` in it; of the PyTorch loop, the run or its ``checkpoint``. A Hugging Face folder is returned
+            unchanged.
         cache: Where converted checkpoints are kept.
         trust: Whether its files may run code.
 
@@ -44,8 +45,9 @@ def hugging_face_folder(
         MissingExtraError: verl is not installed.
     """
     path = Path(checkpoint).expanduser()
-    if _has_weights(path):
-        return path
+    for folder in (path, path / "checkpoint" / "model", *([path / "model"] if path.name == "checkpoint" else [])):
+        if _has_weights(folder):
+            return folder
     actor = find_actor(path)
     if _has_weights(actor / "huggingface"):
         return actor / "huggingface"

@@ -6,12 +6,19 @@
 2. servers start without weights and sleep while the trainer works: what they sample with was sent to them
 3. the sampler's log-probabilities are the trainer's to 1e-5 at every step
 4. those in the episode files are the ones of transformers, under the weights that the step began with, and no others
+5. a model that `agentr1 serve-model` serves plays and chats as the same model in this process does
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +79,55 @@ def test_two_steps(name, tmp_path):
     assert _furthest(out / "model", begun, first) <= 1e-5
     assert _furthest(out / "model", trained, second) <= 1e-5
     assert _furthest(out / "model", begun, second) > 1e-3
+
+
+def test_a_served_model_plays_as_in_this_process(tmp_path):
+    from agent_envs.adapters.tiny.base import load_base
+    from agent_envs.adapters.tiny.model import save_model
+
+    save_model(*load_base(), tmp_path / "model")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agentr1 = [sys.executable, "-m", "agent_envs"]
+    engine = {"dtype": "float32", "enforce_eager": True, "max_model_len": 2048, "kv_cache_memory_bytes": 1 << 27}
+    serve = ["serve-model", str(tmp_path / "model"), "--name", "mine", "--port", str(port), "--engine"]
+    remote = [
+        "--base-url",
+        f"http://127.0.0.1:{port}/v1",
+        "--model",
+        "mine",
+        "--max-tokens",
+        "64",
+        "--temperature",
+        "0",
+    ]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([*agentr1, *serve, json.dumps(engine)], stdout=log, stderr=log)
+    try:
+        for _ in range(600):
+            assert server.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        local = ["--model", str(tmp_path / "model"), *remote[4:]]
+        played = {}
+        for out, policy in (("served", [*remote, "--token-ids"]), ("own", local)):
+            command = ["eval", "--env", ENV, "--n", "6", *policy, "--out", str(tmp_path / out)]
+            assert main(command) == 0
+            lines = (tmp_path / out / "episodes.jsonl").read_text().splitlines()
+            # of each first step: afterwards the server writes a malformed call of this model in its own way
+            first = {episode["index"]: episode["steps"][0] for episode in map(json.loads, lines)}
+            played[out] = {index: (step["prompt_ids"], step["response_ids"]) for index, step in first.items()}
+        assert played["served"] == played["own"] and len(played["own"]) == 6
+        chat = [*agentr1, "chat", "--env", ENV, *remote]
+        said = subprocess.run(chat, input="What is 3 plus 4?\n", capture_output=True, text=True, check=True).stdout
+        assert "agent> " in said and "questions: 1" in said
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
 
 
 def _steps(out: Path, number: int) -> list[dict[str, Any]]:

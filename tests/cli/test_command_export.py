@@ -1,0 +1,140 @@
+"""`agentr1 export` and `agentr1 serve-model`.
+
+1. What is exported of a run of the PyTorch loop, or of verl's, loads with transformers and computes the same.
+2. A folder appears whole or not at all, and nothing is replaced.
+3. vLLM gets the model, its name, and the parser that its chat template's calls take; test_vllm_training.py serves one.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import sys
+import types
+
+import pytest
+
+from agent_envs.cli.main import main
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def loop_run(tmp_path_factory):
+    """A run of the PyTorch loop, an iteration long, from a tiny model."""
+    from agent_envs.adapters.tiny.model import build_model, save_model
+    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.torch.loop import main as train
+
+    folder = tmp_path_factory.mktemp("loop")
+    tokenizer = build_tokenizer(["user assistant system 0123456789"])
+    save_model(build_model(tokenizer), tokenizer, folder / "start")
+    train(
+        ["--env", "AgentR1/GSM8K-v0", "--model", str(folder / "start"), "--out", str(folder / "run"), "--steps", "1",
+         "--tasks", "2", "--eval-tasks", "0", "--max-tokens", "512", "--device", "cpu", "--learning-rate", "0.01",
+         "--estimator", "gae"]
+    )  # fmt: skip
+    return folder / "run"
+
+
+def logits(folder, dtype=torch.float32):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    with torch.no_grad():
+        return model(torch.arange(40)[None]).logits
+
+
+@pytest.mark.parametrize("part", ["", "checkpoint", "checkpoint/model"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_of_the_loop(loop_run, tmp_path, capsys, part):
+    out = tmp_path / "models" / "mine"
+    assert main(["export", str(loop_run / part), "--out", str(out)]) == 0
+    assert f"agentr1 serve-model {out}" in capsys.readouterr().out
+    trained = logits(loop_run / "checkpoint" / "model")
+    assert torch.equal(logits(out), trained) and not torch.equal(trained, logits(loop_run.parent / "start"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    assert "<tool_call>" in tokenizer.chat_template and [path.name for path in out.parent.iterdir()] == ["mine"]
+    assert main(["export", str(loop_run), "--out", str(out)]) == 2
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_verl(loop_run, tmp_path):
+    pytest.importorskip("verl")
+    model = loop_run / "checkpoint" / "model"
+    actor = tmp_path / "run" / "checkpoints" / "global_step_3" / "actor"
+    shutil.copytree(model, actor / "huggingface")
+    (actor / "huggingface" / "model.safetensors").unlink()
+    weights = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
+    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    assert torch.equal(logits(tmp_path / "out", torch.bfloat16), logits(model, torch.bfloat16))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
+@pytest.mark.parametrize("command", ["export", "serve-model"])
+def test_what_is_no_model(tmp_path, capsys, command):
+    (tmp_path / "empty").mkdir()
+    more = ["--out", str(tmp_path / "out")] if command == "export" else ["--dry-run"]
+    assert main([command, str(tmp_path / "empty"), *more]) == 2
+    assert "no verl checkpoint in" in capsys.readouterr().err
+    assert main([command, str(tmp_path / "absent"), *more]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def served(capsys, *arguments):
+    assert main(["serve-model", *map(str, arguments), "--dry-run"]) == 0
+    return shlex.split(capsys.readouterr().out)
+
+
+def test_vllm_is_told_what_to_serve(loop_run, tmp_path, capsys):
+    command = served(capsys, loop_run, "--port", 8123, "--engine", '{"max_model_len": 512, "enforce_eager": true}')
+    assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    model = loop_run / "checkpoint" / "model"
+    assert set(command[3:]) == {
+        f"--model={model}", "--served-model-name=run", "--host=127.0.0.1", "--port=8123", "--enable-auto-tool-choice",
+        "--tool-call-parser=hermes", "--max-model-len=512", "--enforce-eager",
+    }  # fmt: skip
+    command = served(capsys, model, "--name", "mine", "--tool-parser", "pythonic")
+    assert {"--served-model-name=mine", "--tool-call-parser=pythonic"} <= set(command)
+
+    template = tmp_path / "template.jinja"
+    for text, parser in {
+        "<tool_call>\n<function=f>": "qwen3_coder", "<tool_call>f\n<arg_key>": "glm45", "[TOOL_CALLS]": "mistral",
+        "<|python_tag|>": "llama3_json", "<｜tool▁calls▁begin｜>": "deepseek_v31", "<|channel|>": "openai", "": None,
+    }.items():  # fmt: skip
+        template.write_text(text, encoding="utf-8")
+        flags = {flag for flag in served(capsys, model, "--chat-template", template) if "tool" in flag}
+        assert flags == ({"--enable-auto-tool-choice", f"--tool-call-parser={parser}"} if parser else set())
+
+    for wrong, message in (
+        (["--chat-template", str(tmp_path / "none")], "cannot be read"),
+        (["--engine", "[]"], "--engine"),
+        (["--host", "0.0.0.0"], "there is no token"),
+    ):
+        assert main(["serve-model", str(model), "--dry-run", *wrong]) == 2
+        assert message in capsys.readouterr().err
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare)
+    (bare / "chat_template.jinja").unlink()
+    assert main(["serve-model", str(bare), "--dry-run"]) == 2 and "no chat template" in capsys.readouterr().err
+
+
+def test_the_command_becomes_vllm(loop_run, capsys, monkeypatch):
+    if importlib.util.find_spec("vllm") is None:
+        assert main(["serve-model", str(loop_run)]) == 2
+        assert "pip install 'agent-envs[vllm]'" in capsys.readouterr().err
+    fake, ran = types.ModuleType("vllm"), []
+    fake.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    monkeypatch.setenv("AGENT_ENVS_TOKEN", "a-token-of-this-test")
+    monkeypatch.setenv("VLLM_API_KEY", "")
+    monkeypatch.setattr(os, "execv", lambda path, command: ran.append((path, command, os.environ["VLLM_API_KEY"])))
+    assert main(["serve-model", str(loop_run), "--host", "0.0.0.0"]) == 0
+    ((path, command, key),) = ran
+    assert path == command[0] == sys.executable and "--host=0.0.0.0" in command
+    assert key == "a-token-of-this-test" and not any(key in part for part in command)  # which other users can list
