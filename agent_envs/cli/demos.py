@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -50,7 +49,8 @@ __all__ = ["Options", "Tally", "demonstration_rows", "run", "write_rows"]
 
 _SUFFIXES = (".jsonl", ".parquet")
 _HOPELESS = 20
-_BATCH = 1000
+_BATCH = 1000  # rows that are turned into columns at once
+_TOOLS = ("tools", "tool_instructions")  # columns that rows of tasks without tools lack
 
 
 @dataclass(kw_only=True)
@@ -208,71 +208,46 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     if path.suffix == ".parquet":
         _parquet()  # before anything is played
     with replacing(path) as partial:
-        if path.suffix == ".jsonl":
-            with partial.open("w", encoding="ascii") as file:
-                written = _write_lines(file, _filed(path, rows), set(), set())
-        else:
-            with tempfile.TemporaryFile("w+", encoding="ascii") as file:
-                tools: set[str] = set()
-                keys: set[str] = set()
-                written = _write_lines(file, _without_images(rows), tools, keys)
-                file.seek(0)
-                if written:
-                    _write_parquet(partial, map(json.loads, file), [json.loads(each) for each in sorted(tools)], keys)
+        written = _write_parquet(partial, rows) if path.suffix == ".parquet" else _write_lines(partial, path, rows)
         if not written:
             raise DataError(f"there is no episode to write to {path}; --all keeps failed ones too")
 
 
-def _filed(path: Path, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Write the pictures of rows, and yield the rows with their paths."""
+def _write_lines(file: Path, path: Path, rows: Iterable[dict[str, Any]]) -> bool:
+    """Write a row per line, and the pictures of the rows beside the file that this one becomes."""
     folder = PictureFolder(path)
-    for row in rows:
-        if "images" in row:
-            folder.add(row["images"])
-            row = {**row, "images": [f"{FOLDER}/{picture.digest}.png" for picture in row["images"]]}
-        yield row
+    with file.open("w", encoding="ascii") as lines:
+        for row in rows:
+            if "images" in row:
+                folder.add(row["images"])
+                row = {**row, "images": [f"{FOLDER}/{picture.digest}.png" for picture in row["images"]]}
+            lines.write(json.dumps(row) + "\n")
+        return lines.tell() > 0
 
 
-def _without_images(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        if "images" in row:
-            raise DataError("a parquet file of demonstrations cannot hold pictures yet; write a .jsonl file instead")
-        yield row
-
-
-def _write_lines(file: Any, rows: Iterable[dict[str, Any]], tools: set[str], keys: set[str]) -> int:
-    """Write a row per line; collect the distinct tools and the keys of messages."""
-    written = 0
-    for row in rows:
-        file.write(json.dumps(row) + "\n")
-        written += 1
-        if "tools" in row:
-            tools.add(json.dumps(row["tools"]))
-        for message in row["messages"]:
-            keys.update(message)
-    return written
-
-
-def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], tools: list[Any], keys: set[str]) -> None:
+def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
+    """Write a table with the columns, and the keys of messages and tools, that any row has."""
     pyarrow = _parquet()
-    whole = dict.fromkeys(("index", "step", "opening"), pyarrow.int64())
-    kinds = {**whole, "reward": pyarrow.float64(), "success": pyarrow.bool_()}
-    message = pyarrow.struct(
-        [(key, pyarrow.string()) for key in ("role", "content", *sorted(keys - {"role", "content"}))]
-    )
-    first = next(rows)
-    fields = [(name, kinds.get(name, pyarrow.string())) for name in first if name not in ("messages", "tools")]
-    fields.append(("messages", pyarrow.list_(message)))
+    tables: list[Any] = []
+    rows = iter(rows)
     try:
-        if tools:
-            fields.append(("tools", pyarrow.array(tools).type))
-        with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(fields)) as writer:
-            batch = [first, *islice(rows, _BATCH - 1)]
-            while batch:
-                writer.write_table(pyarrow.Table.from_pylist(batch, schema=pyarrow.schema(fields)))
-                batch = list(islice(rows, _BATCH))
-    except (pyarrow.ArrowException, TypeError) as e:
-        raise DataError(f"a parquet column cannot hold these tools ({e}); write a .jsonl file instead") from e
+        while batch := list(islice(rows, _BATCH if tables else 1)):
+            if "images" in batch[0]:
+                raise DataError(
+                    "a parquet file of demonstrations cannot hold pictures yet; write a .jsonl file instead"
+                )
+            tables.append(
+                pyarrow.Table.from_pylist([{**row, **{key: row.get(key) for key in _TOOLS}} for row in batch])
+            )
+        if tables:
+            table = pyarrow.concat_tables(tables, promote_options="permissive")
+            empty = [key for key in _TOOLS if table[key].null_count == len(table)]
+            pyarrow.parquet.write_table(table.drop_columns(empty), file)
+    except pyarrow.ArrowException as e:
+        raise DataError(
+            f"a parquet column cannot hold these tools ({str(e)[:200]}); write a .jsonl file instead"
+        ) from e
+    return bool(tables)
 
 
 def _parquet() -> Any:

@@ -26,7 +26,7 @@ from agent_envs.cli.environments import EnvChoice
 from agent_envs.cli.options import option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.rollout.evaluation import Prices, read_prices
+from agent_envs.rollout.evaluation import Prices
 from agent_envs.rollout.panel import Panel, read_panel
 from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.wrapping.recorded import recorded_env
@@ -97,9 +97,6 @@ class Options(PolicyOptions, _TaskOptions, _ClusterOptions):
     price_in: float | None = option(None, "price of a million prompt tokens")
     price_out: float | None = option(None, "price of a million response tokens")
     price_cached: float | None = option(None, "price of a million cached prompt tokens (default: as --price-in)")
-    prices: str | None = option(
-        None, 'JSON file: {"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}}', metavar="FILE"
-    )
     json: bool = option(False, "print one JSON object instead of the table")
     quiet: bool = option(False, "show no progress bar")
 
@@ -125,7 +122,9 @@ def run(options: Options) -> str:
                 raise
             del choice.env_kwargs["split"]  # an environment that takes no such argument
     env.close()
-    prices, engine = _prices(options), options.chosen_engine()
+    priced = (options.price_in, options.price_out, options.price_cached)
+    prices = Prices(priced[0] or 0.0, priced[1] or 0.0, priced[2]) if any(p is not None for p in priced) else None
+    engine = options.chosen_engine()
     samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
     evaluation = evaluate(
@@ -202,14 +201,3 @@ def _indices(text: str) -> list[int]:
             )
         indices += range(first, last + 1)
     return indices
-
-
-def _prices(options: Options) -> Prices | None:
-    given = (options.price_in, options.price_out, options.price_cached)
-    if options.prices is not None:
-        if any(price is not None for price in given):
-            raise ConfigError("give either --prices or --price-in, --price-out and --price-cached")
-        return read_prices(options.prices, options.model)
-    if all(price is None for price in given):
-        return None
-    return Prices(options.price_in or 0.0, options.price_out or 0.0, options.price_cached)

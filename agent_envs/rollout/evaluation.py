@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +11,11 @@ from typing import Any
 
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k
-from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import read_text
+from agent_envs.errors import ConfigError
 from agent_envs.rollout.panel import Panel
 from agent_envs.text import plain
 
-__all__ = ["EpisodeScore", "Evaluation", "Prices", "read_prices", "score_episode"]
+__all__ = ["EpisodeScore", "Evaluation", "Prices", "score_episode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +40,6 @@ class Prices:
         """
         cheap = self.prompt if self.cached is None else self.cached
         return ((prompt - cached) * self.prompt + cached * cheap + completion * self.completion) / 1e6
-
-
-def read_prices(path: str, model: str | None) -> Prices:
-    """Read the prices of a model from a JSON file: `{"MODEL": {"prompt": 2.5, "completion": 10, "cached": 1.25}, ...}`.
-
-    Raises:
-        DataError: The file cannot be read or has another form.
-        ConfigError: It has no prices of this model.
-    """
-    try:
-        table = json.loads(read_text(path))
-        if model not in table:
-            raise ConfigError(f"{path} has no prices of {model!r}, but of {', '.join(map(repr, table))}")
-        row = {name: float(value) for name, value in table[model].items()}
-        return Prices(**row)
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
-        if isinstance(e, ConfigError):
-            raise
-        raise DataError(
-            f'{path}: expected {{"MODEL": {{"prompt": ..., "completion": ..., "cached": ...}}}}, prices per million '
-            f"tokens: {e}"
-        ) from e
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.episodes.statistics import pass_at_k, share
 from agent_envs.errors import BackendError, ConfigError, DataError, TaskIndexError
 from agent_envs.policies import ExpertPolicy, RandomPolicy, ScriptedPolicy
-from agent_envs.rollout.evaluation import Prices, read_prices
+from agent_envs.rollout.evaluation import Prices
 from agent_envs.text_env import Outcome, TextEnv
 
 TOOL_ENV = "AgentR1/GSM8KTool-v0"
@@ -367,19 +367,6 @@ def test_a_budget_of_tokens_ends_it_and_a_larger_one_goes_on(tmp_path, serve):
         short.close()
 
 
-def test_prices_by_file(tmp_path):
-    path = tmp_path / "prices.json"
-    path.write_text('{"m": {"prompt": 2, "completion": 8}}')
-    assert read_prices(str(path), "m") == Prices(2.0, 8.0)
-    with pytest.raises(ConfigError, match="no prices of 'x', but of 'm'"):
-        read_prices(str(path), "x")
-    long, deep = f'{{"m": {{"prompt": 1{"0" * 400}}}}}', "[" * 100_000
-    for text in ("[]", "{", '{"m": 3}', '{"m": {"input": 3}}', '{"m": {"prompt": "a"}}', long, deep):
-        path.write_text(text)
-        with pytest.raises((DataError, ConfigError)):
-            read_prices(str(path), "m")
-
-
 def test_a_file_is_evaluated_as_a_whole(data_dir, capsys):
     path = data_dir / "gsm8k" / "train_2000.jsonl"
     assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--data", str(path), "--n", "5", "--quiet"]) == 0
@@ -446,7 +433,6 @@ def test_the_command(tmp_path, capsys):
         (["--n", "3", "--all"], "give only one of --n, --all, --indices and --panel"),
         (["--indices", "3-x"], "--indices must be numbers and ranges"),
         (["--split", "tset"], "tset"),
-        (["--price-in", "1", "--prices", "p.json"], "give either --prices or --price-in"),
         (["--price-in", "-1"], "prices must be numbers of at least 0"),
         (["--price-out", "nan"], "prices must be numbers of at least 0"),
         (["--give-up-after", "-1"], "give_up_after must be an integer of at least 1"),
