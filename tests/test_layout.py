@@ -77,13 +77,13 @@ BUDGETS = {
     ("agent_envs/sandbox",): 2623,
     ("agent_envs/envs",): 10876,
     ("agent_envs/policies",): 3651,
-    ("agent_envs/rollout",): 2174,
+    ("agent_envs/rollout",): 2150,
     ("agent_envs/episodes",): 1854,
     ("agent_envs/vector", "agent_envs/viewer"): 1659,
     ("agent_envs/serving",): 3170,
     ("agent_envs/recording",): 1394,
     ("agent_envs/audit",): 2137,
-    ("agent_envs/cli",): 4399,
+    ("agent_envs/cli",): 4362,
     ("datasets",): 8839,
     ("agent_envs/wrapping", "wrappers"): 3268,
     ("adapters/verl",): 5708,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1765,
 }
-TOTAL = 73_390
+TOTAL = 73_329
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
