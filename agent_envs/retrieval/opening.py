@@ -9,10 +9,13 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
+from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
 from agent_envs.retrieval.encoder import SentenceEncoder
 from agent_envs.retrieval.http.client import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
+from agent_envs.retrieval.okapi import OkapiRetriever
+from agent_envs.retrieval.papers.service import parse_options
 from agent_envs.retrieval.retriever import Retriever
 
 __all__ = ["open_encoder", "open_retriever"]
@@ -25,7 +28,8 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
 
     Args:
         source: "dense:FOLDER" (see `DenseRetriever`), with the options of `SentenceEncoder` as in
-            "dense:FOLDER#model=NAME&device=cuda"; "http://..." (a search server, which gets the token in the
+            "dense:FOLDER#model=NAME&device=cuda"; "okapi:CORPUS" (see `OkapiRetriever`), with its options as in
+            "okapi:CORPUS#k1=1.2"; "http://..." (a search server, which gets the token in the
             environment variable AGENT_ENVS_SEARCH_TOKEN, if there is one); the folder of an index (BM25 or Lucene), or
             a corpus: a .jsonl file or a folder of them. Every process indexes a corpus anew, in a temporary folder;
             build the index of a large one once with `agentr1 index`.
@@ -34,9 +38,9 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     Raises DataError if the source does not exist or cannot be used, ConfigError if the address is invalid.
     """
     text = os.fspath(source)
-    dense, options = text.startswith("dense:"), ""
-    if dense:
-        text, _, options = text.removeprefix("dense:").partition("#")
+    kind, options = next((kind for kind in ("dense", "okapi") if text.startswith(f"{kind}:")), ""), ""
+    if kind:
+        text, _, options = text.removeprefix(f"{kind}:").partition("#")
     elif "://" in text:
         if not text.startswith(("http://", "https://")):
             raise ConfigError(f"cannot open {shown(text)}: expected http://, https:// or a path")
@@ -52,18 +56,18 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
         stat = (manifest if manifest.exists() else path).stat()
     except OSError as e:
         raise DataError(f"there is no corpus and no index at {shown(text)}") from e
-    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, dense, options)
-    return _opened.get(key, lambda: _open_dense(path, options) if dense else _open_path(path, progress))
+    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, kind, options)
+    return _opened.get(key, lambda: _open_kind(kind, path, options) if kind else _open_path(path, progress))
 
 
 def open_encoder(options: str) -> SentenceEncoder:
     """Return an encoder by the options of `SentenceEncoder`, written name=value&name=value."""
-    from agent_envs.retrieval.papers.service import parse_options
-
     return SentenceEncoder(**parse_options(options, SentenceEncoder, what="dense:"))
 
 
-def _open_dense(path: Path, options: str) -> Retriever:
+def _open_kind(kind: str, path: Path, options: str) -> Retriever:
+    if kind == "okapi":
+        return OkapiRetriever(read_corpus(path), **parse_options(options, OkapiRetriever, what="okapi:"))
     encoder = open_encoder(options)
     return DenseRetriever(path, encoder, query_prefix=encoder.instruction)
 

@@ -500,6 +500,33 @@ def test_a_forced_build_leaves_the_work_of_another_alone(tmp_path, capsys):
     assert not (tmp_path / "index.partial").exists() and not (tmp_path / "index" / "left").exists()
 
 
+@pytest.mark.parametrize(
+    ("query", "scores"),
+    [  # what rank_bm25 0.2.2 returned
+        ("red fox", [0.51358834987696, 0.17127794212730485, 0.44152189456392854, 0.0, 0.17127794212730485]),
+        ("Fox fox 7!", [0.5851691071673268, 0.0, 0.5851691071673268, 0.0, 1.0986122886681098]),
+        ("blue red red", [0.44200759258659317, 0.3425558842546097, 0.2978746819605302, 1.5694461266687283,
+                          0.3425558842546097]),
+        ("zebra", [0.0] * 5),
+    ],
+)  # fmt: skip
+def test_okapi_scores_as_rank_bm25(tmp_path, query, scores):
+    texts = ["Red fox, red den", "A red owl", "The red fox-owl", "blue", "Red 7 foxes"]
+    write_rows(tmp_path / "rows.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)])
+    index = open_retriever(f"okapi:{tmp_path}/rows.jsonl")
+    assert index.scores(query).tolist() == scores
+    order = sorted(range(5), key=lambda n: (-scores[n], n))
+    assert index.search(query, 3) == [(f"d{n}", scores[n]) for n in order if scores[n]][:3]
+    assert index is open_retriever(f"okapi:{tmp_path}/rows.jsonl") and isinstance(index, Retriever)
+    assert index.document("d3") == {"id": "d3", "text": "blue"}
+    loud = open_retriever(f"okapi:{tmp_path}/rows.jsonl#epsilon=1&b=0")
+    assert loud.search("red", 1)[0][1] > index.search("red", 1)[0][1]
+    with pytest.raises(ConfigError, match="'nope'"):
+        index.document("nope")
+    with pytest.raises(ConfigError, match="epsilon"):
+        open_retriever(f"okapi:{tmp_path}/rows.jsonl#epsilon=-1")
+
+
 def test_static():
     retriever = StaticRetriever({"a": ["x", ("y", 0.5)]}, [{"id": "x", "text": "t"}], default=["z"])
     assert retriever.search("a") == [("x", 2.0), ("y", 0.5)]
