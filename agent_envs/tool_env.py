@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from agent_envs.checks import integer, number
+from agent_envs.checks import choice, integer, number
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
 from agent_envs.pictures.picture import Pictured
@@ -14,6 +14,7 @@ from agent_envs.spaces import kept_action
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tools import Tool, ToolRegistry
+from agent_envs.tools.base import open_specs
 from agent_envs.tools.registry import ToolResult
 
 __all__ = ["ToolEnv"]
@@ -32,10 +33,12 @@ class ToolEnv(TextEnv):
         parser: Name of the format that calls are written in.
         max_parallel_calls: Calls run per step; each further call gets an error result.
         tool_timeout: Time limit in seconds of a blocking or async call.
+        rules: "checked", or "released" as in the released recipes: a block that cannot be read is no call, a text
+            without a call is the final answer even if it is empty, and further calls are not answered.
         **kwargs: See ``TextEnv``.
     """
 
-    recorded_arguments: ClassVar[tuple[str, ...]] = ("parser", "max_parallel_calls")
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("parser", "max_parallel_calls", "rules")
     call_reminder: ClassVar[str] = "The text is empty. Call a tool: {format}, or write the final answer."
 
     def __init__(
@@ -45,9 +48,11 @@ class ToolEnv(TextEnv):
         parser: str = "hermes",
         max_parallel_calls: int = 4,
         tool_timeout: float = 10.0,
+        rules: str = "checked",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.released = choice("rules", rules, ("checked", "released")) == "released"
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.parser = get_parser(parser, self.tools)
         self.max_parallel_calls = integer("max_parallel_calls", max_parallel_calls, minimum=1)
@@ -71,12 +76,16 @@ class ToolEnv(TextEnv):
         """
         return outcome
 
+    def usable_calls(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Return the calls that count under the released rules, as they are run."""
+        return list(calls)
+
     # -- what it has ---------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> list[ToolSpec]:
         """The tools on offer, as a chat template's ``tools=`` takes them."""
-        return self.registry.specs
+        return open_specs(self.registry.specs) if self.released else self.registry.specs
 
     @property
     def tool_instructions(self) -> str:
@@ -128,13 +137,19 @@ class ToolEnv(TextEnv):
 
     def act(self, action: str) -> Outcome:
         parsed = self.parser.parse(action)
-        if not parsed.calls:
+        calls: Sequence[ToolCall | ParseFailure] = parsed.calls
+        if self.released:
+            readable = [call for call in calls if isinstance(call, ToolCall)]
+            if not readable:
+                return self.answer(action)
+            calls = self.usable_calls(readable[: self.max_parallel_calls])
+        elif not calls:
             if parsed.text.strip():
                 return self.answer(parsed.text)
             return Outcome(self._reminder(), invalid_action=True)
-        results = self.registry.run(parsed.calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
+        results = self.registry.run(calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
         outcome = self._shown_results(results)
-        return self.after_tools(parsed.calls, results, outcome)
+        return self.after_tools(calls, results, outcome)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         info = super().info(outcome)

@@ -9,8 +9,11 @@ import gymnasium as gym
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
+from agent_envs.messages import Message
 from agent_envs.pictures.marks import PictureMarks
 from agent_envs.pictures.picture import ImageObservation
+from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, history_prompt, shown_action
 from agent_envs.prompts.texts import PromptTexts, filler, read_prompts
 from agent_envs.registration import available_actions, prompt_state
@@ -23,6 +26,7 @@ __all__ = ["RebuildPrompt"]
 
 _PROBLEMS = 3
 _LONGEST_PROBLEM = 300  # characters
+_FOUND, _LEAST_FOUND = 30_720, 400  # characters of what was found
 
 
 class RebuildPrompt(PlacedWrapper):
@@ -44,6 +48,10 @@ class RebuildPrompt(PlacedWrapper):
         history: Number of steps that the history shows; None for all.
         recent: Number of steps that the released templates show with their observations.
         only_first: Whether only the first observation is a prompt, which the conversation then follows.
+        max_tokens: Maximum length of a prompt in tokens of a ``tokenizer`` (a name, a folder or a loaded one), both
+            messages and the tools included. While it is longer, what was found gets 0.72 times as many characters (3 a
+            token at first) as far as 400; then it loses its end.
+        tokenizer: See above.
         anchor: What ``info["anchor"]`` is: the environment's ``"state"``, the last ``"observation"``, or the whole
             ``"prompt"``.
         max_length: Maximum length of a prompt in characters. A longer one loses its oldest steps first, then its end.
@@ -63,7 +71,16 @@ class RebuildPrompt(PlacedWrapper):
     place = Place.STATE
     selects_history = True
     carries_pictures = True
-    recorded_arguments = ("template", "history", "max_length", "max_images", "recent", "only_first", "anchor")
+    recorded_arguments = (
+        "template",
+        "history",
+        "max_length",
+        "max_images",
+        "recent",
+        "only_first",
+        "anchor",
+        "max_tokens",
+    )
     harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
 
     def __init__(
@@ -78,6 +95,8 @@ class RebuildPrompt(PlacedWrapper):
         recent: int = 2,
         only_first: bool = False,
         anchor: str = "state",
+        max_tokens: int | None = None,
+        tokenizer: Any = None,
     ) -> None:
         if sum(given is not None for given in (template, fn, prompts)) > 1:
             raise ConfigError("give either template or fn or prompts: each replaces the others")
@@ -87,11 +106,18 @@ class RebuildPrompt(PlacedWrapper):
         self.anchor = checks.choice("anchor", anchor, ("state", "observation", "prompt"))
         self.max_length = checks.integer("max_length", max_length, minimum=1000)
         self.max_images = checks.integer("max_images", max_images, minimum=1)
+        if (max_tokens is None) != (tokenizer is None):
+            raise ConfigError("max_tokens and tokenizer go together: give both or none")
+        self.max_tokens = None if max_tokens is None else checks.integer("max_tokens", max_tokens, minimum=1)
         how = {"fn": fn, "prompts": prompts, "recent": recent, "only_first": only_first, "anchor": anchor}
+        how |= {"max_tokens": max_tokens, "tokenizer": tokenizer}
         super().__init__(env, template=template, history=history, max_length=max_length, max_images=max_images, **how)
         self._system: str | None = None  # in place of the instructions
         self._label = PromptTexts._field_defaults["label"]
-        self._shared = self._template(template, prompts) if fn is None else checks.load_function(fn, what="fn")
+        written = self._template(template, prompts) if fn is None else checks.load_function(fn, what="fn")
+        if isinstance(tokenizer, str):
+            tokenizer = load_tokenizer(tokenizer)
+        self._shared = written, None if tokenizer is None else PromptBuilder.of_env(env, tokenizer)
         space = env.observation_space
         self._side = space.max_side if isinstance(space, ImageText) else 0  # 0: no pictures
         self.observation_space = (
@@ -154,6 +180,7 @@ class RebuildPrompt(PlacedWrapper):
     def _prompt(self, observation: str, info: dict[str, Any]) -> str | ImageObservation:
         turns = len(self._turns) if self.history is None else min(self.history, len(self._turns))
         actions, state = tuple(available_actions(self.env) or ()), prompt_state(self.env)
+        budget = _FOUND if self.max_tokens is None else 3 * self.max_tokens
         while True:
             view = PromptView(
                 task=self._task,
@@ -166,14 +193,21 @@ class RebuildPrompt(PlacedWrapper):
                 actions=actions,
                 state=state,
                 recent=self.recent,
+                budget=budget,
             )
-            text = self._shared(view)
+            text = self._shared[0](view)
             if not isinstance(text, str):
                 raise ConfigError(f"a template must return a string, got {type(text).__name__}")
             few = not self._side or self._marks.count(text) <= self.max_images
-            if (len(text) <= self.max_length and few) or not turns:
+            fits = self._in_tokens(text)
+            if not fits and budget > _LEAST_FOUND:
+                budget = max(_LEAST_FOUND, int(0.72 * budget))
+                continue
+            if (len(text) <= self.max_length and few and fits) or not turns:
                 break
             turns //= 2
+        while text and not self._in_tokens(text):
+            text = text[: len(text) * 9 // 10]
         text = clean_text(text)
         if len(text) > self.max_length:
             note = f"\n[cut: {len(text)} characters, at most {self.max_length} are shown]"
@@ -183,6 +217,14 @@ class RebuildPrompt(PlacedWrapper):
             fitted = self._marks.pictured(text).fitted(self.max_length, self.max_images, self._side)
             self.last_observation = fitted.observation()
         return self.last_observation
+
+    def _in_tokens(self, text: str) -> bool:
+        """Return whether the prompt with this text is short enough in tokens."""
+        builder = self._shared[1]
+        if builder is None or self.max_tokens is None:
+            return True
+        told: list[Message] = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        return len(builder.start([*told, {"role": "user", "content": text}])) <= self.max_tokens
 
     def _template(self, template: str | None, prompts: str | None) -> Callable[[PromptView], str]:
         templates: dict[str, Any] = {}

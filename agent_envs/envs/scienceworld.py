@@ -113,7 +113,7 @@ def scienceworld_prompt(view: PromptView) -> str:
 
 _FIELDS = {
     "goal": lambda view: view.state["task"],
-    "observation": lambda view: view.observation if view.steps else view.state["room"],
+    "observation": lambda view: view.state["room"] if view.observation == view.task else view.observation,
     "recent_steps": lambda view: view.recent_steps(first=view.state["room"]),
     "action_list": lambda view: listed_lines(view.state["actions"]),
     "object_list": lambda view: listed_lines(view.state["objects"]),

@@ -78,7 +78,7 @@ class PromptView:
     """The environment's `prompt_state()`."""
     recent: int = 2
     """How many of the last steps are shown with their observations."""
-    budget: int = 30_720
+    budget: int = 1 << 18
     """How many characters what was found may take."""
 
     def numbered(self) -> Iterable[tuple[int, TurnView]]:
@@ -106,7 +106,7 @@ class PromptView:
         """
         shown = []
         for number, turn in list(self.numbered())[-self.recent :] if self.recent else ():
-            before = turn.before if first is None or number > 1 else first
+            before = first if first is not None and turn.before == self.task else turn.before
             before = before if longest is None else shortened(before, longest)
             shown.append(f"[Observation {number}]\n{before}\n[Action {number}]\n{turn.command}")
         return "\n\n".join(shown) or EMPTY

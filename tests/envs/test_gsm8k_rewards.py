@@ -196,9 +196,15 @@ RELEASED = [
     ("#### 18", "18", 1.0),
     ("#### 18 (of 20)", "18", 0.0),  # reads the last number only
     ('{"arguments": {"answer": "18"}}', "18", 1.0),  # pays for a call too
-    ("18.", "18", 1.0),
-    ("1,800", "1800", 1.0),
-    ("18.0", "18", 1.0),  # by value
+    ("18 . ", "18", 1.0),  # a point alone is no number
+    ("18.", "18", 0.0),  # letter for letter
+    ("1,800", "1800", 0.0),
+    ("1800", "1,800", 1.0),  # only the gold number loses its commas
+    ("18.0", "18", 0.0),
+    ("18 ,", "18", 0.0),
+    ("18" + " " * 298, "18", 1.0),
+    ("18" + " " * 300, "18", 0.0),  # 300 characters are read
+    ("118" + " " * 298, "18", 1.0),  # also within a number
     ("1.2.3", "3", 0.0),
     ("none", "18", 0.0),
     ("-.", "18", 0.0),
@@ -212,9 +218,8 @@ def test_released_score(text, gold, reward):
 
 
 def test_a_gold_without_a_number_is_a_data_error():
-    for function in (lambda: score_agentr1("5", "none"), lambda: gold_answer("none")):
-        with pytest.raises(DataError, match="gold answer with a number, got 'none'"):
-            function()
+    with pytest.raises(DataError, match="gold answer with a number, got 'none'"):
+        gold_answer("none")
 
 
 def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir):
@@ -226,7 +231,7 @@ def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir):
         gold = gold_answer(solution)
         wrong = str(int(gold) + 1)
         assert gold == raw.strip().replace(",", "")
-        assert judge(solution, gold).reward == score_agentr1(solution, gold) == 1.0
+        assert judge(solution, gold).reward == 1.0 and score_agentr1(solution, gold) == float("," not in raw)
         assert judge(f"{body}#### {wrong}", gold).reward == score_agentr1(f"{body}#### {wrong}", gold) == 0.0
         for form in (f"\\boxed{{{gold}}}", f"So the answer is ${int(gold):,}.00.", f"She has **{gold}** apples."):
             assert judge(body + form, gold).reward == 1.0, (body, form)
@@ -268,5 +273,3 @@ def test_a_number_is_not_cut_where_reading_begins():
         text = "the 12345" + "x" * characters
         number = "12345" if characters + 5 < TAIL else None
         assert extract_answer(text) == number
-        assert score_agentr1(text, "12345") == float(number is not None)
-        assert score_agentr1(text, "45") == 0.0

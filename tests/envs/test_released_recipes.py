@@ -12,6 +12,7 @@ import pytest
 from agent_envs.errors import ConfigError
 from agent_envs.messages import observation_messages
 from agent_envs.parsers import get_parser
+from agent_envs.wrappers import RebuildPrompt
 from agent_envs.wrapping.recipes import RECIPES, RELEASES, recipe
 from agent_envs.wrapping.specs import make_text_env
 
@@ -153,6 +154,207 @@ def test_a_shop_takes_exactly_one_call_and_cuts_what_it_showed(play):
     prompt = env.step(call("search[mug]"))[0]
     shown = sections(prompt)["Recent History"].partition("[Observation 3]\n")[2].partition("\n[Action 3]")[0]
     assert (len(shown) == 1800 and shown.endswith("...")) or len(shown) < 1800
+
+
+# -- HotpotQA ----------------------------------------------------------------------------------------------------------
+
+ROWS = [
+    {
+        "_id": "q0",
+        "question": "Where was the maker of the Lamp born?",
+        "answer": "The Oslo",
+        "type": "bridge",
+        "level": "hard",
+        "supporting_facts": [["Lamp", 0], ["Ada", 0]],
+        "context": [["Lamp", ["It was made\nby Ada. " + "x" * 1300]], ["Ada", ["Ada was born in Oslo."]]],
+    }
+]
+
+
+@pytest.fixture
+def quiz(play, tmp_path):
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    return play("hotpotqa", data=str(tmp_path / "rows.json"), split="all")
+
+
+def test_a_question_is_searched_for_first_and_passages_are_listed_once(quiz):
+    env, prompt, info = quiz
+    question = ROWS[0]["question"]
+    shown = sections(prompt)
+    assert [*shown] == [
+        *("User Query", "History Actions", "Retrieved Passages", "Recent tool / format issues"),
+        *("Instructions", "Output Format"),
+    ]
+    assert shown["User Query"] == question and shown["History Actions"] == f"[Search] {question}"
+    lamp = next(line for line in shown["Retrieved Passages"].splitlines() if "Lamp It was made by" in line)
+    begin = f"(query: {question}) "
+    assert len(lamp.partition(begin)[2]) == 1200 and shown["Recent tool / format issues"] == "None"
+    assert info["anchor"] == prompt
+    # Two more searches, one under the other name; other tools are ignored and calls beyond the fourth dropped.
+    texts = [call("Ada", "wiki_search", "query"), call("x", "lookup", "query"), call("Ada Oslo", "search", "query")]
+    prompt, reward, terminated, *_ = env.step("".join([*texts, *texts]) + "<answer>Oslo</answer>")
+    queries = [question, "Ada", "Ada Oslo", "Ada"]
+    assert sections(prompt)["History Actions"] == "\n".join(f"[Search] {each}" for each in queries)
+    assert len(sections(prompt)["Retrieved Passages"].splitlines()) == 2 and (reward, terminated) == (0, False)
+
+
+def test_a_call_without_a_query_leaves_a_line_that_stays(quiz):
+    env, *_ = quiz
+    for text in (
+        call("x", "lookup", "query"),
+        call(" ", "search", "query"),
+        call("x", "search", "q"),
+        call("Ada", "search", "query"),
+    ):
+        prompt, reward, terminated, truncated, _ = env.step(text)
+    lines = sections(prompt)["Recent tool / format issues"].splitlines()
+    assert len(lines) == 3 and all("arguments" in line for line in lines) and not (reward or terminated or truncated)
+    assert env.step(call("Ada", "search", "query"))[1:4] == (0, False, True)  # five steps, no answer
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        ("<analysis>Oslo</analysis><answer>no</answer> <Answer>oslo.</ANSWER>", 1),
+        (" an Oslo \n", 1),  # the whole text
+        ("in Oslo", 0),
+        ("", 0),
+        ("<tool_call>{oops}</tool_call><answer>Oslo</answer>", 1),  # no readable call: the end
+        ('<tool_call>{"name": "search"<answer>Oslo</answer>', 1),
+        ("<tool_call>{'name': 'search', 'arguments': {'query': 'Ada'}}</tool_call><answer>Oslo</answer>", None),
+    ],
+)
+def test_any_text_without_a_call_ends_the_question(text, reward, quiz):
+    *_, given, terminated, truncated, info = quiz[0].step(text)[:]
+    assert (given, terminated, truncated) == ((0, False, False) if reward is None else (reward, True, False))
+    assert info["success"] == bool(reward)
+
+
+def test_a_prompt_of_too_many_tokens_shows_fewer_passages_then_loses_its_end(quiz, monkeypatch):
+    env = quiz[0].env
+
+    class Counter:
+        """A character is a token."""
+
+        def start(self, messages):
+            return [0] * sum(len(message["content"]) for message in messages)
+
+    def rebuilt(max_tokens):
+        env_of = RebuildPrompt(env, template="capo")
+        env_of.max_tokens, env_of._shared = max_tokens, (env_of._shared[0], Counter())
+        return env_of.reset(options={"index": 0})[0], len(env_of.get_wrapper_attr("instructions"))
+
+    whole, told = rebuilt(100_000)
+    prompt, _ = rebuilt(len(whole) + told - 1)
+    assert sections(prompt)["Retrieved Passages"].endswith("(1 more are left out.)") and "### Output Format" in prompt
+    prompt, told = rebuilt(700)
+    assert len(prompt) + told <= 700 and prompt.startswith("### User Query") and "### Output" not in prompt
+
+
+# -- PaperSearch -------------------------------------------------------------------------------------------------------
+
+PAPERS = [
+    {
+        "id": "1",
+        "title": "On Tea",
+        "abstract": "tea " * 500,
+        "date": "2020-01-01",
+        "references": ["2", "3"],
+        "citations": [],
+    },
+    {"id": "2", "title": "More Tea", "abstract": "Green.", "date": "2020-01-01", "references": [], "citations": ["1"]},
+    {"id": "3", "title": "Bare", "abstract": "", "date": "2020-01-01", "references": [], "citations": ["1"]},
+]
+
+
+def test_papers_are_found_listed_and_paid_for(play, tmp_path):
+    (tmp_path / "papers.jsonl").write_text("\n".join(map(json.dumps, PAPERS)))
+    row = {"question": "What is known of tea?", "answer": ["On Tea", "More Tea", "Bare"], "qid": "q"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    files = {"data": str(tmp_path / "rows.jsonl"), "corpus": str(tmp_path / "papers.jsonl"), "split": "all"}
+    env, prompt, info = play("papersearch", **files)
+    shown = sections(prompt)
+    assert [*shown] == ["User Query", "History Actions", "Paper List", "Instructions", "Output Format"]
+    assert shown["History Actions"] == "None" and "[" not in shown["Paper List"] and info["anchor"] == prompt
+    assert [each["function"]["name"] for each in env.get_wrapper_attr("tools")] == ["search", "expand"]
+
+    # Unknown tools count for nothing; a repeated query and an unknown id cost 0.5 each; a bare string is a query.
+    texts = [call("tea", "search", "query"), call("tea", "search", "query"), call("9", "expand", "paper_id")]
+    bare = '<tool_call>{"name": "search", "arguments": "Tea"}</tool_call>'
+    prompt, reward, *_, info = env.step(
+        "".join([*texts, call("x", "finish", "y"), bare, call("late", "search", "query")])
+    )
+    found = len(info["found"])
+    assert reward == found - 1 and 1 <= found <= 2
+    history = ["[Search] tea", "[Search] tea", "[Expand] 9", "[Search] Tea"]
+    assert sections(prompt)["History Actions"].splitlines() == history
+    legend, *papers = sections(prompt)["Paper List"].split("\n\n")
+    assert len(legend.splitlines()) == 4 and len(papers) == found
+    assert f"[1] (1.00) [NEW] On Tea\nAbstract: {' '.join(['tea'] * 400)}..." in papers
+
+    # Papers without an abstract do not come of an expansion, and a second one costs 0.5.
+    prompt, reward, *_, info = env.step(call("1", "expand", "paper_id") + call("1", "expand", "paper_id"))
+    assert reward == (2 - found) - 0.5 and info["pool"] == 2 and "[1] (1.00) [EXP] On Tea" in prompt
+    assert [line[:3] for line in prompt.splitlines() if "(1.00)" in line] == ["[2]", "[1]"]  # the larger id first
+    assert env.step(call("x", "nothing", "y"))[1:4] == (0, False, False)
+    assert env.step("<tool_call>{oops}</tool_call>")[1:4] == (0, True, False)
+
+
+# -- GSM8K -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_problem_is_one_text_without_a_system_message(play):
+    env, prompt, _ = play("gsm8k")
+    task = env.unwrapped.task
+    assert prompt.startswith(f"{task.question}\n\n") and "####" in prompt
+    assert env.get_wrapper_attr("instructions") == ""
+    assert env.step(f"It is #### {task.answer}")[1:4] == (1, True, False)
+
+
+def test_the_reward_tool_pays_every_text_and_the_conversation_grows(play):
+    env, prompt, _ = play("gsm8k-tool")
+    task = env.unwrapped.task
+    assert prompt.startswith(task.question) and "calc_gsm8k_reward" in prompt
+    right, wrong = (call(each, "calc_gsm8k_reward", "answer") for each in (task.answer, f"{task.answer}.0"))
+    observation, reward, terminated, _, info = env.step(
+        wrong + "<tool_call>{</tool_call>" + call("1", "other", "x") + right
+    )
+    assert (reward, terminated) == (1, False) and "rebuilt" not in info
+    said = [message["content"] for message in observation_messages(observation, info)]
+    assert [f"Reward {reward} for the answer #### {task.answer}{end}" for reward, end in ((0.0, ".0"), (1.0, ""))] == [
+        said[0],
+        said[2],
+    ]
+    assert "there is no tool 'other'" in said[1] and len(said) == 3
+    assert env.step("<tool_call>{oops")[1:4] == (0, True, False)
+
+
+# -- ScienceWorld ------------------------------------------------------------------------------------------------------
+
+
+def test_an_experiment_keeps_its_observation_and_pays_ten(play):
+    pytest.importorskip("scienceworld", reason="the extra suites is not installed")
+    env, prompt, info = play("scienceworld", families="find-plant")
+    shown = sections(prompt)
+    assert [*shown] == [
+        *("Task", "Earlier Actions", "Recent Interaction History", "Current Observation", "Action Templates"),
+        *("Visible Object Referents", "Output Format"),
+    ]
+    room = shown["Current Observation"]
+    assert shown["Task"] not in room and shown["Earlier Actions"] == shown["Recent Interaction History"] == "None"
+    assert shown["Action Templates"].splitlines()[1:] == [f"- {each}" for each in info["actions"]]
+    prompt, reward, *_ = env.step(call("look around") + call("inventory"))
+    assert sections(prompt)["Current Observation"] == room and reward == 0  # not wrapped
+    assert sections(prompt)["Recent Interaction History"] == (
+        f"[Observation 1]\n{room}\n[Action 1]\n<invalid_tool_call>: there are 2 calls of tools; write exactly one"
+    )
+    rewards = []
+    while (action := env.get_wrapper_attr("expert_action")()) is not None:
+        prompt, reward, terminated, truncated, info = env.step(action)
+        rewards.append(reward)
+    assert terminated and not truncated and rewards == [0] * (len(rewards) - 1) + [10]
+    lines = sections(prompt)["Earlier Actions"].splitlines()
+    assert len(lines) == len(rewards) - 1 and lines[0].startswith("[Action 1] <invalid_tool_call>: ")
 
 
 # -- reading calls -----------------------------------------------------------------------------------------------------

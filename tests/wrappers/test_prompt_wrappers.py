@@ -154,12 +154,12 @@ def test_templates_of_ones_own():
     assert env.reset(options={"index": 3})[0].startswith("0 ")
     assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
     for template, message in (
-        ("histroy", "template must be 'history', got 'histroy'. Did you mean 'history'"),
-        ("hotpotqa", "template must be 'history', got 'hotpotqa'"),  # another environment's
+        ("histroy", "template must be one of 'history', 'agent-r1', got 'histroy'. Did you mean 'history'"),
+        ("hotpotqa", "template must be one of 'history', 'agent-r1', got 'hotpotqa'"),  # another environment's
         ("$question", r"\$question; the placeholders are \$task"),
         ("$task costs 5$", r"a \$ without a name"),
-        ("nowhere:f", "template must be 'history', got 'nowhere:f'"),
-        (3, "template must be 'history', got 3"),
+        ("nowhere:f", "template must be one of 'history', 'agent-r1', got 'nowhere:f'"),
+        (3, "template must be one of 'history', 'agent-r1', got 3"),
     ):
         with pytest.raises(ConfigError, match=message):
             RebuildPrompt(gym.make(TOOL), template=template)
@@ -170,7 +170,7 @@ def test_templates_of_ones_own():
     ):
         with pytest.raises(ConfigError, match=message):
             RebuildPrompt(gym.make(TOOL), template="history" if fn is len else None, fn=fn)
-    with pytest.raises(ConfigError, match="template must be one of 'hotpotqa', 'history'"):
+    with pytest.raises(ConfigError, match="template must be one of 'hotpotqa', 'capo', 'history'"):
         RebuildPrompt(gym.make(QUIZ), template="alfworld")
     with pytest.raises(ConfigError, match="must return a string, got int"):
         RebuildPrompt(gym.make(TOOL), fn=lambda view: 3).reset(seed=0)

@@ -23,6 +23,8 @@ from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_
 from agent_envs.envs.gsm8k.reward import REWARDS, judge, score_agentr1
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.problem_env import ProblemEnv
+from agent_envs.prompts.templates import history_prompt
+from agent_envs.prompts.texts import PromptTexts
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
@@ -35,6 +37,15 @@ __all__ = ["GSM8KEnv", "GSM8KTasks", "GSM8KToolEnv", "StepwiseGSM8K"]
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
+
+
+_FIELDS = {"goal": lambda view: view.state["question"]}
+# The parts of Agent-R1's prompts (July 2026); the words are this project's.
+_ONE_STEP = PromptTexts("", "$goal\n\nThink step by step, and write the final answer after ####.")
+_WITH_TOOL = PromptTexts(
+    "You solve problems of mathematics step by step.",
+    "$goal\n\nCheck your answer with the tool calc_gsm8k_reward before you give it after ####.",
+)
 
 
 class GSM8KTasks(TextEnv):
@@ -115,6 +126,7 @@ class _Rewarded(GSM8KTasks):
     """With the released reward too."""
 
     recorded_arguments: ClassVar[tuple[str, ...]] = ("reward",)
+    prompt_fields = _FIELDS
 
     def __init__(self, *, reward: str = "terminal", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -151,7 +163,8 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
 
     ## Rewards
     - `reward="terminal"`: 1 if the answer equals the gold number exactly, else 0.
-    - `reward="agentr1"`: 1 if the last number of the text equals the gold number, as released.
+    - `reward="agentr1"`: 1 if the last number in the last 300 characters is written as the gold number, as released:
+      a point after it, decimals and commas do not pay.
 
     ## Episode End
     Terminates with the first action.
@@ -176,6 +189,7 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
     """
 
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
+    prompt_templates = {"history": history_prompt, "agent-r1": _ONE_STEP}  # noqa: RUF012
 
     def check(self, task: Any, text: str) -> Outcome:
         return judge(text, task.answer)
@@ -238,7 +252,8 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
       tries candidates.
     - `expert`: "oracle", which replays the worked solution, one calculation a step, and answers within the limit.
     - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
-    - `parser`, `max_parallel_calls`, `tool_timeout`: see `ToolEnv`.
+    - `parser`, `max_parallel_calls`, `tool_timeout`, `rules`: see `ToolEnv`. With `rules="released"`, `check_answer`
+      says the answer as it was read and its reward.
 
     ## Data
     As in GSM8K-v0.
@@ -250,6 +265,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
     settled_arguments = ("tools",)
     recorded_arguments = ("tool",)
+    prompt_templates = {"history": history_prompt, "agent-r1": _WITH_TOOL}  # noqa: RUF012
 
     def __init__(self, *, tool: str = "calculator", **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)
@@ -261,9 +277,12 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
         Args:
             answer: The answer to check, a number.
         """
-        number = extract_answer(answer)
         if not self.task.answer:
             raise ToolError("the right answer to this question is not known")
+        if self.released:
+            marked = answer if "####" in answer else f"#### {answer}"
+            return f"Reward {score_agentr1(marked, self.task.answer)} for the answer {marked}"
+        number = extract_answer(answer)
         if number is None:
             raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")
         return f"The answer {number} is {'right' if number == self.task.answer else 'wrong'}."

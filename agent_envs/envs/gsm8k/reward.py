@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 from agent_envs.envs.answers import judged
-from agent_envs.rewards.math_answers import extract_answer, gold_answer, plain, tail
+from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.text_env import Outcome
 
 __all__ = ["REWARDS", "judge", "score_agentr1"]
@@ -19,6 +18,7 @@ REWARDS = ("terminal", "agentr1")
 NO_NUMBER = "No number was found in the answer. Expected the final answer as a number after ####, like: #### 72"
 
 _RUN = re.compile(r"-?[0-9.,]+")
+_READ = 300  # characters at the end of a text
 
 
 def judge(text: str, gold: str) -> Outcome:
@@ -30,16 +30,14 @@ def judge(text: str, gold: str) -> Outcome:
 
 
 def score_agentr1(text: str, gold: str) -> float:
-    """Score a text as released: 1.0 if its last number equals the gold number ("" if unknown), else 0.0.
+    """Score a text as released: 1.0 if its last number is written as the gold number ("" if unknown), else 0.0.
 
-    No marker is read, so `#### 18 (out of 20)` is scored by its 20, and any text that ends with the right number pays,
-    the arguments of a tool call included. Deviations: numbers are compared by value ("18.0" is 18) instead of as
-    strings, and more than the last 300 characters are read.
+    Of the last 300 characters the last run of digits, points and commas counts, a point alone excepted, and it must
+    equal the gold number letter for letter: "18.", "18.0" and "1,234" never do. No marker is read, so any text that
+    ends with the right number pays, the arguments of a tool call included.
 
-    >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18")
-    (1.0, 0.0)
+    >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18"), score_agentr1("It is 18.", "18")
+    (1.0, 0.0, 0.0)
     """
-    runs = [run for run in _RUN.findall(tail(text)) if run.strip("-.,")]
-    number = runs[-1].replace(",", "").rstrip(".") if runs else ""
-    readable = 0 < len(number) <= 100 and number.count(".") <= 1
-    return float(bool(gold) and readable and plain(Fraction(number)) == gold_answer(gold))
+    runs = [run for run in _RUN.findall(text[-_READ:]) if run != "."]
+    return float(bool(gold and runs) and runs[-1] == gold.replace(",", ""))

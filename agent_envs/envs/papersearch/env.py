@@ -25,6 +25,7 @@ from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, query_rows
 from agent_envs.envs.papersearch.episode import (
+    MAX_SHOWN_QUERY,
     ExpandTool,
     FinishTool,
     Found,
@@ -33,9 +34,10 @@ from agent_envs.envs.papersearch.episode import (
     SearchPapersTool,
     rejection,
     render_papers,
+    usable_calls,
 )
 from agent_envs.envs.papersearch.expert import expert_text, wrong_text
-from agent_envs.envs.papersearch.prompt import INSTRUCTIONS, papersearch_prompt
+from agent_envs.envs.papersearch.prompt import CAPO, FIELDS, INSTRUCTIONS, papersearch_prompt
 from agent_envs.envs.papersearch.reward import (
     CALL_REWARDS,
     ERROR,
@@ -62,7 +64,7 @@ from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry
-from agent_envs.tools.base import tool_spec
+from agent_envs.tools.base import open_specs, tool_spec
 from agent_envs.tools.registry import ToolResult
 
 __all__ = ["PaperSearchEnv"]
@@ -138,6 +140,8 @@ class PaperSearchEnv(ToolEnv):
     - `reward`: see above.
     - `max_calls` (5), `top_k` (10; results of a search), `shown` (10; new papers that a call shows), `abstract_words`
       (400; words of an abstract that are shown, 0 for none).
+    - `rules`: "released": no tool finish, other calls are ignored, ids are taken as written, all calls are in the
+      history, and what an expansion finds has an abstract: docs/wrappers.md.
     - `tool_timeout`: see `ToolEnv`. Services have their own time limits; when one fails, a `BackendError` ends the
       episode.
 
@@ -158,7 +162,8 @@ class PaperSearchEnv(ToolEnv):
     reset_options = ("index", "question")
     settled_arguments = ("tools", "max_parallel_calls")
     recorded_arguments = ("reward", "papers", "hidden", "max_calls", "top_k", "shown", "abstract_words")
-    prompt_templates = {"papersearch": papersearch_prompt}  # noqa: RUF012
+    prompt_templates = {"papersearch": papersearch_prompt, "capo": CAPO}  # noqa: RUF012
+    prompt_fields = FIELDS
 
     def __init__(
         self,
@@ -208,7 +213,7 @@ class PaperSearchEnv(ToolEnv):
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector)
         tools = [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
-        self.registry = ToolRegistry(tools)
+        self.registry = ToolRegistry(tools[:2] if self.released else tools)
         if self.data != "generated":
             queries = query_rows(self.data, self.split)
             queries.documents = len(backend) if isinstance(backend, Sized) else 0
@@ -232,8 +237,9 @@ class PaperSearchEnv(ToolEnv):
 
     @property
     def tools(self) -> list[ToolSpec]:
-        """The tools search, expand and finish."""
-        return [tool_spec(SearchPapersTool), tool_spec(ExpandTool), tool_spec(FinishTool)]
+        """The tools search, expand and, unless the rules are the released ones, finish."""
+        specs = [tool_spec(SearchPapersTool), tool_spec(ExpandTool), tool_spec(FinishTool)]
+        return open_specs(specs[:2]) if self.released else specs
 
     def own_task(self, question: str) -> PaperTask:
         if self.selector == "gold":
@@ -251,6 +257,8 @@ class PaperSearchEnv(ToolEnv):
         if outcome.invalid_action and not outcome.extra:  # no call, and no text
             state.problems = [str(outcome.observation)]
         return outcome
+
+    usable_calls = staticmethod(usable_calls)
 
     def answer(self, text: str) -> Outcome:
         return self._finish(Outcome(f"The search ends with {len(self.state.pool)} papers."))
@@ -297,6 +305,8 @@ class PaperSearchEnv(ToolEnv):
                 continue
             call = result.content
             status = REPEATED if call.status == OK and self.state.has_run(call) else call.status
+            if self.released or status == OK:
+                self.state.write_down(call, None if self.released else MAX_SHOWN_QUERY)
             new = self.state.keep(call, scores) if status == OK else []
             calls.append(ScoredCall(result.name, status, tuple(pooled.score for pooled in new)))
             shown.append({"name": result.name, "content": self._show(call, status, new), "error": status != OK})
@@ -356,10 +366,14 @@ class PaperSearchEnv(ToolEnv):
     def prompt_state(self) -> dict[str, Any]:
         state: PaperState = self.state
         best = [*state.ranked(expanded=True)[: self.shown], *state.ranked(expanded=False)[: self.shown]]
+        cut = "..." if self.released else " ..."
         return {
             "query": self.task.query,
             "calls": list(state.history),
-            "papers": [render_papers([pooled], self.abstract_words) for pooled in best],
+            "papers": [
+                render_papers([pooled], self.abstract_words, cut)
+                for pooled in (state.listed(self.shown) if self.released else best)
+            ],
             "pool": len(state.pool),
             "problems": state.problems[-3:],
         }

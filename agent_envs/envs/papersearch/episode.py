@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from agent_envs.envs.papersearch.reward import MIN_SCORE, OK, REPEATED, UNKNOWN
 from agent_envs.errors import ToolError, UnknownPaperError
+from agent_envs.messages import ToolCall
 from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
 from agent_envs.text import clean_text
 from agent_envs.tools import Tool
@@ -65,16 +66,18 @@ class PaperState:
         forms = (shown, one_line(shown.removeprefix("[").removesuffix("]")))
         return next((pooled for name, pooled in self.pool.items() if one_line(name) in forms), None)
 
+    def write_down(self, found: Found, longest: int | None) -> None:
+        """Add a call to the history, with so many characters of what was asked; None for all."""
+        if found.kind in ("search", "expand"):
+            self.history.append(f"[{found.kind.capitalize()}] {one_line(found.asked)[:longest]}")
+
     def keep(self, found: Found, scores: dict[str, float]) -> list[Pooled]:
         """Record a call that ran; return the papers that it added to the pool, best first."""
-        asked = one_line(found.asked)[:MAX_SHOWN_QUERY]
         if found.kind == "search":
             self.searched.add(found.asked)
-            self.history.append(f"[Search] {asked}")
         elif found.kind == "expand":
             self.pool[found.asked].expanded = True
             self.expansions += 1
-            self.history.append(f"[Expand] {asked}")
         new = []
         for paper in found.papers:
             if paper.id not in self.pool and scores[paper.id] >= MIN_SCORE:
@@ -96,6 +99,15 @@ class PaperState:
         chosen = [p for p in self.pool.values() if expanded is None or p.expanded == expanded]
         return sorted(chosen, key=lambda p: -p.score)
 
+    def listed(self, each: int) -> list[Pooled]:
+        """Return the best few papers of both kinds in the released order: best first, of equals the largest id."""
+        kinds = (sorted(self.ranked(kind), key=_by_score, reverse=True)[:each] for kind in (True, False))
+        return sorted([*next(kinds), *next(kinds)], key=_by_score, reverse=True)
+
+
+def _by_score(pooled: Pooled) -> tuple[float, str]:
+    return pooled.score, pooled.paper.id
+
 
 class Found(str):
     """An empty tool result that carries the tool, the call's argument, the status and the papers found."""
@@ -116,8 +128,8 @@ def one_line(text: str) -> str:
     return clean_text(" ".join(text.split()))
 
 
-def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
-    """Write papers as the policy sees them.
+def render_papers(papers: Iterable[Pooled], abstract_words: int, cut: str = " ...") -> str:
+    """Write papers as the policy sees them; `cut` follows on what is left of an abstract.
 
     >>> paper = Paper("p7", "On Parsing", "We parse. We do.")
     >>> print(render_papers([Pooled(paper, 0.874)], 2))
@@ -130,7 +142,7 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int) -> str:
         lines.append(f"[{one_line(paper.id)}] ({pooled.score:.2f}) [{mark}] {one_line(paper.title)}")
         if abstract_words:
             words = paper.abstract.split(None, abstract_words)
-            abstract = " ".join(words[:abstract_words]) + (" ..." if len(words) > abstract_words else "")
+            abstract = " ".join(words[:abstract_words]) + (cut if len(words) > abstract_words else "")
             lines.append(f"Abstract: {abstract or '(none)'}")
     return "\n".join(lines)
 
@@ -185,7 +197,8 @@ class ExpandTool(_PaperTool):
 
     def call(self, *, paper_id: str) -> Found:  # type: ignore[override]
         """Return the neighbours of a paper that was in the pool before this turn and was not expanded yet."""
-        pooled = self.env.state.named(paper_id)
+        state = self.env.state
+        pooled = state.pool.get(paper_id) if self.env.released else state.named(paper_id)
         if pooled is None:
             return Found(self.name, paper_id, UNKNOWN)
         paper = pooled.paper
@@ -195,6 +208,8 @@ class ExpandTool(_PaperTool):
             papers = self.backend.expand(paper.id)
         except UnknownPaperError:
             papers = []  # a search service may know papers that the citation service does not
+        if self.env.released:
+            papers = [paper for paper in papers if paper.abstract]
         return Found(self.name, paper.id, OK, self._in_time(papers))
 
 
@@ -208,6 +223,20 @@ class FinishTool(Tool):
     def call(self) -> Found:  # type: ignore[override]
         """Do nothing: the environment ends the episode."""
         return Found(self.name, "", OK)
+
+
+_ARGUMENTS = {"search": "query", "expand": "paper_id"}
+
+
+def usable_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """Return the calls that count as released: searches and expansions; their argument may be a bare string."""
+    usable = []
+    for call in calls:
+        key = _ARGUMENTS.get(call.name, "")
+        asked = call.arguments.get(key, call.arguments.get(""))
+        if key and isinstance(asked, str) and asked.strip():
+            usable.append(ToolCall(call.name, {key: asked}))
+    return usable
 
 
 _REJECTIONS = {

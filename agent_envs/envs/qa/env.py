@@ -22,12 +22,12 @@ from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_r
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
 from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
-from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState
+from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState, search_calls
 from agent_envs.envs.qa.expert import expert_text, wrong_text
-from agent_envs.envs.qa.prompt import INSTRUCTIONS, hotpotqa_prompt
+from agent_envs.envs.qa.prompt import CAPO, FIELDS, INSTRUCTIONS, NO_QUERY, PARSERS, TOP_K, hotpotqa_prompt
 from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward
 from agent_envs.errors import ConfigError
-from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
+from agent_envs.messages import ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
 from agent_envs.rewards.short_answers import f1, squad_f1
 from agent_envs.rewards.tagged import bare, last_answer
@@ -35,15 +35,10 @@ from agent_envs.tasks import IndexedTasks, TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
-from agent_envs.tools.base import tool_spec
+from agent_envs.tools.base import open_specs, tool_spec
 from agent_envs.tools.search import SearchTool, check_limits
 
 __all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
-
-STYLES = ("tool", "react", "search_r1")
-_PARSERS = {"tool": "hermes", "react": "react", "search_r1": "search_r1"}
-_TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
-_SHOWN_ANSWER = 200
 
 
 class QAEnv(ToolEnv):
@@ -57,7 +52,8 @@ class QAEnv(ToolEnv):
     recorded_arguments = (
         *("style", "reward", "hops", "articles", "force_first_search", "max_calls", "passage_chars", "top_k"),
     )
-    prompt_templates = {"hotpotqa": hotpotqa_prompt}  # noqa: RUF012
+    prompt_templates = {"hotpotqa": hotpotqa_prompt, "capo": CAPO}  # noqa: RUF012
+    prompt_fields = FIELDS
 
     def __init__(
         self,
@@ -77,7 +73,7 @@ class QAEnv(ToolEnv):
         top_k: int | None = None,
         **kwargs: Any,
     ) -> None:
-        self.style = choice("style", style, STYLES)
+        self.style = choice("style", style, INSTRUCTIONS)
         self.reward = choice("reward", reward, REWARDS)
         if style != "tool" and (reward == "qa_format" or force_first_search):
             argument = "reward='qa_format'" if reward == "qa_format" else "force_first_search=True"
@@ -96,7 +92,7 @@ class QAEnv(ToolEnv):
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
         data = data_name(data)
-        self.passage_chars, self.top_k = passage_chars, _TOP_K[style] if top_k is None else top_k
+        self.passage_chars, self.top_k = passage_chars, TOP_K[style] if top_k is None else top_k
         check_limits(self.top_k, passage_chars)
         self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
@@ -110,17 +106,17 @@ class QAEnv(ToolEnv):
         self.force_first_search = boolean("force_first_search", force_first_search)
         self.instructions = INSTRUCTIONS[style]
         # The first reset opens the index and makes the tools, so that making an environment is cheap.
-        own: dict[str, Any] = {"parser": parser or _PARSERS[style], "max_parallel_calls": max_calls}
-        super().__init__(tools=ToolRegistry(), split=split, data=data, **own, **kwargs)
+        kwargs |= {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
+        super().__init__(tools=ToolRegistry(), split=split, data=data, **kwargs)
 
     def open_tasks(self) -> TaskSource:
         tasks: IndexedTasks[QATask]
         if self.data == "generated":
             tasks = GeneratedQA.shared(self.dataset, self.split, self.hops, self.articles)
-            retriever = self._open_retriever()
         else:
             tasks = qa_rows(self.dataset, self.data, self.split)
-            retriever = self._open_retriever()
+        retriever = self._open_retriever()
+        if self.data != "generated":
             tasks.documents = len(retriever) if isinstance(retriever, Sized) else 0
         if self.style == "react":
             page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
@@ -149,7 +145,8 @@ class QAEnv(ToolEnv):
     @property
     def tools(self) -> list[ToolSpec]:
         """The search tool in style "tool"; empty in the other styles, whose actions are plain text."""
-        return [tool_spec(SearchTool)] if self.style == "tool" else []
+        specs = [tool_spec(SearchTool)] if self.style == "tool" else []
+        return open_specs(specs) if self.released else specs
 
     def own_task(self, question: str) -> QATask:
         return QATask(f"{self.dataset}/question", question, answers=(), supporting=(), question_type="", hops=0)
@@ -169,10 +166,12 @@ class QAEnv(ToolEnv):
         self.state.turns.append(action)
         return super().act(action)
 
-    def after_tools(
-        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
-    ) -> Outcome:
+    usable_calls = staticmethod(search_calls)
+
+    def after_tools(self, calls: Sequence[Any], results: Sequence[ToolResult], outcome: Outcome) -> Outcome:
         infos = outcome.extra["tool_results"]
+        if not calls:
+            return Outcome(NO_QUERY, invalid_action=True)
         for info in infos:
             self.state.note(info["content"])
             info["content"] = str(info["content"])
@@ -188,10 +187,11 @@ class QAEnv(ToolEnv):
     def answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers
         tagged = last_answer(text) if self.style == "tool" else text
-        state.answer = bare(text if tagged is None else tagged)
+        said = text if tagged is None else tagged
+        state.answer = said.strip() if self.released else bare(said)
         state.scores = answer_scores(state.answer, golds, self.answer_f1)
         reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
-        shown = state.answer[:_SHOWN_ANSWER]
+        shown = state.answer[:200]
         return Outcome(
             f"The answer given is: {shown}" if shown else "No answer was given.",
             reward=reward,
@@ -299,9 +299,9 @@ class HotpotQAEnv(QAEnv):
       "official", the paragraphs of all splits; for a path, those of the split.
     - `retriever`: "bm25" (default) or "lucene", which index the corpus; or a retriever with its own corpus: the address
       of a search server, the folder of an index, "dense:FOLDER" (vectors: docs/scaling.md), or a `Retriever`.
-    - `style`, `reward`: see above.
-    - `parser`: the format of the calls in style "tool", "hermes" by default: docs/tool_formats.md.
+    - `style`, `reward`: see above. `parser`: the format of calls in style "tool" ("hermes"): docs/tool_formats.md.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in "search_r1"), `tool_timeout`.
+    - `rules`: "released": what is no search is ignored, and any text without a call is the answer: docs/wrappers.md.
 
     ## Data
     Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.errors import ToolError
+from agent_envs.messages import ToolCall
 from agent_envs.retrieval import Retriever
 from agent_envs.rewards.short_answers import normalize_answer
 from agent_envs.tools import Tool
@@ -65,6 +67,12 @@ class QAState:
                     bisect.insort(self.titles, passage.title)
             elif passage.text not in seen:
                 self.pages[passage.title] = f"{seen} {passage.text}"
+
+
+def search_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """Return the calls that search, as released: those with a query, of `search` or `wiki_search`."""
+    queries = [call.arguments.get("query") for call in calls if call.name in ("search", "wiki_search")]
+    return [ToolCall("search", {"query": query}) for query in queries if isinstance(query, str) and query.strip()]
 
 
 def sentences_of(text: str) -> tuple[str, ...]:

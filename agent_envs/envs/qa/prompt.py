@@ -1,8 +1,13 @@
-"""What a policy is told of question answering: the instructions, and Agent-R1's prompt rebuilt at every step."""
+"""What a policy is told of question answering: the instructions, and the prompts that are rebuilt at every step.
+
+The released prompt has the sections of https://github.com/AgentR1/CAPO (August 2026), which are those of AgentR1/StepPO
+and Agent-R1 of July 2026 too; the words are this project's.
+"""
 
 from __future__ import annotations
 
-from agent_envs.prompts.templates import NONE, PromptView, flat, one_line, sections
+from agent_envs.prompts.templates import EMPTY, NONE, PromptView, flat, one_line, sections
+from agent_envs.prompts.texts import PromptTexts
 
 INSTRUCTIONS = {
     "tool": (
@@ -21,6 +26,9 @@ INSTRUCTIONS = {
     ),
 }
 
+PARSERS = {"tool": "hermes", "react": "react", "search_r1": "search_r1"}
+TOP_K = {"tool": 5, "react": 5, "search_r1": 3}
+NO_QUERY = 'The arguments of the calls were invalid: expected an object such as {"query": "..."}.'
 _PASSAGE_CHARS = 1200
 
 
@@ -44,3 +52,65 @@ def hotpotqa_prompt(view: PromptView) -> str:
         ("Last result", view.observation if empty else ""),
         ("Problems with the last calls", view.problem_lines()),
     )
+
+
+def _queries(view: PromptView) -> str:
+    return "\n".join(f"[Search] {flat(search['query'])}" for search in view.state["searches"]) or EMPTY
+
+
+def _passages(view: PromptView) -> str:
+    """List every passage once, with the query that found it first, as far as the characters go."""
+    found: dict[str, str] = {}
+    for search in view.state["searches"]:
+        for passage in search["passages"]:
+            found.setdefault(f"{passage['title']} {passage['text']}".strip(), search["query"])
+    lines: list[str] = []
+    left = view.budget
+    for number, (text, query) in enumerate(found.items(), start=1):
+        line = f"[{number}] (query: {flat(query)}) {' '.join(text[:_PASSAGE_CHARS].splitlines())}"
+        left -= len(line)
+        if left < 0:
+            lines.append(f"({len(found) - number + 1} more are left out.)")
+            break
+        lines.append(line)
+    return "\n".join(lines) or EMPTY
+
+
+FIELDS = {"goal": lambda view: view.state["question"], "queries": _queries, "passages": _passages}
+
+CAPO = PromptTexts(
+    "You are a research agent: answer the user's query from evidence in Wikipedia.",
+    """### User Query
+$goal
+
+### History Actions
+$queries
+
+### Retrieved Passages
+$passages
+
+### Recent tool / format issues
+$problem_list
+
+### Instructions
+First go over the passages and the searches so far, between <analysis> and </analysis>: what is known, what is missing?
+
+Then search for what is missing. Several calls in one turn run side by side; make several wherever it helps.
+
+Never repeat a query of the history; each has to look for something new.
+
+As soon as the passages suffice, make no call: write the answer alone, in as few words as possible, between <answer>
+and </answer>.
+
+### Output Format
+<analysis>
+...
+</analysis>
+<tool_call>
+{"name": "search", "arguments": {"query": "..."}}
+</tool_call>
+<tool_call>
+{"name": "search", "arguments": {"query": "..."}}
+</tool_call>
+...""",
+)
