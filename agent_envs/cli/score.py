@@ -1,4 +1,4 @@
-"""Score stored episodes anew: by replaying them, by a function, or by the official metrics of their data set.
+"""Score stored episodes anew: by replaying them, by a function, or by the metrics of paper search.
 
 By replay, the recorded actions are taken again, each episode on its own task, in the environment named by the run.json
 beside the episodes (written by `agentr1 eval` and `train`). Arguments given here replace its own, and wrappers given
@@ -10,19 +10,13 @@ log-probabilities.
 By module:function, the function takes each episode (agent_envs.Episode) and returns its return, or a list with the
 reward of every step. The module may lie in the current folder. Both write the episodes with their new rewards to --out.
 
-By papers: precision, recall and F1 of paper search, by threshold of the score and number of papers. By hotpotqa, 2wiki
-or musique: the data set's own metrics, of predictions in the format of its own script or of episodes. Episodes state
-an answer and nothing else, so that only the metrics of the answer are shown; each is compared with the row that has its
-index. Questions without a prediction count as 0.
+By papers: precision, recall and F1 of paper search, by threshold of the score and number of papers.
 
 examples:
   agentr1 score runs/eval --env-kwargs '{"reward": "agentr1"}' --out rescored.jsonl
   agentr1 score episodes.jsonl --wrapper "StepPenalty(penalty=0.02)" --wrapper "FormatReward" --out new.jsonl
   agentr1 score episodes.jsonl --by my_rewards:brevity --out new.jsonl      # def brevity(episode): ...
   agentr1 score runs/papers --by papers --thresholds 0,0.5 --top-k 25,10
-  agentr1 score predictions.json --by hotpotqa --gold hotpot_dev_distractor_v1.json
-  agentr1 score predictions.json --by 2wiki --gold dev.json --aliases id_aliases.json
-  agentr1 score runs/mine --by musique --gold musique_ans_v1.0_dev.jsonl
 """
 
 from __future__ import annotations
@@ -42,7 +36,6 @@ import gymnasium as gym
 from agent_envs.checks import load_function
 from agent_envs.cli.environments import EnvChoice, EnvOptions
 from agent_envs.cli.options import EpisodeOptions, OutputOptions, option, refuse_unread
-from agent_envs.datasets.qa.rows import DATASETS
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode, stored_row
 from agent_envs.episodes.rescore import Replayed, RewardFunction, replay, reward_by
@@ -55,14 +48,14 @@ from agent_envs.wrapping.recorded import run_settings
 __all__ = ["Options", "run"]
 
 _REWARDS = "replay module:function"
-_METRICS = f"papers {' '.join(DATASETS)}"
+_WAYS = [*_REWARDS.split(), "papers"]
 
 
 @dataclass(kw_only=True)
 class Options(EpisodeOptions, OutputOptions, EnvOptions):
     """What is scored, and how; `of` names the ways that read an option."""
 
-    by: str = option("replay", f"how: {', '.join(f'{_REWARDS} {_METRICS}'.split())}", metavar="WAY")
+    by: str = option("replay", f"how: {', '.join(_WAYS)}", metavar="WAY")
     out: str | None = option(None, "file for the episodes with their new rewards", metavar="FILE", of=_REWARDS)
     force: bool = option(False, "replace the file if it exists", of=_REWARDS)
     only_same: bool = option(False, "leave out episodes whose replay differs from the record", of="replay")
@@ -72,24 +65,18 @@ class Options(EpisodeOptions, OutputOptions, EnvOptions):
     thresholds: str | None = option(None, "lowest scores, such as 0,0.4 (default: 0 to 0.9)", of="papers")
     top_k: str | None = option(None, "numbers of papers, such as 100,25 (default: 10000,100,50,25)", of="papers")
     skip_errors: bool = option(False, "leave out episodes that an error ended, such as a service's", of="papers")
-    gold: str | None = option(None, "the data set's rows: .json, .jsonl or .parquet", of=" ".join(DATASETS))
-    aliases: str | None = option(None, "id_aliases.json (default: the one beside the rows)", of="2wiki")
-    json: bool = option(False, "print one JSON object instead of the table", of=_METRICS)
+    json: bool = option(False, "print one JSON object instead of the table", of="papers")
 
 
 def run(options: Options) -> str:
     way = "module:function" if ":" in options.by else options.by
-    if way not in f"{_REWARDS} {_METRICS}".split():
-        raise ConfigError(f"unknown --by {way!r}.{did_you_mean(way, f'{_REWARDS} {_METRICS}'.split())}")
+    if way not in _WAYS:
+        raise ConfigError(f"unknown --by {way!r}.{did_you_mean(way, _WAYS)}")
     refuse_unread(options, way, f"--by {options.by}", **{each.name: "replay" for each in fields(EnvOptions)})
     if way == "papers":
         from agent_envs.cli.score_papers import score_papers
 
         return score_papers(options)
-    if way in DATASETS:
-        from agent_envs.cli.score_answers import score_answers
-
-        return score_answers(options)
     return _rewarded(options)
 
 

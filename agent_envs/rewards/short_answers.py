@@ -16,7 +16,7 @@ import re
 import string
 from collections.abc import Iterable
 
-__all__ = ["exact_match", "f1", "normalize_answer", "overlap", "squad_f1", "substring_match"]
+__all__ = ["exact_match", "f1", "normalize_answer", "squad_f1", "substring_match"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -52,7 +52,7 @@ def f1(prediction: str, golds: str | Iterable[str]) -> float:
     >>> f1("in Paris", "Paris"), f1("yes it is", "yes"), f1("no", "no")
     (0.6666666666666666, 0.0, 1.0)
     """
-    return max((overlap(prediction, gold)[0] for gold in _as_tuple(golds)), default=0.0)
+    return max((_hotpot_f1(prediction, gold) for gold in _as_tuple(golds)), default=0.0)
 
 
 def squad_f1(prediction: str, golds: str | Iterable[str]) -> float:
@@ -78,27 +78,22 @@ def _as_tuple(golds: str | Iterable[str]) -> tuple[str, ...]:
     return (golds,) if isinstance(golds, str) else tuple(golds)
 
 
-def overlap(prediction: str, gold: str) -> tuple[float, float, float]:
-    """Return token F1, precision and recall as HotpotQA's script has them; see `f1`.
-
-    >>> overlap("in the old town", "town"), overlap("yes it is", "yes")
-    ((0.5, 0.3333333333333333, 1.0), (0.0, 0.0, 0.0))
-    """
+def _hotpot_f1(prediction: str, gold: str) -> float:
     answer, wanted = normalize_answer(prediction), normalize_answer(gold)
     if answer != wanted and (answer in _CLOSED_CLASS or wanted in _CLOSED_CLASS):
-        return 0.0, 0.0, 0.0
-    return _word_overlap(answer.split(), wanted.split())
+        return 0.0
+    return _word_f1(answer.split(), wanted.split())
 
 
 def _squad_f1(prediction: str, gold: str) -> float:
     words, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
-    return _word_overlap(words, wanted)[0] if words and wanted else float(words == wanted)
+    return _word_f1(words, wanted) if words and wanted else float(words == wanted)
 
 
-def _word_overlap(words: list[str], wanted: list[str]) -> tuple[float, float, float]:
-    """Return F1, precision and recall of words, which count as often as both have them."""
+def _word_f1(words: list[str], wanted: list[str]) -> float:
+    """Return the F1 of words, which count as often as both have them."""
     common = sum((collections.Counter(words) & collections.Counter(wanted)).values())
     if not common:
-        return 0.0, 0.0, 0.0
+        return 0.0
     precision, recall = common / len(words), common / len(wanted)
-    return 2 * precision * recall / (precision + recall), precision, recall
+    return 2 * precision * recall / (precision + recall)

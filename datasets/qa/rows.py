@@ -109,14 +109,13 @@ def aliases_file(rows: Path) -> Path | None:
 
 
 @functools.lru_cache(maxsize=4)
-def read_aliases(path: Path | None, *, demonyms: bool = False) -> dict[str, list[str]]:
-    """Return the other names of things by Wikidata id, and with `demonyms` what 2Wiki's script counts as such too."""
+def read_aliases(path: Path | None) -> dict[str, list[str]]:
+    """Return the other names of things by Wikidata id."""
     aliases = {}
     for row, where in read_rows(path) if path else ():
         if not isinstance(row, dict) or not isinstance(row.get("Q_id"), str):
             raise DataError(f"{where}: expected an object with 'Q_id' and 'aliases'")
-        names = [*(row.get("aliases") or ()), *((row.get("demonyms") or ()) if demonyms else ())]
-        aliases[row["Q_id"]] = [name for name in names if isinstance(name, str)]
+        aliases[row["Q_id"]] = [name for name in row.get("aliases") or () if isinstance(name, str)]
     return aliases
 
 
