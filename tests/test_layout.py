@@ -71,11 +71,11 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 BUDGETS = {
     ("agent_envs",): 3886,
     ("agent_envs/pictures", "agent_envs/prompts"): 1932,
-    ("agent_envs/parsers", "agent_envs/rewards"): 2113,
+    ("agent_envs/parsers", "agent_envs/rewards"): 2108,
     ("agent_envs/tools",): 1771,
     ("agent_envs/retrieval",): 4953,
     ("agent_envs/sandbox",): 2623,
-    ("agent_envs/envs",): 11069,
+    ("agent_envs/envs",): 10838,
     ("agent_envs/policies",): 3644,
     ("agent_envs/rollout",): 2150,
     ("agent_envs/episodes",): 1854,
@@ -83,8 +83,8 @@ BUDGETS = {
     ("agent_envs/serving",): 3170,
     ("agent_envs/recording",): 1394,
     ("agent_envs/audit",): 2137,
-    ("agent_envs/cli",): 4362,
-    ("datasets",): 8839,
+    ("agent_envs/cli",): 4267,
+    ("datasets",): 8838,
     ("agent_envs/wrapping", "wrappers"): 3336,
     ("adapters/verl",): 5708,
     ("adapters/estimators", "adapters/losses"): 2781,
@@ -92,7 +92,7 @@ BUDGETS = {
     ("adapters/tiny",): 929,
     ("adapters",): 1765,
 }
-TOTAL = 73_707
+TOTAL = 73_375
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
