@@ -43,6 +43,7 @@ _NUMBA = Need("search", "numba", "fast search in large corpora")
 _SEARCHED = (
     _NUMBA,
     Need("search", "faiss", "search by dense vectors"),
+    Need("hf", "transformers", "retriever='dense:FOLDER', which encodes queries"),
     Need("lucene", "pyserini", "retriever='lucene'"),
     _DATA,
 )

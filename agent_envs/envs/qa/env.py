@@ -86,8 +86,8 @@ class QAEnv(ToolEnv):
         searches = isinstance(retriever, (str, os.PathLike, Retriever)) and not isinstance(retriever, type)
         if retriever is not None and not (searches and retriever != ""):
             raise ConfigError(
-                "retriever must be 'bm25', 'lucene', an address, an index's folder, 'dense:FOLDER#model=NAME', or a "
-                f"Retriever (search, search_many, document), got {shown(retriever)}"
+                "retriever must be 'bm25', 'lucene', the address of a search server, the folder of an index, "
+                f"'dense:FOLDER', or a Retriever (search, search_many, document), got {shown(retriever)}"
             )
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
