@@ -33,8 +33,9 @@ def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
     Two steps of 2 and 1 tokens, reward 1 at the end, gamma = 1/2: G = 1/4, 1/2, 1.
 
-    Deviation from StepPO's comparison, which applies verl's function to each step row by itself: there a step without a
-    reward of its own has return 0. On one-step episodes, and on stream rows, this is verl's ``reinforce_plus_plus``.
+    ``row_returns=True`` ends the sum at the step's last token, as StepPO and CAPO do, which apply verl's function to
+    each step row by itself: a step without a reward of its own has return 0. On one-step episodes, and on stream rows,
+    both are verl's ``reinforce_plus_plus``.
 
     Raises:
         ConfigError: There are no tokens.
@@ -44,5 +45,5 @@ def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
     metrics: dict[str, float] = {}
     r = torch.zeros(int(tokens.lengths.sum()), dtype=torch.float64)
     add_token_rewards(r, rows, steps, tokens, metrics)
-    g = discounted_sums(r, tokens.lengths, options.gamma)
+    g = discounted_sums(r, tokens.counts if options.row_returns else tokens.lengths, options.gamma)
     return from_tokens(steps, options, tokens, g, g, metrics)

@@ -128,6 +128,8 @@ class EstimatorOptions:
     """Trajectories a group should have; other groups are counted. None: not checked."""
     reward_to_go: bool = False
     """remax: the (undiscounted) return from each step on minus the baseline, instead of the whole return."""
+    row_returns: bool = False
+    """reinforce_pp: the return of a step's own reward alone, as if each step were an episode."""
     turn_gamma: float = 0.95
     """bi_level_gae: discount per turn."""
     step_advantage_weight: float = 1.0

@@ -192,9 +192,9 @@ def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> dict[str, float]:
     """Return the metrics of a validation: success with its standard error (binomial), and the episodes' statistics.
 
-    There is `val/ENV/FAMILY/success` if info names families of tasks, and `val/ENV/SPLIT/...` if tasks of several
-    splits were played. ``records`` has one per episode that came back. The others of ``expected`` count as failures,
-    those that broke do not count.
+    There is `val/ENV/FAMILY/success` if info names families of tasks, and `val/ENV/SPLIT/...` if several sets, each a
+    split of an environment, were played. ``records`` has one per episode that came back. The others of ``expected``
+    count as failures, those that broke do not count.
     """
     played = _learned_from(records)
     n = max(max(expected, len(records)) - (len(records) - len(played)), 1)
@@ -205,6 +205,12 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
         **_common("val", records),
         "val/lost_episodes": float(max(expected - len(records), 0)),
     }
+    sets = {(r["env"], r["split"]) for r in played}
+    for env, split in sorted(sets) if len(sets) > 1 else ():
+        own = [r for r in played if (r["env"], r["split"]) == (env, split)]
+        name = "/".join(filter(None, ("val", env.rpartition("/")[2], split)))
+        out |= {f"{name}/success": sum(r["success"] for r in own) / len(own), f"{name}/episodes": float(len(own))}
+        out |= {f"{name}/return/mean": float(np.mean([r["return"] for r in own]))}
     for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
         out[f"val/{score.metric}/success"] = score.success
         out[f"val/{score.metric}/episodes"] = float(score.episodes)

@@ -2,7 +2,7 @@
 
     run.yaml                              what every run sets; its defaults list is the order of precedence
     preset/                               cpu-tiny, cpu-vllm, gpu-8 and published, on top of cpu.yaml or gpu.yaml
-    released.py                           where a preset differs from published settings; these themselves
+    released.py, release/                 the settings of released runs, and where a preset differs from them
     task/ algorithm/ model/ hardware/     --preset MODEL/TASK/ALGORITHM/HARDWARE takes one of each; --algo an algorithm
 
 Every estimator is an algorithm of its own name; the files in ``algorithm/`` are pairs published under another one.
@@ -10,11 +10,10 @@ Every estimator is an algorithm of its own name; the files in ``algorithm/`` are
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,18 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.checks import check_config
+from agent_envs.adapters.verl.config.composed import Composed, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.config.released import EXACT, Difference, differences, use_released
+from agent_envs.adapters.verl.config.released import (
+    EXACT,
+    Difference,
+    Released,
+    differences,
+    read_value,
+    split_name,
+    use_released,
+)
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -56,75 +64,11 @@ _COUNTS = {
     "epochs": 1, "min_updates_per_step": 1, "response_length": 1, "steps": 1, "tasks_per_step": 1, "train_tasks": 1,
     "updates_per_step": 1, "validation_tasks": 1, "warm_start": 0,
 }  # fmt: skip
-_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "validation_tasks", "warm_start")
+_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "warm_start")
 
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
 # moved since then. They are computed anew, and each token's distance to the sampler is a weight.
 _STALE_CORRECTION = {"bypass_mode": False, "rollout_is": "token", "rollout_is_threshold": 2.0}
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """One run as asked for, with every default filled in."""
-
-    env: str
-    algo: str
-    """Name of the algorithm, or ``module:name`` of an estimator."""
-    preset: str
-    steps: int
-    data: str
-    """``generated``, ``official`` or an absolute path."""
-    split: str
-    env_kwargs: dict[str, Any]
-    """Arguments of the environment besides split and data."""
-    demo_env_kwargs: dict[str, Any]
-    """Arguments of the environment that demonstrations are played in, on generated tasks."""
-    wrappers: tuple[str, ...]
-    """Specs, innermost first; those of the preset are outermost."""
-    out: Path
-    """Folder of the run."""
-    model: str | None
-    """A Hugging Face folder or name; None for tiny-base, or tiny-vision where there are pictures."""
-    seed: int
-    """Of tasks, demonstrations, model and sampling."""
-    warm_start: int
-    """Supervised steps before training; 0 to skip."""
-    demo_noise: float
-    """Share of demonstrated calls that are wrong on purpose."""
-    val_fraction: float
-    """Share of the tasks held out where the data has no validation or test split."""
-    overrides: tuple[str, ...] = ()
-    """verl settings from the command line; they win over everything else."""
-
-    def settings(self) -> dict[str, Any]:
-        """Everything that must be the same for a run to be resumed: all but its length and its place."""
-        return {name: value for name, value in asdict(self).items() if name not in ("steps", "out")}
-
-
-@dataclass(frozen=True)
-class Composed:
-    """A run with all its settings, checked."""
-
-    run: RunConfig
-    cpu: bool
-    """Whether it runs without a GPU."""
-    validation_tasks: int
-    """Held-out tasks, each sampled once."""
-    differences: tuple[Difference, ...]
-    """Where the preset differs from the published settings it follows."""
-    unresolved: Any
-    """All settings, the run's own among them, with their references."""
-
-    def verl(self, *, validate_first: bool = True) -> Any:
-        """Return verl's configuration, every reference resolved."""
-        from omegaconf import OmegaConf
-
-        config = copy.deepcopy(self.unresolved)
-        config.run.validate_first = validate_first
-        OmegaConf.resolve(config)
-        OmegaConf.set_struct(config, False)
-        del config["run"], config["published"]
-        return config
 
 
 def group_names(group: str) -> list[str]:
@@ -161,8 +105,8 @@ def compose_run(
         ConfigError: A name that does not exist, or values that do not fit.
         MissingExtraError: verl is not installed.
     """
-    named = preset.removesuffix(EXACT)
-    parts, preset_algo = _parts_of(named)
+    named, exact, release = split_name(preset)
+    parts, task, preset_algo = _parts_of(named)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
     algo = VERL_NAMES.get(algo, algo)
     if ":" not in algo:
@@ -196,15 +140,22 @@ def compose_run(
     preset_run.update({k: v for k, v in preset_run.for_env.get(env, {}).items() if f"run.{k}" not in overridden})
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
-    if named != preset:
-        use_released(config, preset, overridden | {f"env.{name}" for name in arguments})
-        demo_kwargs = {**demo_kwargs, **preset_run.env_kwargs.get(env, {}), **arguments}
+    released, settings = None, dict[str, Any]()
+    if task is not None:
+        released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
+        settings = released.settings()
+        given = {*overridden, *(f"env.{name}" for name in arguments)}
+        use_released(config, settings, exact=exact, given=given)
+        preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
+        on_any = preset_run.env_kwargs.get(env, {})
+        demo_kwargs = {**demo_kwargs, **on_any, **arguments}
     _check_numbers(preset_run)
     run = RunConfig(
         env=env,
         algo=algo,
         preset=preset,
         steps=steps or _steps(preset_run, preset),
+        validation=None if preset_run.validation is None else tuple(preset_run.validation),
         # Ray's processes start elsewhere: a path must not depend on the working directory.
         data=data if data in ("generated", "official") else str(Path(data).resolve()),
         split=split,
@@ -224,7 +175,16 @@ def compose_run(
     preset_run.model_path = run.model or str(folder / "model")
     fit_engine(config)
     _complete(config, overridden)
-    composed = Composed(run, preset_run.cpu, preset_run.validation_tasks, differences(config, run.env_kwargs), config)
+    composed = Composed(
+        run=run,
+        cpu=preset_run.cpu,
+        validation_tasks=preset_run.validation_tasks,
+        released=released and released.release,
+        differences=differences(config, settings, run.env_kwargs),
+        exact=exact,
+        remaining=released.remaining(partial(read_value, config, run.env_kwargs)) if released and exact else {},
+        unresolved=config,
+    )
     with _verl_errors():
         verl = composed.verl()
         objective = read_objective(verl)
@@ -236,12 +196,12 @@ def compose_run(
     return composed
 
 
-def _parts_of(preset: str) -> tuple[list[str], str | None]:
-    """The group choices that a preset's name stands for, and the algorithm it is for."""
+def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:
+    """The group choices that a preset's name stands for, and the task and the algorithm it is for."""
     if "/" not in preset:
         names = [name for name in group_names("preset") if name != "published"]
         checks.choice("--preset", preset, [*names, f"MODEL/TASK/ALGORITHM[/HARDWARE][{EXACT}]"])
-        return [f"preset={preset}"], None
+        return [f"preset={preset}"], None, None
     words = preset.split("/")
     if len(words) == len(_PARTS) - 1:
         words.append(DEFAULT_HARDWARE)
@@ -255,7 +215,7 @@ def _parts_of(preset: str) -> tuple[list[str], str | None]:
     for group, word in (*(("model", name) for name in models), ("task", task), ("hardware", hardware)):
         checks.choice(f"the {group} of a preset", word, group_names(group))
     checks.choice("the algorithm of a preset", algo, algorithms())
-    return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], algo
+    return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], task, algo
 
 
 def _check_numbers(preset_run: Any) -> None:
@@ -277,7 +237,7 @@ def _steps(preset_run: Any, preset: str) -> int:
     epochs, tasks = preset_run.get("epochs"), preset_run.get("train_tasks")
     if epochs is None or tasks is None:
         raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
-    return max(1, epochs * tasks // preset_run.tasks_per_step)
+    return max(1, epochs * (tasks // preset_run.tasks_per_step))  # the last tasks of a pass make no batch
 
 
 def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:

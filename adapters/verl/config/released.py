@@ -1,68 +1,163 @@
-"""Published settings beside a preset's own: what differs and why, and a run with exactly the published ones.
+"""The settings of released runs, beside a preset's own: what differs and why, and a run with exactly the released ones.
 
-A preset's ``published`` lists what differs, with the published value and the reason. `PRESET/published` takes the
-published values: the released run, mini-batches that count steps included.
+    release/NAME.yaml     a release: its runs, and their settings by task, algorithm and kind
+    remaining.yaml        what a run with /published still does otherwise, and with which settings it would not
+
+A preset has the settings of the newest release of its task, but for those that it keeps (`kept`, with the reasons).
+`PRESET/published` takes those too: the newest released run of that algorithm and task. `PRESET/published@RELEASE` is
+that of a release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 
 EXACT = "/published"
-"""The end of a preset's name that asks for the published values."""
+"""The end of a preset's name that asks for the released settings; `@RELEASE` may follow it."""
 
-_NAMED = ("model", "trainer.n_gpus_per_node", "trainer.nnodes")  # by the other parts of the preset's name
+RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
+"""The releases, the newest first."""
+
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting whose value is not the published one."""
+    """A setting whose value is not the released one."""
 
     key: str
     """verl's name of it, ``env.ARGUMENT``, or a setting of the run."""
     published: Any
-    """The published value; None where there was none."""
+    """The released value; None where there was none."""
     ours: Any
     """The preset's value."""
     why: str
     """The reason."""
 
 
-def differences(config: Any, env_kwargs: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the settings of a composed run whose values are not the published ones."""
+@dataclass(frozen=True)
+class Released:
+    """A task's settings in a release, for one algorithm."""
+
+    release: str
+    task: str
+    algo: str
+    critic: bool
+    """Whether the algorithm has a critic, so that its runs have those settings."""
+
+    @classmethod
+    def find(cls, task: str, algo: str, *, critic: bool, release: str | None = None, exact: bool = False) -> Released:
+        """Return those of the newest release that has the task; with ``exact`` it must have the algorithm too.
+
+        Raises:
+            ConfigError: There is no such release, or ``exact`` and it ran nothing of the kind.
+        """
+        if release is not None:
+            choice("the release of a preset", release, RELEASES)
+        runs = {name: _read(name)["runs"].get(task, []) for name in RELEASES}
+        having = [name for name in RELEASES if algo in runs[name] and release in (None, name)]
+        if not having and exact:
+            known = "; ".join(f"{name}: {', '.join(algos)}" for name, algos in runs.items() if algos)
+            which = f"{release} has no run" if release else "no release has a run"
+            raise ConfigError(f"{which} of {algo} on {task}; released on {task}: {known or 'nothing'}")
+        return cls(having[0] if having else next(name for name in RELEASES if runs[name]), task, algo, critic)
+
+    def says(self, words: str) -> bool:
+        """Return whether each of these words, `a|b` being either, is the task, the algorithm, the kind or `@RELEASE`.
+
+        >>> run = Released("capo", "alfworld", "rloo", critic=False)
+        >>> run.says("alfworld|webshop group"), run.says("alfworld critic"), run.says("every")
+        (True, False, True)
+        """
+        own = {"every", f"@{self.release}", self.task, self.algo, "critic" if self.critic else "group"}
+        return all(own & set(word.split("|")) for word in words.split())
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings by name: verl's, or a name of `run`."""
+        out: dict[str, Any] = {}
+        for words, settings in _rules(self.release):
+            if self.says(words):
+                out |= settings
+        return out
+
+    def remaining(self, value: Any) -> dict[str, str]:
+        """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name."""
+        return {
+            name: entry["says"]
+            for name, entry in _read("remaining", ".")["open"].items()
+            if self.says(entry.get("where", "every"))
+            and not ("unless" in entry and all(value(key) == is_ for key, is_ in entry["unless"].items()))
+        }
+
+
+@functools.cache
+def _read(name: str, folder: str = "release") -> dict[str, Any]:
     from omegaconf import OmegaConf
 
-    def ours(key: str) -> Any:
-        if key.startswith("env."):
-            return env_kwargs.get(key.removeprefix("env."))
-        return OmegaConf.select(config, key.removeprefix("+") if "." in key else f"run.{key}")
-
-    return tuple(
-        Difference(key, entry.value, ours(key), entry.get("why", "set on the command line"))
-        for key, entry in config.published.items()
-        if "value" in entry and entry.value != ours(key)
-    )
+    read: Any = OmegaConf.to_container(OmegaConf.load(_FOLDER / folder / f"{name}.yaml"))
+    return read
 
 
-def use_released(config: Any, preset: str, given: Collection[str]) -> None:
-    """Set the published values of a composed preset, in place, but for those that are ``given`` on the command line."""
+def _rules(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    table = _read(release)
+    if "of" in table:
+        yield from _rules(table["of"])
+    yield from table["settings"].items()
+
+
+def split_name(preset: str) -> tuple[str, bool, str | None]:
+    """Return a preset's name without ``/published``, whether it was there, and the release behind it.
+
+    >>> split_name("qwen3-4b/alfworld/grpo/published@steppo")
+    ('qwen3-4b/alfworld/grpo', True, 'steppo')
+    """
+    name, at, release = preset.partition("@")
+    if at and not name.endswith(EXACT):
+        raise ConfigError(f"a release is named behind {EXACT}, as in MODEL/TASK/ALGORITHM{EXACT}@capo; got {preset!r}")
+    return name.removesuffix(EXACT), name.endswith(EXACT), release if at else None
+
+
+def read_value(config: Any, env_kwargs: Mapping[str, Any], key: str) -> Any:
+    """Return a setting of a composed run by its name in a release."""
     from omegaconf import OmegaConf
 
-    run = config.run
-    if run.algo not in (run.released or ()):
-        known = ", ".join(run.released or ()) or "none"
-        raise ConfigError(f"preset {preset!r}: no such run was released; those of this task are {known}")
-    published = {key: entry.value for key, entry in config.published.items() if "value" in entry}
-    exact = {key for key, entry in config.published.items() if entry.get("exact", True)}
-    for key, value in published.items():
-        name = key.removeprefix("+")
-        if key in _NAMED or key not in exact or name in given:
+    if key.startswith("env."):
+        return env_kwargs.get(key.removeprefix("env."))
+    value = OmegaConf.select(config, key if "." in key else f"run.{key}")
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> None:
+    """Set a release's settings in a composed preset, in place, but for those that it keeps or that are ``given``.
+
+    With ``exact`` it keeps none but what its name says, the model and the hardware.
+    """
+    from omegaconf import OmegaConf
+
+    kept = {*config.named, *(() if exact else config.kept)}
+    for key, value in released.items():
+        if key in kept or key in given or f"run.{key}" in given or (key.startswith("env.") and "env" in kept):
             continue
-        if name.startswith("env."):
-            OmegaConf.update(run.env_kwargs, f"{run.env}", {name.removeprefix("env."): value}, merge=True)
+        if key.startswith("env."):
+            OmegaConf.update(config.run.env_kwargs, config.run.env, {key.removeprefix("env."): value}, merge=True)
         else:
-            OmegaConf.update(config, name if "." in name else f"run.{name}", value, force_add=True)
+            OmegaConf.update(config, key if "." in key else f"run.{key}", value, force_add=True)
+
+
+def differences(config: Any, released: Mapping[str, Any], env_kwargs: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return the settings of a composed run whose values are not the released ones."""
+    whys = {**config.kept, **config.named}
+    return tuple(
+        Difference(
+            key, value, ours, whys.get(key, whys["env"] if key.startswith("env.") else "set on the command line")
+        )
+        for key, value in released.items()
+        if (ours := read_value(config, env_kwargs, key)) != value
+    )

@@ -35,17 +35,10 @@ class Tasks:
     train_split: str
     train: tuple[int, ...]
     """Indices to train on, in order; they repeat if the split is smaller than the run."""
-    validation_split: str
-    validation: tuple[int, ...]
-    unseen: tuple[str, tuple[int, ...]] | None = None
-    """A second held-out split with its indices, if the data distinguishes seen from unseen."""
+    held_out: tuple[tuple[str, tuple[int, ...]], ...]
+    """Splits, each with the indices that are held out of training."""
     pool: int | None = None
     """Where the environment has no splits: tasks below this index are trained on, the others are held out."""
-
-    @property
-    def held_out(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The held-out splits with their indices."""
-        return [(self.validation_split, self.validation), *([] if self.unseen is None else [self.unseen])]
 
 
 def make_env(config: RunConfig, split: str | None = None) -> gym.Env[Any, str]:
@@ -62,12 +55,14 @@ def env_kwargs(config: RunConfig, split: str) -> dict[str, Any]:
     return {**config.env_kwargs, **({"split": split, "data": config.data} if takes_splits(config.env) else {})}
 
 
-def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: int) -> Tasks:
+def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: int | None) -> Tasks:
     """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
 
-    Held out are "valid_seen" and "valid_unseen", half of the tasks from each, if the data has both; otherwise the split
-    "validation" if there is one, otherwise "test". If the data has neither (a single file), or the run trains on the
-    only one, `val_fraction` of the split is held out; of an environment without splits, such as a game, the last ones.
+    Held out are ``config.validation``, those of its splits that the data has; without it "valid_seen" and
+    "valid_unseen" if the data has both; otherwise the split "validation" if there is one, otherwise "test". Each gives
+    the same number of ``validation_tasks``, or all it has for None. If the data has none of them (a single file), or
+    the run trains on the only one, `val_fraction` of the split is held out; of an environment without splits, such as a
+    game, the last ones. Passes are shuffled, and the last tasks of one that make no batch are left out.
 
     Raises:
         ConfigError: The split does not exist, has too few tasks to hold any out, or the environment does not say how
@@ -81,16 +76,18 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
     count, splits = int(env.get_wrapper_attr("num_tasks")), takes_splits(config.env)
     split = env.unwrapped.tasks.split if splits else "all"  # type: ignore[attr-defined]
     env.close()
-    held_out = []
-    if split != "all":
+    counts: list[tuple[str, int]] = []
+    if split != "all" and config.validation is not None:
+        counts = _counts(config, config.validation)
+        if not counts:
+            raise ConfigError(f"the data has none of the splits to validate on: {', '.join(config.validation)}")
+    elif split != "all":
         seen = _counts(config, _SEEN.values())
         trained = _SEEN.get(split, split) if seen else split
-        held_out = [item for item in seen or _counts(config, _SEEN) if item[0] != trained][: 2 if seen else 1]
+        counts = [item for item in seen or _counts(config, _SEEN) if item[0] != trained][: 2 if seen else 1]
     pool = np.arange(count)
-    if held_out:
-        validation_split, validation_count = held_out[0]
-        validation = np.random.default_rng(0).permutation(validation_count)
-    else:
+    orders = [(name, np.random.default_rng(0).permutation(size)) for name, size in counts]
+    if not orders:
         order = np.random.default_rng(0).permutation(count)
         kept = round(count * config.val_fraction)
         if not 0 < kept < count:
@@ -99,21 +96,19 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
             )
         if not splits:
             order = np.concatenate([count - kept + np.random.default_rng(0).permutation(kept), pool[: count - kept]])
-        validation_split, validation, pool = split, order[:kept], np.sort(order[kept:])
-    unseen, from_unseen = None, 0
-    if len(held_out) > 1:
-        from_unseen = validation_tasks // 2
-        name, unseen_count = held_out[1]
-        unseen = name, tuple(np.random.default_rng(0).permutation(unseen_count)[:from_unseen].tolist())
+        orders, pool = [(split, order[:kept])], np.sort(order[kept:])
+    others = None if validation_tasks is None else validation_tasks // len(orders)
+    first = None if others is None else validation_tasks - others * (len(orders) - 1)  # type: ignore[operator]
     rng, drawn = np.random.default_rng(config.seed), list[int]()
-    while len(drawn) < config.steps * tasks_per_step:  # shuffled passes: a longer run begins like a shorter one
-        drawn += pool[rng.permutation(len(pool))].tolist()
+    whole = len(pool) // tasks_per_step * tasks_per_step or len(pool)
+    while len(drawn) < config.steps * tasks_per_step:  # a longer run begins like a shorter one
+        drawn += pool[rng.permutation(len(pool))[:whole]].tolist()
     return Tasks(
         train_split=split,
         train=tuple(drawn[: config.steps * tasks_per_step]),
-        validation_split=validation_split,
-        validation=tuple(validation[: validation_tasks - from_unseen].tolist()),
-        unseen=unseen,
+        held_out=tuple(
+            (name, tuple(order[: others if i else first].tolist())) for i, (name, order) in enumerate(orders)
+        ),
         pool=None if splits else len(pool),
     )
 

@@ -60,9 +60,14 @@ def describe(composed: Composed) -> str:
         lines.append(f"# {memory_notice(verl, AutoConfig.from_pretrained(run.model, trust_remote_code=False))}")
     if find_row_loss(verl.actor_rollout_ref) is not None:
         lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
+    if composed.released is not None:
+        lines.append(f"# beside the release {composed.released}, in settings:")
     for d in composed.differences:
         published = "none" if d.published is None else d.published
         lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")
+    if composed.exact:
+        lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
+    lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
     return "\n".join([*lines, OmegaConf.to_yaml(verl)])
 
 

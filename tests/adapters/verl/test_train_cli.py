@@ -265,9 +265,12 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path):
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     tasks = _tasks(composed(data=str(path), steps=10))
-    assert (tasks.train_split, tasks.validation_split) == ("all", "all")
-    assert len(tasks.validation) == 5 and len(tasks.train) == 10 * 16
-    assert set(tasks.train) == set(range(50)) - set(tasks.validation)
+    ((held_out, validation),) = tasks.held_out
+    assert (tasks.train_split, held_out) == ("all", "all")
+    assert len(validation) == 5 and len(tasks.train) == 10 * 16
+    assert set(tasks.train) <= set(range(50)) - set(validation)
+    first_pass = tasks.train[: 2 * 16]
+    assert len(set(first_pass)) == 32 and len(set(tasks.train)) > 32  # 13 of 45 make no batch, others each time
     longer = _tasks(composed(data=str(path), steps=20))
     assert longer.train[: len(tasks.train)] == tasks.train
     with pytest.raises(ConfigError, match="of 50 tasks leaves none to train on or none to hold out"):
@@ -311,21 +314,28 @@ def test_a_dry_run_says_which_wrappers_there_are(env, given, wrappers, capsys):
 
 def test_generated_tasks_have_a_held_out_split_of_their_own():
     tasks = _tasks(composed(steps=3))
-    assert (tasks.train_split, tasks.validation_split) == ("train", "validation")
-    assert len(tasks.train) == 3 * 16 and len(tasks.validation) == 512
+    assert (tasks.train_split, tasks.held_out[0][0]) == ("train", "validation")
+    assert len(tasks.train) == 3 * 16 and len(tasks.held_out[0][1]) == 512
     other = _tasks(composed(steps=3, seed=1))
-    assert other.train != tasks.train and other.validation == tasks.validation
+    assert other.train != tasks.train and other.held_out == tasks.held_out
 
 
 @pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
 def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split):
     tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", steps=3, split=split))
-    if split == "train":
-        assert (tasks.validation_split, tasks.unseen[0]) == ("valid_seen", "valid_unseen")
-        assert len(tasks.validation) == len(tasks.unseen[1]) == 128
-    else:
-        assert (tasks.validation_split, tasks.unseen) == ("valid_unseen", None)
-        assert len(tasks.validation) == 256
+    sizes = {name: len(indices) for name, indices in tasks.held_out}
+    assert sizes == ({"valid_seen": 128, "valid_unseen": 128} if split == "train" else {"valid_unseen": 256})
+
+
+def test_validation_sets_are_those_named_and_whole():
+    run = composed("run.validation_tasks=null", "run.validation=[test,validation,nowhere]")
+    tasks = _tasks(run)
+    assert [(name, sorted(indices)) for name, indices in tasks.held_out] == [
+        (name, list(range(1000))) for name in ("test", "validation")
+    ]
+    assert run.verl().data.val_batch_size is None
+    with pytest.raises(ConfigError, match="none of the splits to validate on: nowhere"):
+        _tasks(composed("run.validation=[nowhere]"))
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path):
@@ -413,8 +423,9 @@ def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir)
     """ALFWorld notices a missing split only when its games are opened, not when the environment is made."""
     games = str(data_dir / "alfworld" / "json_2.1.1")
     tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", data=games, split="valid_train", val_fraction=0.2, steps=2))
-    assert tasks.train_split == tasks.validation_split == "valid_train" and tasks.unseen is None
-    assert tasks.validation and not set(tasks.train) & set(tasks.validation)
+    ((held_out, validation),) = tasks.held_out
+    assert tasks.train_split == held_out == "valid_train"
+    assert validation and not set(tasks.train) & set(validation)
 
 
 def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path):

@@ -1,13 +1,16 @@
-"""The published column comes from a table of released runs and their sources, and `PRESET/published` is those runs.
+"""`PRESET/published` is a released run: every cell of a table that is written here from the scripts, and its sources.
 
-1. every released cell: what a preset says is published is what the table says, and each difference has a reason
-2. `PRESET/published` has the table's values, with no difference left but the speed's; what was not released is refused
+1. every released cell of every release has the table's values under `/published@RELEASE`; what was not released is
+   refused, and the message says what was
+2. `/published` is the newest release with the cell; a preset without it differs from that in what it says, with reasons
 3. its mini-batches count steps where the released ones did
+4. each released behaviour is had, or is listed by --dry-run with what remains
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,189 +23,258 @@ pytest.importorskip("verl")
 from composing import composed
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.rows import mini_batches
-from agent_envs.adapters.verl.config.compose import Composed
-from agent_envs.adapters.verl.config.released import EXACT
+from agent_envs.adapters.verl.config.composed import Composed
+from agent_envs.adapters.verl.config.released import EXACT, RELEASES, Released, _read
 
 # Sources.
-SCRIPTS = "Agent-R1 (arXiv 2511.14460), the scripts of its recipes, July"
+CAPO = "CAPO, the scripts of August 2026"
+JULY = "Agent-R1 (arXiv 2511.14460), the scripts of its recipes, July 2026; GRPO on GSM8K of April"
+STEPPO = "StepPO (arXiv 2604.18401), its scripts of May 2026"
 LEGACY = "Agent-R1, the scripts of 2025; one row per episode, so rows are trajectories"
-STEPPO = "StepPO (arXiv 2604.18401), its scripts; verl 0.7.0 splits rows into mini-batches (dp_actor.py:430)"
 PSPO = "PaperScout, its script: actor mini-batches of 320 rows, the critic's of 128"
-VERL = "verl 0.7.0, which they pin: rollout_correction.bypass_mode is false (StepPO's committed run, config.yaml:544)"
 
 Q25, Q15, Q3 = "Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"
 MODELS = {Q25: "qwen2.5-3b", Q15: "qwen2.5-1.5b", Q3: "qwen3-4b"}
-WIDE, TINY = (0.2, 0.2, 3.0), (3e-4, 4e-4, 10.0)
+WIDE, TINY, TIGHT = (0.2, 0.2, 3.0), (3e-4, 4e-4, 10.0), (3e-4, 3e-4, 3.0)
+CRITIC = ("capo", "ppo", "pspo", "steppo", "token_gae")
+GROUP = ("gigpo", "grpo", "gspo", "rloo")
+PP = ("reinforce_pp", "reinforce_pp_baseline")
 
 
 class Task(NamedTuple):
-    """What all released runs of a task share; from SCRIPTS and LEGACY."""
+    """What the runs of a task share."""
 
     model: str
-    prompt: int
-    response: int
-    steps: int | None  # of an episode
-    critic: tuple[int, int, int]  # prompts, episodes of each, prompts of a mini-batch
-    group: tuple[int, int, int]
-    gamma: float
+    lengths: tuple[int, int]  # of prompts and of responses
+    critic: tuple[int, int]  # tasks of a batch, and of a mini-batch
+    group: tuple[int, int, int]  # tasks, episodes of each, tasks of a mini-batch
+    steps: tuple[int, int]  # with a critic, with groups
     clip: tuple[float, float, float]
-    episodes: int  # epochs x tasks
-    test_every: int
-    gpus: int
+    every: tuple[int, int]  # steps between validations, between checkpoints
+    validation: tuple[str, ...]
+    gpus: int = 4
+
+
+SOME_OF_TEST = ("test_in_train",)
+SEEN, THREE = ("valid_seen", "valid_unseen"), ("validation", "2wikimultihopqa_validation", "musique_validation")
+TASKS = {
+    "capo": {
+        "hotpotqa": Task(Q3, (10240, 1024), (256, 256), (32, 8, 256), (1765, 14130), WIDE, (5, 10), THREE),
+        "alfworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (135, 1110), WIDE, (5, 10), SEEN),
+        "webshop": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (450, 3620), WIDE, (5, 10), ("test",)),
+        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 128), (1310, 10480), WIDE, (5, 10), ("test",)),
+        "scienceworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (140, 1120), WIDE, (5, 10), SOME_OF_TEST),
+    },
+    "steppo": {
+        "hotpotqa": Task(Q25, (10240, 1024), (256, 256), (32, 8, 32), (1765, 14130), WIDE, (10, 100), ("validation",)),
+        "alfworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 16), (270, 2220), TINY, (5, 50), SEEN),
+        "webshop": Task(Q3, (8192, 4096), (128, 128), (16, 8, 16), (900, 7240), TINY, (5, 100), ("test",)),
+        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 16), (5240, 41920), TINY, (20, 100), ("test",)),
+    },
+    "agent-r1-2025": {
+        "hotpotqa-legacy": Task(Q15, (8192, 1024), (128, 64), (128, 5, 64), (200, 200), WIDE, (10, 100), THREE[:1]),
+    },
+}  # fmt: skip
+TASKS["agent-r1"] = {
+    **TASKS["steppo"],
+    "hotpotqa": TASKS["steppo"]["hotpotqa"]._replace(model=Q3, validation=THREE),
+    "gsm8k": Task(Q25, (512, 1024), (1024, 128), (1024, 5, 128), (105, 105), WIDE, (20, -1), ("test",), 2),
+    "gsm8k-tool": Task(Q3, (4096, 2048), (256, 32), (256, 5, 32), (435, 435), WIDE, (5, -1), ("test",), 2),
+}
+TASKS["paperscout"] = {"papersearch": TASKS["steppo"]["papersearch"]}
 
 
 class Cell(NamedTuple):
     """A released run."""
 
+    release: str
     task: str
     algorithm: str
     kl: str
     source: str
-    rows: tuple[int, int] | None = None  # of a mini-batch of actor and critic, where rows are counted
+    rows: bool = True  # whether mini-batches count rows
     estimator: str | None = None  # if it is not the one that the algorithm has here
+    gamma: float = 1.0
+    clip: tuple[float, float, float] | None = None  # if it is not the task's
+    loss: str | None = None
 
 
-TASKS = {
-    "gsm8k": Task(Q25, 512, 1024, None, (1024, 1, 128), (1024, 5, 128), 1.0, WIDE, 15 * 7473, 20, 2),
-    "gsm8k-tool": Task(Q3, 4096, 2048, 5, (256, 1, 32), (0, 0, 0), 1.0, WIDE, 15 * 7473, 5, 2),
-    "hotpotqa": Task(Q3, 10240, 1024, 5, (256, 1, 256), (32, 8, 32), 0.99, WIDE, 5 * 90447, 10, 4),
-    "alfworld": Task(Q3, 8192, 4096, 20, (128, 1, 128), (16, 8, 16), 1.0, TINY, 10 * 3553, 5, 4),
-    "webshop": Task(Q3, 8192, 4096, 15, (128, 1, 128), (16, 8, 16), 1.0, TINY, 10 * 10587, 5, 4),
-    "papersearch": Task(Q3, 10240, 4096, 5, (128, 1, 128), (16, 8, 16), 1.0, TINY, 20 * 33551, 20, 4),
-    "hotpotqa-legacy": Task(Q15, 8192, 1024, 5, (128, 1, 64), (128, 5, 64), 1.0, WIDE, 25600, 10, 4),
-}  # fmt: skip
 RELEASED = [
-    Cell("gsm8k", "ppo", "loss", SCRIPTS),
-    Cell("gsm8k", "grpo", "loss", SCRIPTS),
-    Cell("gsm8k-tool", "ppo", "loss", SCRIPTS),
-    Cell("hotpotqa", "ppo", "none", SCRIPTS),
-    Cell("hotpotqa", "steppo", "none", STEPPO, rows=(256, 256)),
-    *(Cell("hotpotqa", name, "none", SCRIPTS) for name in ("grpo",)),
-    *(Cell("hotpotqa", name, "reward", SCRIPTS) for name in ("rloo", "reinforce")),
-    *(Cell("hotpotqa", name, "loss", SCRIPTS) for name in ("gspo", "gigpo")),
     *(
-        cell
-        for task in ("alfworld", "webshop", "papersearch")
-        for cell in (
-            Cell(task, "steppo", "loss", STEPPO, rows=(128, 128)),
-            *(Cell(task, name, "loss", SCRIPTS) for name in ("ppo", "grpo", "gspo", "gigpo", "rloo")),
+        Cell(
+            "capo", task, name, "reward" if name in ("rloo", *PP) and task != "scienceworld" else "loss", CAPO,
+            estimator="token_gae" if name == "ppo" else None, gamma=0.99 if name in CRITIC else 1.0,
+            clip=TIGHT if name in ("steppo", "gspo", "capo") else None, loss="gspo" if name == "capo" else None,
         )
+        for task, name in product(TASKS["capo"], ("capo", "ppo", "steppo", *GROUP, *PP))
     ),
-    Cell("papersearch", "pspo", "loss", PSPO, rows=(320, 128)),
-    Cell("hotpotqa-legacy", "ppo", "reward", LEGACY, estimator="token_gae"),
-    Cell("hotpotqa-legacy", "token_gae", "reward", LEGACY),
-    Cell("hotpotqa-legacy", "grpo", "loss", LEGACY),
-    Cell("hotpotqa-legacy", "reinforce_pp", "reward", LEGACY),
-]
-ACTOR = "actor_rollout_ref.actor."
-# The same in every released run, from SCRIPTS and VERL.
+    *(
+        Cell("steppo", "hotpotqa", name, "loss" if name in ("gspo", "gigpo") else "reward" if name in ("rloo", *PP)
+             else "none", STEPPO, estimator="token_gae" if name == "ppo" else None, gamma=0.99)
+        for name in ("ppo", "steppo", *GROUP, *PP)
+    ),
+    *(
+        Cell("steppo", task, name, "reward" if name in ("rloo", *PP) else "loss", STEPPO,
+             estimator="token_gae" if name == "ppo" else None)
+        for task, name in product(("alfworld", "webshop", "papersearch"), ("ppo", "steppo", *GROUP, *PP))
+    ),
+    *(
+        Cell("agent-r1", "hotpotqa", name, "loss" if name in ("gspo", "gigpo") else "reward" if name in
+             ("rloo", "reinforce") else "none", JULY, rows=False, gamma=0.99)
+        for name in ("ppo", "steppo", "reinforce", *GROUP)
+    ),
+    *(
+        Cell("agent-r1", task, name, "reward" if name in ("rloo", "reinforce") else "loss", JULY, rows=False)
+        for task, name in product(("alfworld", "webshop", "papersearch"), ("ppo", "steppo", "reinforce", *GROUP))
+    ),
+    *(
+        Cell("agent-r1", task, name, "loss", JULY, rows=False, loss="vanilla")
+        for task, name in product(("gsm8k", "gsm8k-tool"), ("ppo", "steppo", "grpo"))
+    ),
+    Cell("paperscout", "papersearch", "pspo", "loss", PSPO),
+    Cell("agent-r1-2025", "hotpotqa-legacy", "ppo", "reward", LEGACY, rows=False, estimator="token_gae"),
+    Cell("agent-r1-2025", "hotpotqa-legacy", "token_gae", "reward", LEGACY, rows=False),
+    Cell("agent-r1-2025", "hotpotqa-legacy", "grpo", "loss", LEGACY, rows=False),
+    Cell("agent-r1-2025", "hotpotqa-legacy", "reinforce_pp", "reward", LEGACY, rows=False),
+]  # fmt: skip
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+# The same in every released run.
 ALL = {
-    "agentr1.weighting": "row",  # loss_agg_mode=seq-mean-token-mean over step rows
     "agentr1.bootstrap_truncated": False,
-    "algorithm.rollout_correction.bypass_mode": False,
+    "algorithm.rollout_correction.bypass_mode": False,  # the default of verl 0.7.0, which they pin
     "algorithm.rollout_correction.rollout_is": None,
     "algorithm.lam": 1.0,
+    "data.val_batch_size": None,  # whole files
     ACTOR + "optim.lr": 1e-6,
     ACTOR + "kl_loss_coef": 0.001,
     ACTOR + "ppo_epochs": 1,
+    "algorithm.kl_ctrl.kl_coef": 0.001,
     "critic.optim.lr": 1e-5,
-    "actor_rollout_ref.rollout.temperature": 1.0,
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+    ROLLOUT + "temperature": 1.0,
+    ROLLOUT + "val_kwargs.do_sample": False,
+    ROLLOUT + "val_kwargs.temperature": 0.0,
+    ROLLOUT + "val_kwargs.n": 1,
+    ROLLOUT + "agent.num_workers": 4,
+    ROLLOUT + "tensor_model_parallel_size": 1,
     "trainer.nnodes": 1,
 }
 
 
 def expected(cell: Cell) -> dict[str, Any]:
     """Every setting of a released run that the table has, by verl's name."""
-    task = TASKS[cell.task]
-    critic = get_estimator(cell.estimator or {"ppo": "gae", "steppo": "gae", "pspo": "gae", "gspo": "grpo"}.get(
-        cell.algorithm, cell.algorithm)).needs_critic  # fmt: skip
-    prompts, episodes, size = task.critic if critic else task.group
-    rows = cell.rows or (size, size)
+    task = TASKS[cell.release][cell.task]
+    critic = cell.algorithm in CRITIC
+    prompts, size = task.critic if critic else (task.group[0], task.group[2])
+    clip = cell.clip or task.clip
     return {
         **ALL,
+        "steps": task.steps[0 if critic else 1],
+        "validation": task.validation,
         "model": task.model,
-        "env.max_episode_steps": task.steps,
-        "data.max_prompt_length": task.prompt,
-        "data.max_response_length": task.response,
+        "agentr1.weighting": "token"
+        if cell.task.startswith("gsm8k")
+        else "row",  # token-mean, else seq-mean-token-mean
+        "agentr1.mini_batches_of_rows": cell.rows,
+        "data.max_prompt_length": task.lengths[0],
+        "data.max_response_length": task.lengths[1],
         "data.train_batch_size": prompts,
-        "actor_rollout_ref.rollout.n": episodes,
-        "agentr1.mini_batches_of_rows": cell.rows is not None,
-        ACTOR + "ppo_mini_batch_size": rows[0],
-        **({"critic.ppo_mini_batch_size": rows[1]} if critic else {}),
-        "algorithm.gamma": task.gamma,
+        ROLLOUT + "n": 1 if critic else task.group[1],
+        ACTOR + "ppo_mini_batch_size": 320 if cell.algorithm == "pspo" else size,
+        **({"critic.ppo_mini_batch_size": size} if critic else {}),
+        "algorithm.gamma": cell.gamma,
         ACTOR + "use_kl_loss": cell.kl == "loss",
         "algorithm.use_kl_in_reward": cell.kl == "reward",
-        **{f"{ACTOR}clip_ratio_{k}": v for k, v in zip(("low", "high", "c"), task.clip, strict=True)},
-        "trainer.test_freq": task.test_every,
-        "trainer.n_gpus_per_node": task.gpus,
+        **{f"{ACTOR}clip_ratio_{k}": v for k, v in zip(("low", "high", "c"), clip, strict=True)},
+        "trainer.test_freq": task.every[0],
+        "trainer.save_freq": task.every[1],
+        **({"agentr1.row_returns": True} if cell.algorithm == "reinforce_pp" and cell.rows else {}),
         **({"algorithm.adv_estimator": cell.estimator} if cell.estimator else {}),
+        **({ACTOR + "policy_loss.loss_mode": cell.loss} if cell.loss else {}),
     }
 
 
 def settings(run: Composed) -> Callable[[str], Any]:
     """Reads a composed run's settings by name."""
-    verl = run.verl()
+    verl, own = run.verl(), {"model": run.run.model, "steps": run.run.steps, "validation": run.run.validation}
 
     def read(key: str) -> Any:
-        if key.startswith("env."):
-            return run.run.env_kwargs.get(key.removeprefix("env."))
-        return run.run.model if key == "model" else OmegaConf.select(verl, key)
+        return own[key] if key in own else OmegaConf.select(verl, key)
 
     return read
 
 
 def name_of(cell: Cell) -> str:
-    return f"{MODELS[TASKS[cell.task].model]}/{cell.task}/{cell.algorithm}"
+    task = TASKS[cell.release][cell.task]
+    return f"{MODELS[task.model]}/{cell.task}/{cell.algorithm}/{'h100-8' if task.gpus == 2 else 'h100-4'}"
 
 
-@pytest.mark.parametrize("cell", RELEASED, ids=lambda cell: f"{cell.task}-{cell.algorithm}")
-def test_the_published_column_is_the_tables(cell: Cell) -> None:
-    run = composed(preset=name_of(cell))
-    own = settings(run)
-    said = {d.key.removeprefix("+"): d.published for d in run.differences}
-    assert all(d.why for d in run.differences) and cell.source
-    if "updates_per_step" in said and cell.rows is None:  # of which verl's setting is made
-        size = said.get("data.train_batch_size", own("data.train_batch_size"))
-        said |= {f"{part}.ppo_mini_batch_size": size // said["updates_per_step"] for part in (ACTOR[:-1], "critic")}
+def test_the_table_has_every_released_run() -> None:
+    runs = {(name, task, algo) for name in RELEASES for task, algos in _read(name)["runs"].items() for algo in algos}
+    assert {cell[:3] for cell in RELEASED} == runs
+    assert all(cell.source for cell in RELEASED)
+
+
+# Without Hydra, which takes a second for each: what a release says of every cell.
+@pytest.mark.parametrize("cell", RELEASED, ids=lambda cell: "-".join(cell[:3]))
+def test_every_released_run_has_the_tables_settings(cell: Cell) -> None:
+    found = Released.find(cell.task, cell.algorithm, critic=cell.algorithm in CRITIC, release=cell.release, exact=True)
+    said = found.settings()
+    said["data.train_batch_size"] = said["tasks_per_step"]
     for key, value in expected(cell).items():
-        assert said.get(key, own(key)) == value, key
-    episodes = TASKS[cell.task].episodes
-    assert run.run.steps == episodes // own("data.train_batch_size")
-    # ratios of tokens have a clip that rounding stays within
-    step_ratio = cell.algorithm in ("gspo", "steppo", "pspo")
-    assert own(ACTOR + "clip_ratio_low") == (TASKS[cell.task].clip[0] if step_ratio else 0.2)
+        if key in said and key != "validation":
+            assert said[key] == value, key
+    assert tuple(said.get("validation", ("validation",))) == expected(cell)["validation"]
 
 
-# One of each kind: each composes a run anew, which takes a second.
-SOME = [c for c in RELEASED if (c.task, c.algorithm) in {
-    ("gsm8k", "grpo"), ("hotpotqa", "steppo"), ("papersearch", "pspo"), ("webshop", "gspo"), ("hotpotqa-legacy", "ppo"),
+# One of each kind, whole.
+SOME = [c for c in RELEASED if c[:3] in {
+    ("capo", "hotpotqa", "ppo"), ("capo", "alfworld", "grpo"), ("capo", "webshop", "capo"),
+    ("capo", "papersearch", "reinforce_pp"), ("capo", "scienceworld", "rloo"), ("steppo", "papersearch", "steppo"),
+    ("agent-r1", "alfworld", "reinforce"), ("agent-r1", "gsm8k", "steppo"), ("agent-r1", "gsm8k-tool", "grpo"),
+    ("paperscout", "papersearch", "pspo"), ("agent-r1-2025", "hotpotqa-legacy", "ppo"),
 }]  # fmt: skip
 
 
-@pytest.mark.parametrize("cell", SOME, ids=lambda cell: f"{cell.task}-{cell.algorithm}")
+@pytest.mark.parametrize("cell", SOME, ids=lambda cell: "-".join(cell[:3]))
 def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
-    hardware = {2: "h100-8", 4: "h100-4"}[TASKS[cell.task].gpus]
-    run = composed(preset=f"{name_of(cell)}/{hardware}{EXACT}")
+    run = composed(preset=f"{name_of(cell)}{EXACT}@{cell.release}")
     own = settings(run)
     for key, value in expected(cell).items():
-        if key != "trainer.n_gpus_per_node":  # which the name of the hardware says
-            assert own(key) == value, key
-    left = {d.key for d in run.differences} - {"trainer.n_gpus_per_node"}
-    speed = {"actor_rollout_ref.rollout.gpu_memory_utilization", "trainer.save_freq"}
-    assert left <= {*speed, "data.max_prompt_length"} if cell.task == "hotpotqa-legacy" else left == speed
+        assert own(key) == value, key
+    assert run.released == cell.release
+    assert {d.key for d in run.differences} <= {"trainer.n_gpus_per_node"}
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [("alfworld/steppo", "capo"), ("alfworld/reinforce", "agent-r1"), ("papersearch/pspo", "paperscout")],
+)
+def test_the_newest_release_is_the_published_one_and_a_preset_says_where_it_differs(name: str, release: str) -> None:
+    published, plain = composed(preset=f"qwen3-4b/{name}{EXACT}"), composed(preset=f"qwen3-4b/{name}")
+    assert published.released == plain.released == release and published.exact and not plain.exact
+    assert len(plain.differences) > 8 and all(d.why != "set on the command line" for d in plain.differences)
+    assert plain.run.steps == published.run.steps and not plain.remaining
+    verl = plain.verl()
+    assert verl.agentr1.weighting == "trajectory" and verl.actor_rollout_ref.rollout.val_kwargs.do_sample
+    if release == "capo":
+        assert composed(preset="qwen3-4b/alfworld/capo").verl().actor_rollout_ref.actor.policy_loss.loss_mode == "capo"
 
 
 def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pytest.CaptureFixture[str]) -> None:
-    for preset in (f"qwen3-4b/alfworld/remax{EXACT}", f"qwen3-4b/gsm8k-tool/grpo/h100-8{EXACT}"):
-        assert main(["train", "--preset", preset, "--dry-run"]) == 2
-        assert "no such run was released; those of this task are" in capsys.readouterr().err
-    run = composed("agentr1.weighting=token", preset=f"qwen3-4b/alfworld/steppo{EXACT}")
-    assert run.verl().agentr1.weighting == "token"
-    assert composed(preset=f"qwen3-4b/gsm8k-tool/ppo{EXACT}").run.env_kwargs["tool"] == "check_answer"
+    for name, message in (
+        (f"alfworld/remax{EXACT}", "no release has a run of remax on alfworld; released on alfworld: capo: capo,"),
+        (f"alfworld/reinforce{EXACT}@capo", "capo has no run of reinforce on alfworld"),
+        (f"scienceworld/grpo{EXACT}@steppo", "no run of grpo on scienceworld; released on scienceworld: capo"),
+        (f"alfworld/grpo{EXACT}@cap", "Did you mean 'capo'?"),
+        ("alfworld/grpo@capo", "a release is named behind /published"),
+    ):  # fmt: skip
+        assert main(["train", "--preset", f"qwen3-4b/{name}", "--dry-run"]) == 2
+        assert message in capsys.readouterr().err
+    run = composed("agentr1.weighting=token", "run.validation_tasks=8", preset=f"qwen3-4b/alfworld/steppo{EXACT}")
+    assert run.verl().agentr1.weighting == "token" and run.validation_tasks == 8
+    assert {d.key for d in run.differences} == {"agentr1.weighting", "validation_tasks"}
     for overrides, message in (
         (["agentr1.layout=merged"], "mini_batches_of_rows counts steps, each of which must be a row: agentr1.layout"),
         (["agentr1.mode=colocate"], "agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got colocate"),

@@ -1,0 +1,82 @@
+"""A run as asked for, and with all of its settings."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.adapters.verl.config.released import Difference
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One run as asked for, with every default filled in."""
+
+    env: str
+    algo: str
+    """Name of the algorithm, or ``module:name`` of an estimator."""
+    preset: str
+    steps: int
+    data: str
+    """``generated``, ``official`` or an absolute path."""
+    split: str
+    env_kwargs: dict[str, Any]
+    """Arguments of the environment besides split and data."""
+    demo_env_kwargs: dict[str, Any]
+    """Arguments of the environment that demonstrations are played in, on generated tasks."""
+    wrappers: tuple[str, ...]
+    """Specs, innermost first; those of the preset are outermost."""
+    out: Path
+    """Folder of the run."""
+    model: str | None
+    """A Hugging Face folder or name; None for tiny-base, or tiny-vision where there are pictures."""
+    seed: int
+    """Of tasks, demonstrations, model and sampling."""
+    warm_start: int
+    """Supervised steps before training; 0 to skip."""
+    demo_noise: float
+    """Share of demonstrated calls that are wrong on purpose."""
+    val_fraction: float
+    """Share of the tasks held out where the data has no validation or test split."""
+    validation: tuple[str, ...] | None = None
+    """Splits to hold out, those of them that the data has; None for what `choose_tasks` chooses."""
+    overrides: tuple[str, ...] = ()
+    """verl settings from the command line; they win over everything else."""
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that must be the same for a run to be resumed: all but its length and its place."""
+        return {name: value for name, value in asdict(self).items() if name not in ("steps", "out")}
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A run with all its settings, checked."""
+
+    run: RunConfig
+    cpu: bool
+    """Whether it runs without a GPU."""
+    validation_tasks: int | None
+    """Held-out tasks, each sampled once; None for all."""
+    released: str | None
+    """The release whose settings the preset follows; None for a preset of no released task."""
+    differences: tuple[Difference, ...]
+    """Where it differs from these settings."""
+    exact: bool
+    """Whether it is a released run."""
+    remaining: dict[str, str]
+    """What such a run does otherwise than the released one, besides settings, by id."""
+    unresolved: Any
+    """All settings, the run's own among them, with their references."""
+
+    def verl(self, *, validate_first: bool = True) -> Any:
+        """Return verl's configuration, every reference resolved."""
+        from omegaconf import OmegaConf
+
+        config = copy.deepcopy(self.unresolved)
+        config.run.validate_first = validate_first
+        OmegaConf.resolve(config)
+        OmegaConf.set_struct(config, False)
+        del config["run"], config["kept"], config["named"]
+        return config
