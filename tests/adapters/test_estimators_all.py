@@ -157,9 +157,13 @@ def test_reinforce_by_hand():
     torch.testing.assert_close(out.advantages, (g - g.mean()) / (g.std() + 1e-8))
 
 
-def test_reinforce_pp_by_hand():
-    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5))
-    g = torch.tensor([0.25, 0.5, 1.0, -1.0])  # the first step's tokens see the second step's reward
+@pytest.mark.parametrize(
+    ("row_returns", "returns"),
+    [(False, [0.25, 0.5, 1.0, -1.0]), (True, [0.0, 0.0, 1.0, -1.0])],  # whether a step sees the reward of the next
+)
+def test_reinforce_pp_by_hand(row_returns, returns):
+    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=row_returns))
+    g = torch.tensor(returns)
     torch.testing.assert_close(out.token_returns, g)
     torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
 

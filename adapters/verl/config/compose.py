@@ -179,10 +179,10 @@ def compose_run(
         run=run,
         cpu=preset_run.cpu,
         validation_tasks=preset_run.validation_tasks,
-        released=released and released.release,
-        differences=differences(config, settings, run.env_kwargs),
+        released=released.release if released else None,
+        differences=differences(config, settings, run),
         exact=exact,
-        remaining=released.remaining(partial(read_value, config, run.env_kwargs)) if released and exact else {},
+        remaining=released.remaining(partial(read_value, config, run)) if released and exact else {},
         unresolved=config,
     )
     with _verl_errors():

@@ -18,6 +18,8 @@ from typing import Any
 
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
+from agent_envs.wrapping.recipes import RECIPES
+from agent_envs.wrapping.recorded import RecordedEnv
 
 EXACT = "/published"
 """The end of a preset's name that asks for the released settings; `@RELEASE` may follow it."""
@@ -77,11 +79,21 @@ class Released:
         (True, False, True)
         """
         own = {"every", f"@{self.release}", self.task, self.algo, "critic" if self.critic else "group"}
+        own.add("own" if self.recipe is None else "recipe")
         return all(own & set(word.split("|")) for word in words.split())
 
+    @property
+    def recipe(self) -> RecordedEnv | None:
+        """The released form of the task; None where it is not known."""
+        names = (name for name in _lineage(self.release) if (self.task, name) in RECIPES)
+        return next((RECIPES[self.task, name] for name in names), None)
+
     def settings(self) -> dict[str, Any]:
-        """Return the settings by name: verl's, or a name of `run`."""
+        """Return the settings by name: verl's, ``env.ARGUMENT``, ``wrappers``, or a name of `run`."""
         out: dict[str, Any] = {}
+        if self.recipe is not None:
+            out = {f"env.{name}": value for name, value in self.recipe.env_kwargs.items()}
+            out["wrappers"] = list(self.recipe.wrappers)
         for words, settings in _rules(self.release):
             if self.says(words):
                 out |= settings
@@ -90,10 +102,10 @@ class Released:
     def remaining(self, value: Any) -> dict[str, str]:
         """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name."""
         return {
-            name: entry["says"]
-            for name, entry in _read("remaining", ".")["open"].items()
+            ids: entry["says"]
+            for ids, entry in _read("remaining", ".")["open"].items()
             if self.says(entry.get("where", "every"))
-            and not ("unless" in entry and all(value(key) == is_ for key, is_ in entry["unless"].items()))
+            and not all(str(value(key)).startswith(begin) for key, begin in entry.get("unless", {"": "?"}).items())
         }
 
 
@@ -105,11 +117,16 @@ def _read(name: str, folder: str = "release") -> dict[str, Any]:
     return read
 
 
+def _lineage(release: str | None) -> Iterator[str]:
+    """A release, and those that it is made of."""
+    while release is not None:
+        yield release
+        release = _read(release).get("of")
+
+
 def _rules(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    table = _read(release)
-    if "of" in table:
-        yield from _rules(table["of"])
-    yield from table["settings"].items()
+    for name in reversed([*_lineage(release)]):
+        yield from _read(name)["settings"].items()
 
 
 def split_name(preset: str) -> tuple[str, bool, str | None]:
@@ -124,12 +141,14 @@ def split_name(preset: str) -> tuple[str, bool, str | None]:
     return name.removesuffix(EXACT), name.endswith(EXACT), release if at else None
 
 
-def read_value(config: Any, env_kwargs: Mapping[str, Any], key: str) -> Any:
-    """Return a setting of a composed run by its name in a release."""
+def read_value(config: Any, run: Any, key: str) -> Any:
+    """Return a setting of a composed run, a ``RunConfig``, by its name in a release."""
     from omegaconf import OmegaConf
 
+    if key == "wrappers":
+        return list(run.wrappers)
     if key.startswith("env."):
-        return env_kwargs.get(key.removeprefix("env."))
+        return run.env_kwargs.get(key.removeprefix("env."))
     value = OmegaConf.select(config, key if "." in key else f"run.{key}")
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -145,13 +164,15 @@ def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given
     for key, value in released.items():
         if key in kept or key in given or f"run.{key}" in given or (key.startswith("env.") and "env" in kept):
             continue
-        if key.startswith("env."):
+        if key == "wrappers":
+            config.run.env_wrappers = {config.run.env: value}
+        elif key.startswith("env."):
             OmegaConf.update(config.run.env_kwargs, config.run.env, {key.removeprefix("env."): value}, merge=True)
         else:
             OmegaConf.update(config, key if "." in key else f"run.{key}", value, force_add=True)
 
 
-def differences(config: Any, released: Mapping[str, Any], env_kwargs: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(config: Any, released: Mapping[str, Any], run: Any) -> tuple[Difference, ...]:
     """Return the settings of a composed run whose values are not the released ones."""
     whys = {**config.kept, **config.named}
     return tuple(
@@ -159,5 +180,5 @@ def differences(config: Any, released: Mapping[str, Any], env_kwargs: Mapping[st
             key, value, ours, whys.get(key, whys["env"] if key.startswith("env.") else "set on the command line")
         )
         for key, value in released.items()
-        if (ours := read_value(config, env_kwargs, key)) != value
+        if (ours := read_value(config, run, key)) != value
     )

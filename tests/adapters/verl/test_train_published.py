@@ -27,6 +27,7 @@ from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.rows import mini_batches
 from agent_envs.adapters.verl.config.composed import Composed
 from agent_envs.adapters.verl.config.released import EXACT, RELEASES, Released, _read
+from agent_envs.wrapping.recipes import RECIPES
 
 # Sources.
 CAPO = "CAPO, the scripts of August 2026"
@@ -244,6 +245,10 @@ def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
     for key, value in expected(cell).items():
         assert own(key) == value, key
     assert run.released == cell.release
+    known = RECIPES.get((cell.task, {"paperscout": "steppo"}.get(cell.release, cell.release)))
+    if known is not None:
+        assert (run.run.env, run.run.wrappers) == (known.env_id, known.wrappers)
+        assert known.env_kwargs.items() <= run.run.env_kwargs.items()
     assert {d.key for d in run.differences} <= {"trainer.n_gpus_per_node"}
 
 
@@ -281,6 +286,33 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
     ):
         assert main(["train", "--preset", f"qwen3-4b/alfworld/steppo{EXACT}", "--dry-run", *overrides]) == 2
         assert message in capsys.readouterr().err
+
+
+IDS = {"A": 11, "C": 12, "D": 15, "E": 22, "P": 13, "S": 8, "T": 20, "V": 7, "W": 6}
+
+
+def test_each_released_behaviour_is_had_or_listed() -> None:
+    table = _read("remaining", ".")
+    ids = [name for part in table.values() for names in part for name in names.split()]
+    assert sorted(ids) == [f"{letter}{i:02d}" for letter, count in IDS.items() for i in range(1, count + 1)]
+    cells = [Released.find(c.task, c.algorithm, critic=c.algorithm in CRITIC, release=c.release) for c in RELEASED]
+    known = {name for cell in cells for name in cell.settings()}
+    assert {key for key in table["closed"].values() if "." in key and "/" not in key and " " not in key} <= known
+    for ids, entry in table["open"].items():  # each is of some run, and says nothing of a setting that a release sets
+        listed = [cell for cell in cells if ids in cell.remaining(lambda key: None)]
+        assert listed and entry["says"], ids
+        for key, begin in entry.get("unless", {}).items():
+            assert ids not in listed[0].remaining({key: f"{begin}..."}.get)
+
+
+def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> None:
+    preset = f"qwen3-4b/hotpotqa/steppo/h100-4{EXACT}"
+    assert main(["train", "--preset", preset, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "# beside the release capo, in settings:\n# and in what no setting says:\n" in printed
+    assert "# S01 S03: passages are found by BM25" in printed and "alfworld" not in printed.lower()
+    run = composed(preset=preset, env_kwargs='{"retriever": "dense:/data"}')
+    assert "S01 S03" not in run.remaining and "T17" in run.remaining
 
 
 def test_mini_batches_count_steps() -> None:
