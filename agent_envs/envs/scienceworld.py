@@ -174,8 +174,8 @@ class ScienceWorldEnv(TextEnv):
     ends with a score of -1. With `reward="agentr1"` 10 for the command that solves the task, else 0.
 
     ## Episode End
-    Terminates when the task is solved or can no longer be. Truncated after 100 steps, the package's own limit; the
-    released recipe uses 30: `gym.make(..., max_episode_steps=30)`.
+    Terminates when the task is solved or can no longer be. Truncated after 100 steps, the package's own limit; after
+    30 in the released recipe (`agentr1 play --recipe scienceworld`, docs/wrappers.md).
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the room, what is carried, the score), `invalid_action` (no action

@@ -7,11 +7,15 @@
 
 import json
 
+import gymnasium as gym
 import pytest
 
+import agent_envs
+from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
 from agent_envs.messages import observation_messages
 from agent_envs.parsers import get_parser
+from agent_envs.testing import HOSTILE_ACTIONS
 from agent_envs.wrappers import RebuildPrompt
 from agent_envs.wrapping.recipes import RECIPES, RELEASES, recipe
 from agent_envs.wrapping.specs import make_text_env
@@ -430,3 +434,38 @@ def test_recipes_that_do_not_exist_are_named():
         with pytest.raises(ConfigError, match=says):
             recipe(*arguments)
     assert {release for _, release in RECIPES} == set(RELEASES)
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+NEWEST = sorted({task for task, _ in RECIPES} - {"scienceworld"})
+
+
+@pytest.mark.parametrize("task", NEWEST)
+def test_any_text_is_answered_and_every_recipe_branches(task):
+    env = make_text_env(*recipe(task))
+    again = gym.make(env.spec)
+    for text in HOSTILE_ACTIONS:
+        first = [each.reset(options={"index": 1}) for each in (env, again)]
+        assert first[0] == first[1]
+        point = agent_envs.snapshot(env)
+        outcome = env.step(text)
+        assert env.observation_space.contains(outcome[0]) and again.step(text) == outcome
+        agent_envs.restore(env, point)
+        assert env.step(text) == outcome
+
+
+def test_a_command_line_names_a_recipe(tmp_path, capsys):
+    file = tmp_path / "p.toml"
+    file.write_text('[mine]\nuser = "Goal: $goal"\n')
+    arguments = ["eval", "--policy", "expert", "--n", "1", "--split", "validation", "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--recipe", "alfworld@agent-r1", "--prompts", f"{file}:mine"]) == 0
+    episode = (tmp_path / "run" / "episodes.jsonl").read_text()
+    assert '"success": true' in episode and "Goal: Your task is to:" in episode
+    for wrong, says in (
+        (["--recipe", "alfworld", "--env", "AgentR1/ALFWorld-v0"], "either --env or --recipe"),
+        (["--env", "AgentR1/ALFWorld-v0", "--prompts", "p.toml:mine"], "--prompts is for --recipe"),
+        (["--recipe", "alfworld@cap"], "Did you mean 'capo'"),
+    ):
+        assert main([*arguments, *wrong]) == 2
+        assert says in capsys.readouterr().err

@@ -67,8 +67,8 @@ class ALFWorldEnv(TextEnv):
     1 for the command that reaches the goal, else 0 (`agent_envs.envs.alfworld.reward`).
 
     ## Episode End
-    Terminates when the goal is reached. Truncated after 50 steps; the released recipe uses 20:
-    `gym.make(..., max_episode_steps=20)`.
+    Terminates when the goal is reached. Truncated after 50 steps; after 20 in the released recipes
+    (`agentr1 play --recipe alfworld`, docs/wrappers.md), where a text without a command counts too.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the task, the view, the hands, and all changes since the start),
