@@ -345,7 +345,6 @@ def _lines(docs: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[bytes]:
         return
     for number, row in enumerate(docs):
         _contents(row, f"document {number}")
-        row_id(row, f"document {number}")
         try:
             yield json.dumps(row).encode()
         except (TypeError, ValueError, RecursionError) as e:
