@@ -167,7 +167,8 @@ def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given
         if key == "wrappers":
             config.run.env_wrappers = {config.run.env: value}
         elif key.startswith("env."):
-            OmegaConf.update(config.run.env_kwargs, config.run.env, {key.removeprefix("env."): value}, merge=True)
+            argument = {key.removeprefix("env."): value}
+            OmegaConf.update(config.run.env_kwargs, config.run.env, argument, merge=True, force_add=True)
         else:
             OmegaConf.update(config, key if "." in key else f"run.{key}", value, force_add=True)
 
