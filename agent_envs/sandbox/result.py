@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["MAX_OUTPUT", "STATUSES", "Result", "Status", "bounded_text"]
 
 MAX_OUTPUT = 65536
-"""Bytes of stdout and of stderr that a program may write, if nothing else is said."""
+"""Bytes of stdout and of stderr that a program may write."""
 
 Status = Literal["ok", "error", "timeout", "memory", "output-limit", "refused"]
 
@@ -38,13 +38,11 @@ class Result:
         return self.status == "ok"
 
 
-def bounded_text(output: bytes, limit: int) -> str:
+def bounded_text(output: bytes) -> str:
     r"""Return output as text, with a note where it is cut.
 
-    >>> bounded_text(b"a" * 5, 3)
-    'aaa\n[cut: more than 3 bytes]\n'
-    >>> bounded_text(b"\xff\n", 3)
-    '\ufffd\n'
+    >>> bounded_text(b"\xff\n"), bounded_text(b"a" * (MAX_OUTPUT + 1))[-30:]
+    ('\ufffd\n', 'aa\n[cut: more than 65536 bytes]\n')
     """
-    text = output[:limit].decode("utf-8", "replace")
-    return f"{text}\n[cut: more than {limit} bytes]\n" if len(output) > limit else text
+    text = output[:MAX_OUTPUT].decode("utf-8", "replace")
+    return f"{text}\n[cut: more than {MAX_OUTPUT} bytes]\n" if len(output) > MAX_OUTPUT else text

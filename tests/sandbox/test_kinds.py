@@ -270,10 +270,11 @@ def test_a_broken_service_is_never_the_programs_failure(fake_service, answer, er
         FusionSandbox(service.url).run("print(1)")
 
 
-def test_a_service_that_stalls_or_is_gone(fake_service):
+def test_a_service_that_stalls_or_is_gone(fake_service, monkeypatch):
+    monkeypatch.setattr("agent_envs.sandbox.clients.fusion._GRACE", 0.2)
     service = fake_service(lambda asked, number: time.sleep(2))
     with pytest.raises(errors.BackendSlowError):
-        FusionSandbox(service.url, grace=0.2).run("print(1)", timeout=0.1)
+        FusionSandbox(service.url).run("print(1)", timeout=0.1)
     service.stop()
     with pytest.raises(errors.BackendDownError):
         FusionSandbox(service.url).run("print(1)")

@@ -137,7 +137,7 @@ class _Container(Interpreter):
         if ended:
             self.close()
         out, err = bytes(shown), bytes(talk.err).replace(mark, b"")
-        return Result(status, bounded_text(out, MAX_OUTPUT), bounded_text(err, MAX_OUTPUT), took, ended)
+        return Result(status, bounded_text(out), bounded_text(err), took, ended)
 
     def close(self) -> None:
         process, self._process = self._process, None

@@ -21,7 +21,6 @@ import urllib.parse
 from dataclasses import replace
 from typing import Any
 
-from agent_envs.checks import integer, number
 from agent_envs.errors import (
     BackendBusyError,
     BackendDownError,
@@ -39,6 +38,8 @@ from agent_envs.threads import run_in_thread
 __all__ = ["FusionSandbox"]
 
 _MOST_REPLY = 1 << 25
+_RUNNING = 32  # requests at once; others wait here instead of there
+_GRACE = 10.0  # seconds beyond a program's time for which the whole answer is awaited
 # The last expression of the program is shown.
 _SCRIPT = """
 import ast, random
@@ -56,22 +57,15 @@ class FusionSandbox(Sandbox):
 
     Args:
         url: The server, such as "http://127.0.0.1:8080"; its path is a prefix.
-        max_running: Requests at once; others wait here instead of there.
-        grace: Seconds beyond a program's time for which the whole answer is awaited.
     """
 
-    def __init__(self, url: str, *, max_running: int = 32, grace: float = 10.0) -> None:
+    def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"the address of a sandbox must look like 'http://127.0.0.1:8080', got {url[:100]!r}")
         self.name = self.url = url
         self._parts = parts
-        self._most = integer("max_running", max_running, minimum=1)
-        self._grace = number("grace", grace, above=0)
         self._running: PerProcess[threading.BoundedSemaphore] = PerProcess()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.url, self._most, self._grace)
 
     def open_interpreter(self) -> Interpreter:
         return _OneProgram(self)
@@ -88,9 +82,9 @@ class FusionSandbox(Sandbox):
             "stdin": program.stdin,
             "files": {name: base64.b64encode(content).decode() for name, content in program.contents.items()},
         }
-        with self._running.get(None, lambda: threading.BoundedSemaphore(self._most)):
+        with self._running.get(None, lambda: threading.BoundedSemaphore(_RUNNING)):
             start = time.monotonic()
-            answer = self._post(json.dumps(request).encode(), program.timeout + self._grace)
+            answer = self._post(json.dumps(request).encode(), program.timeout + _GRACE)
             took = time.monotonic() - start
         if answer is None:
             return Result("output-limit", "", "", took, ended=True)
@@ -168,9 +162,5 @@ def _result(answer: dict[str, Any], took: float) -> Result:
     texts = [text.encode("utf-8", "replace") for text in (out, err)]
     if status != "timeout" and max(map(len, texts)) > MAX_OUTPUT:
         status = "output-limit"
-    out, err = (bounded_text(text, MAX_OUTPUT) for text in texts)
+    out, err = (bounded_text(text) for text in texts)
     return Result(status, out, err, float(seconds))
-
-
-def _reopened(url: str, max_running: int, grace: float) -> FusionSandbox:
-    return FusionSandbox(url, max_running=max_running, grace=grace)

@@ -36,20 +36,16 @@ _SLEEPS = ("time.sleep", "asyncio.sleep")
 class MontySandbox(Sandbox):
     """Runs programs in pydantic-monty: about three quarters of ordinary programs, each in less than a millisecond.
 
-    Args:
-        max_output: Bytes of stdout and of stderr that a program may write.
-
     Raises:
         MissingExtraError: pydantic-monty is not installed.
     """
 
     name = "monty"
 
-    def __init__(self, *, max_output: int = MAX_OUTPUT) -> None:
+    def __init__(self) -> None:
         with needs_extra("math", "pydantic-monty"):
             import pydantic_monty
         self._monty = pydantic_monty
-        self.max_output = max_output
         self._pools: PerProcess[pydantic_monty.Monty] = PerProcess()
 
     def open_interpreter(self) -> Interpreter:
@@ -78,7 +74,7 @@ class MontySandbox(Sandbox):
             raise BackendDownError(f"monty's workers do not start: {e}") from e
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self.max_output,)
+        return MontySandbox, ()
 
 
 class _MontyInterpreter(Interpreter):
@@ -93,14 +89,14 @@ class _MontyInterpreter(Interpreter):
         self._deadline = self._seconds = 0.0
 
     def execute(self, program: Program) -> Result:
-        monty, limit = self._sandbox._monty, self._sandbox.max_output
+        monty = self._sandbox._monty
         if program.files or self._disk is None:
             self._files.update(program.contents)
             files = [monty.MemoryFile(f"/{path}", _text_or_bytes(content)) for path, content in self._files.items()]
             self._disk = monty.OSAccess(files)
         session = self._session or self._open(program)
         # Its own bytes for every piece of output count too, so the limit that is told is larger than the one in force.
-        told = 2 * limit + 4096
+        told = 2 * MAX_OUTPUT + 4096
         streams = monty.CollectStreams(max_bytes=told)
         lines = iter(program.stdin.splitlines())
         ended, value, error = False, "", ""
@@ -137,12 +133,12 @@ class _MontyInterpreter(Interpreter):
         for stream, text in streams.output:
             said[stream] += text
         out, err = (said[stream].encode("utf-8", "replace") for stream in ("stdout", "stderr"))
-        if status != "timeout" and max(len(out), len(err)) > limit:
+        if status != "timeout" and max(len(out), len(err)) > MAX_OUTPUT:
             status, ended = "output-limit", True
         if ended:
             self.close()
         out, err = out + value.encode("utf-8", "replace"), err + error.encode("utf-8", "replace")
-        return Result(status, bounded_text(out, limit), bounded_text(err, limit), took, ended)
+        return Result(status, bounded_text(out), bounded_text(err), took, ended)
 
     def copy(self) -> Interpreter:
         dump = self._dump if self._session is None else self._session.dump()
@@ -232,7 +228,3 @@ def _status_of(error: BaseException, told: int) -> tuple[Status, bool]:
     if isinstance(error, MemoryError):
         return ("output-limit", True) if said.endswith(f"> {told} bytes") else ("memory", False)
     return ("refused", False) if isinstance(error, PermissionError) else ("error", False)
-
-
-def _reopened(max_output: int) -> MontySandbox:
-    return MontySandbox(max_output=max_output)

@@ -19,7 +19,7 @@ import time
 from agent_envs.errors import BackendDownError, BackendSlowError
 from agent_envs.sandbox.forked.zygote_process import ZygoteProcess, process_id
 from agent_envs.sandbox.inside import wire
-from agent_envs.sandbox.result import Result, Status, bounded_text
+from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Program
 
 __all__ = ["Child"]
@@ -119,12 +119,11 @@ class Child:
         process, *listener = held
         return cls(zygote, ours, process, _Family(listener[0], process_id(process)) if listener else None)
 
-    def run(self, program: Program, limit: int, keep: bool) -> Result:
+    def run(self, program: Program, keep: bool) -> Result:
         """Run a program.
 
         Args:
             program: The program.
-            limit: Bytes of stdout and of stderr that it may write.
             keep: Whether another program may follow; it is stopped until then.
 
         Raises:
@@ -136,7 +135,7 @@ class Child:
         for reading in (output[0], errors[0]):
             os.set_blocking(reading, False)
         start = time.monotonic()
-        run = _Run(self._channel, output[0], errors[0], limit)
+        run = _Run(self._channel, output[0], errors[0])
         try:
             run.forget()
             self._signal(signal.SIGCONT)
@@ -153,7 +152,7 @@ class Child:
         elif keep and not ended:
             self._signal(signal.SIGSTOP)
         took = time.monotonic() - start
-        out, err = (bounded_text(bytes(text), limit) for text in run.taken.values())
+        out, err = (bounded_text(bytes(text)) for text in run.taken.values())
         return Result(status, out, err, took, ended)
 
     def copy(self) -> Child | None:
@@ -218,8 +217,8 @@ class _Run:
 
     UNKNOWN = 1 << 16  # the end of a child of which nobody says how
 
-    def __init__(self, channel: socket.socket, output: int, errors: int, limit: int) -> None:
-        self._channel, self._limit = channel, limit
+    def __init__(self, channel: socket.socket, output: int, errors: int) -> None:
+        self._channel = channel
         self.taken = {output: bytearray(), errors: bytearray()}
         self.end: int | None = None
         """The code of the child's end, if it ended."""
@@ -283,9 +282,9 @@ class _Run:
         except BlockingIOError:
             return 0
         taken = self.taken[reading]
-        taken += part[: max(0, self._limit + 1 - len(taken))]
+        taken += part[: max(0, MAX_OUTPUT + 1 - len(taken))]
         return len(part)
 
     def over(self) -> bool:
         """Return whether it has written too much."""
-        return any(len(text) > self._limit for text in self.taken.values())
+        return any(len(text) > MAX_OUTPUT for text in self.taken.values())

@@ -10,15 +10,17 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
-from agent_envs.checks import choice, integer
+from agent_envs.checks import choice
 from agent_envs.errors import BackendDownError, BackendError, ConfigError
 from agent_envs.sandbox.forked.child import Child
 from agent_envs.sandbox.forked.modules import MODULES
 from agent_envs.sandbox.forked.zygote_process import WALLS, ZygoteProcess
-from agent_envs.sandbox.result import MAX_OUTPUT, Result
+from agent_envs.sandbox.result import Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
 __all__ = ["ForkedSandbox"]
+
+_RUNNING = 4  # programs that run at once for each processor; others wait
 
 _sandboxes: weakref.WeakSet[ForkedSandbox] = weakref.WeakSet()
 
@@ -38,8 +40,6 @@ class ForkedSandbox(Sandbox):
     Args:
         require: Walls without which nothing runs; any of "seccomp", "landlock", "namespaces", "user".
         use: Walls to put up where the system has them.
-        max_output: Bytes of stdout and of stderr that a program may write.
-        max_running: Programs that run at once, others wait; by default four for each processor.
         modules: What programs can import, where it is installed; sub-modules too where a name ends in ".*".
         warm_up: Programs that the prepared interpreter runs once, for what they leave in its caches.
 
@@ -54,8 +54,6 @@ class ForkedSandbox(Sandbox):
         *,
         require: Sequence[str] = ("seccomp",),
         use: Sequence[str] = WALLS,
-        max_output: int = MAX_OUTPUT,
-        max_running: int | None = None,
         modules: Sequence[str] = MODULES,
         warm_up: Sequence[str] = (),
     ) -> None:
@@ -67,10 +65,6 @@ class ForkedSandbox(Sandbox):
             choice("a wall", wall, WALLS)
         if "seccomp" not in use or set(require) - set(use):
             raise ConfigError(f"seccomp and every required wall must be in use: use={use}, require={require}")
-        self.max_output = integer("max_output", max_output, minimum=1, maximum=1 << 28)
-        self._most = (
-            4 * len(os.sched_getaffinity(0)) if max_running is None else integer("max_running", max_running, minimum=1)
-        )
         self._walls = {"require": tuple(require), "use": tuple(use)}
         self._prepared = (tuple(modules), tuple(warm_up))
         self._start_anew()
@@ -82,13 +76,13 @@ class ForkedSandbox(Sandbox):
         # Held here too: if a child were only a session's, a garbage collector that finds both could close its channel
         # before the session ends it.
         self._children: set[Child] = set()
-        self.running = _Turns(self._most)
+        self.running = _Turns(_RUNNING * len(os.sched_getaffinity(0)))
 
     def execute(self, program: Program) -> Result:
         with self.running:
             child = self.fork(program.memory)
             try:
-                return child.run(program, self.max_output, keep=False)
+                return child.run(program, keep=False)
             finally:
                 self.end(child)
 
@@ -166,7 +160,7 @@ class ForkedSandbox(Sandbox):
         self._start_anew()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (*self._walls.values(), self.max_output, self._most, *self._prepared)
+        return _reopened, (*self._walls.values(), *self._prepared)
 
 
 class _ForkedInterpreter(Interpreter):
@@ -179,7 +173,7 @@ class _ForkedInterpreter(Interpreter):
         with self._sandbox.running:
             if self._child is None:
                 self._child = self._sandbox.fork(program.memory)
-            return self._child.run(program, self._sandbox.max_output, keep=True)
+            return self._child.run(program, keep=True)
 
     def copy(self) -> Interpreter | None:
         copy = None if self._child is None else self._sandbox.copy(self._child)
@@ -230,7 +224,7 @@ def _reopened(*arguments: object) -> ForkedSandbox:
     for sandbox in list(_sandboxes):
         if sandbox.__reduce__()[1] == arguments:
             return sandbox
-    names = ("require", "use", "max_output", "max_running", "modules", "warm_up")
+    names = ("require", "use", "modules", "warm_up")
     return ForkedSandbox(**dict(zip(names, arguments, strict=True)))  # type: ignore[arg-type]
 
 
