@@ -94,7 +94,7 @@ class AsTool(PlacedWrapper):
                 raise ConfigError("on_invalid='wrap' is for text; this environment shows pictures: use 'keep'")
             self.observation_space = ImageText(space.max_length, space.max_images * max_calls, space.max_side)
         self._info: dict[str, Any] = {}
-        self._shown: Any = ""  # the last observation
+        self.last_observation: Any = ""
         self._decisions = 0
 
     @property
@@ -148,7 +148,7 @@ class AsTool(PlacedWrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         self._info = {**info, "tool_results": []}
-        self._shown, self._decisions = observation, 0
+        self.last_observation, self._decisions = observation, 0
         return observation, dict(self._info)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -181,8 +181,8 @@ class AsTool(PlacedWrapper):
             reward, components, invalid = float(last[1]), last[4]["reward_components"], True
         text = self._joined(shown, said) if shown else self._reminder()
         self._info = {**last[4], "invalid_action": invalid, "reward_components": components, "tool_results": shown}
-        self._shown = self._fit(text)
-        return self._shown, reward, last[2], last[3] or self._at_limit(last[2]), self._info
+        self.last_observation = self._fit(text)
+        return self.last_observation, reward, last[2], last[3] or self._at_limit(last[2]), self._info
 
     def read_commands(self, action: str) -> tuple[list[str], str]:
         """Return the commands of an action, and why there is none ("" if there is one); nothing is carried out."""
@@ -197,11 +197,13 @@ class AsTool(PlacedWrapper):
         if self.on_invalid == "wrap":
             sample = json.dumps({"name": self.name, "arguments": {"command": "..."}})
             notice = f"Call {self.name} once in a turn, with one command, like this: {sample}\nReason: {reason}"
-            self._shown = self._fit(f"{notice}\n\nNothing has changed.\nThe observation before:\n{self._shown}")
+            self.last_observation = self._fit(
+                f"{notice}\n\nNothing has changed.\nThe observation before:\n{self.last_observation}"
+            )
         components = {"invalid_call": self.invalid_reward} if self.invalid_reward else {}
-        shown = [{"name": self.name, "content": observation_text(self._shown), "error": True}]
+        shown = [{"name": self.name, "content": observation_text(self.last_observation), "error": True}]
         self._info = {**self._info, "invalid_action": True, "reward_components": components, "tool_results": shown}
-        return self._shown, self.invalid_reward, False, self._at_limit(False), self._info
+        return self.last_observation, self.invalid_reward, False, self._at_limit(False), self._info
 
     def _at_limit(self, terminated: bool) -> bool:
         """Return whether actions that were no steps have used up the limit of `gym.make`."""
