@@ -6,7 +6,6 @@ Formats: https://platform.openai.com/docs/api-reference/chat (messages, tools); 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
@@ -107,11 +106,6 @@ class ToolCall:
     """The decoded arguments."""
     raw: str = ""
     """The text the call was read from."""
-
-    def to_message_entry(self, call_id: str) -> dict[str, Any]:
-        """Return the call as an entry of an assistant message's ``tool_calls``."""
-        function = {"name": self.name, "arguments": json.dumps(self.arguments)}
-        return {"id": call_id, "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ __all__ = ["BackgroundServer", "Listener", "answered", "read_body", "read_object
 
 _log = logging.getLogger(__name__)
 _TICK = 0.5  # seconds between looks at all connections
+_HEAD_SECONDS = 20.0  # until a connection's first request, after which it is cut off
+_UNANSWERED = 512 << 20  # bytes that all clients may have sent without an answer; beyond, who sent most is cut off
 _COLLECT_AFTER = 1000  # closed connections, and as many as are open
 _COLLECT_SECONDS = 600.0  # at most between two full collections of garbage
 _SPARE_FILES = 64  # open files that are no connections
@@ -113,9 +115,6 @@ class Listener:
         token_header: A header that may carry the token alone, instead of `Authorization`.
         max_connections: Most connections at once. Beyond, one that has not sent a request yet is cut off for a new one,
             and without such a one the new one gets status 503.
-        max_unanswered: Most bytes that all clients may have sent without an answer; beyond, the client with the most
-            of them is cut off.
-        head_seconds: Time until a connection's first request, after which it is cut off.
         stalled_seconds: Time in which a client reads nothing of its answer, after which it is cut off.
         statuses: By an error's class, which it is looked up by in this order: the status of its answer.
         paths: What there is, in words.
@@ -131,8 +130,6 @@ class Listener:
         max_body: int,
         token_header: str = "",
         max_connections: int = 2048,
-        max_unanswered: int = 512 << 20,
-        head_seconds: float = 20.0,
         stalled_seconds: float = 120.0,
         statuses: Mapping[type[Exception], int] | None = None,
         paths: str = "",
@@ -141,12 +138,10 @@ class Listener:
         self.host, self.port = host, port
         self.loop: asyncio.AbstractEventLoop
         self.connections: dict[_Connection, None] = {}  # in the order in which they came
-        self.unanswered, self.max_unanswered = 0, max(max_unanswered, 2 * max_body)
+        self.unanswered, self.max_unanswered = 0, max(_UNANSWERED, 2 * max_body)
         self.closed, self._collected = 0, math.inf  # since the last full collection of garbage, and when that was
         self._token, self._token_header, self._refusal, self._max_body = token, token_header, refusal, max_body
-        self._max_connections, self._head_seconds, self._stalled_seconds = (
-            max_connections, head_seconds, stalled_seconds,
-        )  # fmt: skip
+        self._max_connections, self._stalled_seconds = max_connections, stalled_seconds
         self._statuses, self._paths = statuses or {AgentEnvsError: 400}, paths
         self._runner: web.AppRunner
         self._server: asyncio.Server
@@ -238,7 +233,7 @@ class Listener:
         for connection in list(self.connections):
             transport = connection.transport
             if not connection.began:
-                if now - connection.since > self._head_seconds:
+                if now - connection.since > _HEAD_SECONDS:
                     connection.cut_off()
             elif transport is not None:
                 unsent = transport.get_write_buffer_size()

@@ -48,7 +48,11 @@ def fake_client(scripts, native, requests):
         message = {"role": "assistant", "content": text}
         parsed = get_parser("hermes").parse(text)
         if native and parsed.calls:
-            calls = [call.to_message_entry(f"call_{turn}_{i}") for i, call in enumerate(parsed.calls)]
+            calls = [
+                {"id": f"call_{turn}_{i}", "type": "function",
+                 "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+                for i, call in enumerate(parsed.calls)
+            ]  # fmt: skip
             message = {"role": "assistant", "content": None, "tool_calls": calls}
         ids = list(range(len(text)))
         logprobs = {"content": [{"token": "x", "logprob": -0.5, "bytes": None, "top_logprobs": []} for _ in ids]}

@@ -160,7 +160,7 @@ def test_with_a_token_only_who_has_it_is_answered(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_open_connections_keep_nobody_out_and_are_cut_off(kind, tmp_path):
+def test_half_open_connections_keep_nobody_out_and_are_cut_off(kind, tmp_path, monkeypatch):
     allow_open_files()
     with made(kind, tmp_path) as server, contextlib.ExitStack() as stack:
         half = [stack.enter_context(dialled(server)) for _ in range(900)]
@@ -170,7 +170,7 @@ def test_half_open_connections_keep_nobody_out_and_are_cut_off(kind, tmp_path):
         assert ask(server, PATHS[kind])[0] == 200
         assert time.monotonic() - begun < 5
         assert until(lambda: len(server.listener.connections) >= 900)
-        server.listener._head_seconds = 0.1
+        monkeypatch.setattr("agent_envs.serving.listener._HEAD_SECONDS", 0.1)
         assert until(lambda: len(server.listener.connections) < 5)
         assert ask(server, PATHS[kind])[0] == 200
 

@@ -102,7 +102,6 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "env/tokens/cached": (cached := float(sum(r["cached_tokens"] for r in records))),
         "env/prefix_cache_hits": cached / max(prompts, 1.0),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
-        "env/zero_step_episodes": float(sum(r["num_steps"] == 0 for r in records)),
     }
 
 

@@ -139,7 +139,6 @@ def test_an_episode_without_steps_is_one_masked_row():
         "masked", [2], [2], [0],
     )  # fmt: skip
     metrics = training_metrics([episode_record(episode)])
-    assert metrics["env/zero_step_episodes"] == 1
     assert metrics["env/stop/context_length"] == 1.0
 
 
