@@ -69,7 +69,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3886,
+    ("agent_envs",): 3880,
     ("agent_envs/pictures", "agent_envs/prompts"): 1932,
     ("agent_envs/parsers", "agent_envs/rewards"): 2108,
     ("agent_envs/tools",): 1771,
@@ -80,19 +80,19 @@ BUDGETS = {
     ("agent_envs/rollout",): 2150,
     ("agent_envs/episodes",): 1854,
     ("agent_envs/vector", "agent_envs/viewer"): 1659,
-    ("agent_envs/serving",): 3170,
+    ("agent_envs/serving",): 3165,
     ("agent_envs/recording",): 1394,
     ("agent_envs/audit",): 2137,
     ("agent_envs/cli",): 4268,
     ("datasets",): 8838,
     ("agent_envs/wrapping", "wrappers"): 3338,
-    ("adapters/verl",): 5873,
+    ("adapters/verl",): 5872,
     ("adapters/estimators", "adapters/losses"): 2784,
     ("adapters/torch", "adapters/trees"): 1632,
     ("adapters/tiny",): 929,
     ("adapters",): 1765,
 }
-TOTAL = 73_518
+TOTAL = 73_506
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
