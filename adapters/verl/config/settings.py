@@ -37,6 +37,9 @@ class Settings:
     """What a mini-batch's loss is a mean over: ``trajectory``, ``row`` or ``token``."""
     mini_batches_of_rows: bool = False
     """Whether ``ppo_mini_batch_size`` times ``rollout.n`` counts steps, as in verl."""
+    twin_final: str | None = None
+    """Whose last step has a second row, which alone has the reward: ``won`` episodes, or all that ``ended`` by the
+    commands in them, as Agent-R1 stores ALFWorld's; None: no episode's."""
     process_rewards: Mapping[str, float] | None = None
     """Weight of each of ``info["reward_components"]`` that is a process reward."""
     normalize_process_rewards: str | None = None
@@ -78,6 +81,9 @@ class Settings:
         choice("agentr1.mode", self.mode, ("sync", "colocate", "separate"))
         choice("agentr1.layout", self.layout or "merged", ("merged", "steps", "tree"))
         choice("agentr1.weighting", self.weighting, WEIGHTINGS)
+        choice("agentr1.twin_final", self.twin_final, (None, "won", "ended"))
+        if self.twin_final is not None and self.ahead:
+            raise ConfigError(f"agentr1.twin_final needs agentr1.mode=sync, got {self.mode}")
         for name in ("stall_timeout", "step_timeout", "episode_timeout"):
             if (value := getattr(self, name)) is not None:
                 number(f"agentr1.{name}", value, above=0)

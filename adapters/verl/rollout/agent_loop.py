@@ -26,7 +26,7 @@ from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.verl.config.models import SEEDED
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
-from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row
+from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row, with_twin
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
@@ -141,8 +141,9 @@ class EnvAgentLoop(AgentLoopBase):
         filler = self.tokenizer.eos_token_id
         rows = [filler_row("baseline", filler)]
         if not greedy:
+            twin = settings.twin_final if trains else None
             rows = episode_rows(
-                episode,
+                episode if twin is None else with_twin(episode, twin),
                 filler_id=filler,
                 final_prompt_ids=self._final_prompt(episode, policy) if trains else None,
                 merge=settings.layout != "steps",

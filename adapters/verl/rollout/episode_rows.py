@@ -14,7 +14,7 @@ The agent loop turns a row into verl's ``AgentLoopOutput``. There are four kinds
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
@@ -83,6 +83,20 @@ def episode_rows(
         kind = "masked" if broken else "step" if steps else "value"
         out.append(Row(kind, row, steps, value_at))
     return out
+
+
+def with_twin(episode: Episode, whose: str) -> Episode:
+    """Return an episode whose last step is there twice, first without its reward, if it is one of ``twin_final``."""
+    *earlier, last = episode.steps or (None,)
+    if last is None or episode.stop_reason.broken:
+        return episode
+    refused = any(result["error"] for step in episode.steps for result in step.info.get("tool_results", ()))
+    if not last.terminated and (whose == "won" or not last.truncated or refused):
+        return episode
+    anchor = (earlier[-1].info if earlier else episode.reset_info).get("anchor", "")  # both answer the same state
+    info = {**last.info, "reward_components": {}, "anchor": anchor}
+    first = replace(last, reward=0.0, terminated=False, truncated=False, info=info)
+    return replace(episode, steps=(*earlier, first, last))
 
 
 def filler_row(kind: str, filler_id: int) -> Row:

@@ -492,6 +492,26 @@ def test_states_travel_where_they_are_compared(tokenizer):
     assert [step["anchor"] for step in row.extra_fields["steps"]] == ["s0", "s1", "s2", "s3"]
 
 
+@pytest.mark.parametrize(
+    ("env_id", "whose", "rewards"),
+    [
+        ("Echo-v0", "won", [1, 2, 3, 0, 4]),
+        ("EchoCut-v0", "won", [1, 2]),
+        ("EchoCut-v0", "ended", [1, 0, 2]),
+    ],
+)
+def test_the_last_step_can_have_a_twin_with_its_reward(env_id, whose, rewards, tokenizer):
+    sampled = answers(tokenizer, ["ab"])
+    rows = play(tokenizer, StubServer(sampled), env_id, algo="gigpo", settings={"twin_final": whose})
+    steps = [step for row in rows for step in row.extra_fields["steps"]]
+    assert [step["reward"] for step in steps] == rewards
+    if 0 in rewards:
+        assert rows[-2].prompt_ids == rows[-1].prompt_ids and steps[-2]["anchor"] == steps[-1]["anchor"]
+        ends = [step["terminated"] or step["truncated"] for step in steps]
+        assert ends == [False] * (len(steps) - 1) + [True]
+    assert rows[0].extra_fields["reward_extra_info"]["num_steps"] == len(steps) - (0 in rewards)
+
+
 def play_all(tokenizer, sampled):
     server = StubServer(sampled)
     play(tokenizer, server, prompt_length=4096)
