@@ -30,7 +30,11 @@ __all__ = ["Options", "run"]
 class Options:
     """What is trained, how, and where the run lies."""
 
-    env: str | None = option(None, "environment, such as AgentR1/GSM8KTool-v0", metavar="ID")
+    env: list[str] = option(
+        [],
+        "environment, such as AgentR1/GSM8KTool-v0; several with their shares of the tasks: --env A=0.7 --env B=0.3",
+        metavar="ID[=WEIGHT]",
+    )
     algo: str | None = option(
         None,
         "algorithm, such as grpo, ppo, steppo or gigpo, or module:name of your own estimator (default: the preset's, "
@@ -44,7 +48,9 @@ class Options:
     steps: int | None = option(None, "training steps (default: the preset's)")
     data: str | None = option(None, "generated, official or a path (default: the preset's, or generated)")
     split: str = option("train", "split to train on")
-    env_kwargs: str | None = option(None, "further arguments of the environment, as a JSON object", metavar="JSON")
+    env_kwargs: str | None = option(
+        None, "further arguments of the environment, as a JSON object; of several: {ID: {...}}", metavar="JSON"
+    )
     wrappers: list[str] = option([], '"Name(key=value)"; may be repeated', "--wrapper", metavar="SPEC")
     out: str | None = option(
         None, "folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)", metavar="DIR"

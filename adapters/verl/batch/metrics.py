@@ -16,6 +16,7 @@ from agent_envs.episodes.statistics import score_families
 
 PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
 """Prefixes of metrics that verl computes over rows, and that are computed over steps and episodes here."""
+_MEANS = {"success": "success", "return/mean": "return", "num_steps/mean": "num_steps"}
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,24 @@ def _common(prefix: str, every: Sequence[Mapping[str, Any]]) -> dict[str, float]
     return out | {f"{prefix}/stop/{r.value}": reasons[r.value] / max(len(every), 1) for r in StopReason}
 
 
+def _of_set(prefix: str, played: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    means = {name: float(np.mean([r[of] for r in played])) for name, of in _MEANS.items()}
+    return {f"{prefix}/{name}": value for name, value in {**means, "episodes": float(len(played))}.items()}
+
+
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the metrics of a training batch from one record per episode; broken ones count in `env/stop/*` alone."""
+    """Return the metrics of a training batch from one record per episode; broken ones count in `env/stop/*` alone.
+
+    Where a run has several environments there are `env/ENV/success` and so on too.
+    """
     played = _learned_from(records)
+    apart: dict[str, float] = {}
+    for env in sorted(envs) if len(envs := {r["env"] for r in played}) > 1 else ():
+        apart |= _of_set(f"env/{env.rpartition('/')[2]}", [r for r in played if r["env"] == env])
     return {
         "env/success": sum(r["success"] for r in played) / max(len(played), 1),
         **_common("env", records),
+        **apart,
         "env/tokens/prompt": (prompts := float(sum(r["prompt_tokens"] for r in records))),
         "env/tokens/cached": (cached := float(sum(r["cached_tokens"] for r in records))),
         "env/prefix_cache_hits": cached / max(prompts, 1.0),
@@ -208,8 +221,7 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
     for env, split in sorted(sets) if len(sets) > 1 else ():
         own = [r for r in played if (r["env"], r["split"]) == (env, split)]
         name = "/".join(filter(None, ("val", env.rpartition("/")[2], split)))
-        out |= {f"{name}/success": sum(r["success"] for r in own) / len(own), f"{name}/episodes": float(len(own))}
-        out |= {f"{name}/return/mean": float(np.mean([r["return"] for r in own]))}
+        out |= _of_set(name, own)
     for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
         out[f"val/{score.metric}/success"] = score.success
         out[f"val/{score.metric}/episodes"] = float(score.episodes)

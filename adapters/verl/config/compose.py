@@ -21,7 +21,7 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.checks import check_config
-from agent_envs.adapters.verl.config.composed import Composed, RunConfig
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, read_shares
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import (
@@ -51,8 +51,6 @@ _WEIGHTING = "+agentr1.weighting (row, token or trajectory)"
 _FIXED = {
     "algorithm.adv_estimator": "--algo",
     "critic.loss_agg_mode": _WEIGHTING,
-    "data.train_files": "--data",
-    "data.val_files": "--data",
     "trainer.default_local_dir": "--out",
     "trainer.resume_mode": "--out (the same folder resumes a run, another one starts a new run)",
     "trainer.total_epochs": "--steps",
@@ -83,7 +81,7 @@ def algorithms() -> list[str]:
 
 def compose_run(
     *,
-    env: str | None,
+    env: str | Sequence[str] | None,
     algo: str | None,
     preset: str,
     steps: int | None,
@@ -119,25 +117,29 @@ def compose_run(
     for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
         if share is not None:
             checks.number(name, share, minimum=0, maximum=1)
-    arguments = checks.json_object("--env-kwargs", env_kwargs)
-    for name in ("split", "data"):
-        if name in arguments:
-            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
+    shares = read_shares(env)
+    given_kwargs = _env_kwargs(env_kwargs, shares)
     config = _compose([*parts, *map(_override, overrides)])
     preset_run = config.run
-    env = _agreed("--env", env, preset_run.env, preset)
-    if env is None:
+    agreed = [_agreed("--env", name, preset_run.env, preset) for name in shares or [None]]
+    envs = [name for name in agreed if name is not None]
+    if not envs:
         raise ConfigError(f"preset {preset!r} works with any environment: add --env ID")
+    env = envs[0]
+    arguments = given_kwargs.get(env, given_kwargs.get("", {}))
     model = model or preset_run.model
     if model is None and not preset_run.makes_model:
         raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
     if model is not None and warm_start:
         raise ConfigError("--warm-start is for tiny-base, the model without --model; leave one of them out")
+    if len(envs) > 1 and warm_start:
+        raise ConfigError("--warm-start teaches one environment; leave it out with several")
     data = data or preset_run.data
-    on_any = preset_run.env_kwargs.get(env, {})
-    demo_kwargs = {**on_any, **preset_run.generated_env_kwargs.get(env, {}), **arguments}
     overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
-    preset_run.update({k: v for k, v in preset_run.for_env.get(env, {}).items() if f"run.{k}" not in overridden})
+    of_all = [preset_run.for_env.get(name, {}) for name in envs]
+    lengths = [each.response_length for each in of_all if "response_length" in each]
+    own = {**of_all[0], **({"response_length": max(lengths)} if lengths else {})}
+    preset_run.update({k: v for k, v in own.items() if f"run.{k}" not in overridden})
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     released, settings = None, dict[str, Any]()
@@ -147,9 +149,18 @@ def compose_run(
         given = {*overridden, *(f"env.{name}" for name in arguments)}
         use_released(config, settings, exact=exact, given=given)
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
-        on_any = preset_run.env_kwargs.get(env, {})
-        demo_kwargs = {**demo_kwargs, **on_any, **arguments}
     _check_numbers(preset_run)
+    files = _take_files(config, overridden)
+
+    def share_of(name: str) -> EnvShare:
+        on_any, own = preset_run.env_kwargs.get(name, {}), given_kwargs.get(name, arguments if name == env else {})
+        made = data == "generated" and not files
+        generated = preset_run.generated_env_kwargs.get(name, {}) if made else {}
+        return EnvShare(
+            name, shares.get(name, 1.0), {**on_any, **generated, **own}, _wrappers(preset_run, name, wrappers)
+        )
+
+    first = share_of(env)
     run = RunConfig(
         env=env,
         algo=algo,
@@ -159,10 +170,14 @@ def compose_run(
         # Ray's processes start elsewhere: a path must not depend on the working directory.
         data=data if data in ("generated", "official") else str(Path(data).resolve()),
         split=split,
-        env_kwargs=demo_kwargs if data == "generated" else {**on_any, **arguments},
-        demo_env_kwargs=demo_kwargs,
-        wrappers=_wrappers(preset_run, env, wrappers),
-        out=Path(out or f"runs/{env.rpartition('/')[2]}-{algo.replace(':', '.')}-seed{seed}"),
+        env_kwargs=first.env_kwargs,
+        demo_env_kwargs={**preset_run.generated_env_kwargs.get(env, {}), **first.env_kwargs},
+        wrappers=first.wrappers,
+        mixed=tuple(map(share_of, envs)) if len(envs) > 1 else (),
+        **files,
+        out=Path(
+            out or f"runs/{'+'.join(name.rpartition('/')[2] for name in envs)}-{algo.replace(':', '.')}-seed{seed}"
+        ),
         model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
         seed=seed,
         warm_start=(preset_run.warm_start if warm_start is None else warm_start) if model is None else 0,
@@ -194,6 +209,30 @@ def compose_run(
     if (mean := "actor_rollout_ref.actor.loss_agg_mode") in overridden and objective.row_loss is None:
         raise ConfigError(f"{mean} follows from {_WEIGHTING}; set that instead")
     return composed
+
+
+def _env_kwargs(text: str | None, envs: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The arguments that ``--env-kwargs`` gives, of each environment by its id, or of the only one under ``""``."""
+    found = checks.json_object("--env-kwargs", text)
+    if len(envs) < 2:
+        found = {"": found}
+    elif strange := [name for name, value in found.items() if name not in envs or not isinstance(value, dict)]:
+        raise ConfigError(f"with several environments --env-kwargs is {{ID: {{NAME: VALUE}}}}; got {strange[0]!r}")
+    for name in ("split", "data"):
+        if any(name in arguments for arguments in found.values()):
+            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
+    return found
+
+
+def _take_files(config: Any, overridden: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The files of rows that the command line names; verl reads the rows that are made of them."""
+    taken = {}
+    for name, written in (("train_files", "train"), ("val_files", "validation")):
+        if f"data.{name}" in overridden:
+            files = config.data[name]
+            taken[name] = tuple(str(Path(f).resolve()) for f in ([files] if isinstance(files, str) else files))
+            config.data[name] = [f"${{run.out}}/data/{written}.parquet"]
+    return taken
 
 
 def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:

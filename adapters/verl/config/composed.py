@@ -3,11 +3,46 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.verl.config.released import Difference
+from agent_envs.checks import number
+from agent_envs.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class EnvShare:
+    """One of the environments that a run plays."""
+
+    env: str
+    weight: float
+    """Its tasks over those of all, which sum up to 1."""
+    env_kwargs: dict[str, Any]
+    wrappers: tuple[str, ...]
+
+
+def read_shares(given: str | Sequence[str] | None) -> dict[str, float]:
+    """Return the weights of the environments that ``--env`` names, which sum up to 1.
+
+    >>> read_shares(["A-v0=3", "B-v0=1"])
+    {'A-v0': 0.75, 'B-v0': 0.25}
+    """
+    named = [given] if isinstance(given, str) else list(given or ())
+    weights: dict[str, float] = {}
+    for each in named:
+        name, equals, weight = each.rpartition("=") if "=" in each else (each, "", "1")
+        if len(named) > 1 and not equals:
+            raise ConfigError(f"several environments need weights: --env {name}=0.5, got --env {name}")
+        if name in weights:
+            raise ConfigError(f"--env {name} is given twice")
+        try:
+            weights[name] = float(number(f"the weight of --env {name}", float(weight), above=0))
+        except ValueError as e:
+            raise ConfigError(f"the weight of --env {name} must be a number above 0, got {weight!r}") from e
+    return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +77,21 @@ class RunConfig:
     """Share of the tasks held out where the data has no validation or test split."""
     validation: tuple[str, ...] | None = None
     """Splits to hold out, those of them that the data has; None for what `choose_tasks` chooses."""
+    mixed: tuple[EnvShare, ...] = ()
+    """All environments of the run if there are several; ``env`` is the first of them."""
+    train_files: tuple[str, ...] = ()
+    """Files of rows to train on in place of the data's own."""
+    val_files: tuple[str, ...] = ()
+    """Files of rows to validate on."""
     overrides: tuple[str, ...] = ()
     """verl settings from the command line; they win over everything else."""
+
+    def parts(self) -> tuple[RunConfig, ...]:
+        """Return the run with each of its environments alone."""
+        return tuple(
+            replace(self, env=each.env, env_kwargs=each.env_kwargs, wrappers=each.wrappers, mixed=())
+            for each in self.mixed
+        ) or (self,)
 
     def settings(self) -> dict[str, Any]:
         """Everything that must be the same for a run to be resumed: all but its length and its place."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -19,11 +19,15 @@ import numpy as np
 from agent_envs.adapters.task_rows import as_json
 from agent_envs.adapters.verl.config.compose import RunConfig
 from agent_envs.checks import choice
-from agent_envs.errors import ConfigError, needs_extra
+from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.files import replacing
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env, takes_splits
 
-__all__ = ["Tasks", "choose_tasks", "env_kwargs", "make_env", "make_rows", "write_rows"]
+__all__ = [
+    "Tasks", "choose_tasks", "env_kwargs", "make_env", "make_rows", "mixed_rows", "rows_of_files", "training_rows",
+    "validation_rows", "write_rows",
+]  # fmt: skip
 
 _SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
 
@@ -99,18 +103,110 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
         orders, pool = [(split, order[:kept])], np.sort(order[kept:])
     others = None if validation_tasks is None else validation_tasks // len(orders)
     first = None if others is None else validation_tasks - others * (len(orders) - 1)  # type: ignore[operator]
-    rng, drawn = np.random.default_rng(config.seed), list[int]()
-    whole = len(pool) // tasks_per_step * tasks_per_step or len(pool)
-    while len(drawn) < config.steps * tasks_per_step:  # a longer run begins like a shorter one
-        drawn += pool[rng.permutation(len(pool))[:whole]].tolist()
+    drawn = _passes(len(pool), config.steps * tasks_per_step, tasks_per_step, config.seed)
     return Tasks(
         train_split=split,
-        train=tuple(drawn[: config.steps * tasks_per_step]),
+        train=tuple(pool[drawn].tolist()),
         held_out=tuple(
             (name, tuple(order[: others if i else first].tolist())) for i, (name, order) in enumerate(orders)
         ),
         pool=None if splits else len(pool),
     )
+
+
+def _passes(size: int, wanted: int, batch: int, seed: int) -> list[int]:
+    """So many of the numbers below ``size``, in shuffled passes of whole batches; more begin like fewer."""
+    rng, drawn = np.random.default_rng(seed), list[int]()
+    whole = size // batch * batch or size
+    while len(drawn) < wanted:
+        drawn += rng.permutation(size)[:whole].tolist()
+    return drawn[:wanted]
+
+
+def mixed_rows(rows: Sequence[Sequence[Any]], weights: Sequence[float], wanted: int) -> list[Any]:
+    """Return rows of several environments in turn, so that any beginning has about ``weights`` of them, which sum to 1.
+
+    Each list is taken from its beginning, and again where it ends.
+
+    >>> "".join(mixed_rows(["abc", "xy"], [0.75, 0.25], 8))
+    'abcxabcy'
+    """
+    taken, out = [0] * len(rows), list[Any]()
+    for place in range(1, wanted + 1):
+        which = max(range(len(rows)), key=lambda i: weights[i] * place - taken[i])
+        out.append(rows[which][taken[which] % len(rows[which])])
+        taken[which] += 1
+    return out
+
+
+def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[str, Any]]:
+    """Return rows for the tasks of the files that a run names for ``phase``, in the files' order.
+
+    A file whose rows name environments (``env_id``), as ``write_rows`` writes them, is taken as it is, after a check
+    that without ``trust`` they name nothing that only the user may (``recorded_env``). Any other holds tasks of the
+    run's environment, as its argument ``data``.
+
+    Raises:
+        DataError: A file cannot be read.
+        ConfigError: A row names code, data or servers of its own.
+    """
+    rows: list[dict[str, Any]] = []
+    for path in config.train_files if phase == "train" else config.val_files:
+        with needs_extra("verl"):
+            import pyarrow.parquet as pq
+        try:
+            named = "env_id" in pq.read_schema(path).names if path.endswith(".parquet") else False
+            written = pq.read_table(path).to_pylist() if named else []
+        except (OSError, ValueError) as e:  # pyarrow's own errors are of these
+            raise DataError(f"{path} cannot be read as parquet: {first_line(e)}") from e
+        if not named and config.mixed:
+            raise ConfigError(f"the rows of {path} do not name their environments (env_id), and the run has several")
+        if not named:
+            own = replace(config, data=path)
+            env = make_env(own)
+            env.reset(options={"index": 0})
+            kwargs = env_kwargs(own, env.unwrapped.tasks.split)  # type: ignore[attr-defined]
+            indices = range(int(env.get_wrapper_attr("num_tasks")))
+            env.close()
+            rows += make_rows(own.env, indices, phase=phase, env_kwargs=kwargs, wrappers=own.wrappers)
+        for number, row in enumerate(written):
+            where, extra = f"{path}, row {number}", row.get("extra_info")
+            try:
+                parts = {name: json.loads(row[name]) for name in ("env_kwargs", "wrappers") if row.get(name)}
+                index = int(extra["index"])
+            except (KeyError, TypeError, ValueError) as e:
+                raise DataError(f"{where}: expected a task's extra_info.index, and arguments as JSON: {e}") from e
+            own_env, kwargs, wrappers = recorded_env({"env": row["env_id"], **parts}, where, trust=trust)
+            seed = extra.get("seed")
+            rows += make_rows(own_env, [index], phase=phase, env_kwargs=kwargs, wrappers=wrappers, seed=seed)
+    return rows
+
+
+def training_rows(
+    config: RunConfig, tasks: Sequence[Tasks], tasks_per_step: int, *, trust: bool
+) -> list[dict[str, Any]]:
+    """Return the rows of a run's tasks in the order of training, a batch after another."""
+    wanted = config.steps * tasks_per_step
+    if config.train_files:
+        rows = rows_of_files(config, "train", trust=trust)
+        return [rows[i] for i in _passes(len(rows), wanted, tasks_per_step, config.seed)]
+    parts = [
+        make_rows(part.env, own.train, env_kwargs=env_kwargs(part, own.train_split), wrappers=part.wrappers)
+        for part, own in zip(config.parts(), tasks, strict=True)
+    ]
+    return mixed_rows(parts, [share.weight for share in config.mixed] or [1.0], wanted)
+
+
+def validation_rows(config: RunConfig, tasks: Sequence[Tasks], *, trust: bool) -> list[dict[str, Any]]:
+    """Return the rows of the tasks that are held out."""
+    if config.val_files:
+        return rows_of_files(config, "validation", trust=trust)
+    rows = []
+    for part, own in zip(config.parts(), tasks, strict=True):
+        for split, indices in own.held_out:
+            kwargs = env_kwargs(part, split)
+            rows += make_rows(part.env, indices, phase="validation", env_kwargs=kwargs, wrappers=part.wrappers)
+    return rows
 
 
 def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.checkpoints import check_pickles, last_step
 from agent_envs.adapters.verl.run.folder import RunFolder, join_logs
 from agent_envs.adapters.verl.run.process import run_verl
-from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs, make_env, make_rows, write_rows
+from agent_envs.adapters.verl.run.tasks import (
+    Tasks,
+    choose_tasks,
+    make_env,
+    training_rows,
+    validation_rows,
+    write_rows,
+)
 from agent_envs.episodes.curves import group_runs, read_run
 from agent_envs.episodes.figures import draw_configurations
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
@@ -41,10 +49,16 @@ def describe(composed: Composed) -> str:
         f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}, "
         f"wrappers {json.dumps(run.wrappers)}"
     ]
+    lines += [
+        f"# {share.weight:.3g} of the tasks: {share.env}, arguments {json.dumps(share.env_kwargs)}, "
+        f"wrappers {json.dumps(share.wrappers)}"
+        for share in run.mixed
+    ]
     try:
-        env = make_env(run)
-        env.reset(options={"index": 0})
-        env.close()
+        for part in run.parts():
+            env = make_env(part)
+            env.reset(options={"index": 0})
+            env.close()
         _check_pictures(run, verl, fetch=False)
     except DataError as e:
         if run.data != "official":
@@ -127,7 +141,11 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     run, config = composed.run, composed.verl()
     if (missing := missing_engine(config)) is not None:
         raise ConfigError(missing)
-    tasks = choose_tasks(run, tasks_per_step=config.data.train_batch_size, validation_tasks=composed.validation_tasks)
+    parts, held_out = run.parts(), composed.validation_tasks
+    each = None if held_out is None else max(1, held_out // len(parts))
+    size = config.data.train_batch_size
+    drawn = () if run.train_files and run.val_files else parts
+    tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each) for part in drawn]
     pictures = _check_pictures(run, config, fetch=True)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
@@ -146,7 +164,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
                 env_kwargs=run.demo_env_kwargs,
                 wrappers=run.wrappers,
                 max_length=config.data.max_prompt_length + config.data.max_response_length,
-                pool=tasks.pool,
+                pool=tasks[0].pool if tasks else None,
                 pictures=pictures,
             )
         if not trust and (step := last_step(folder.checkpoints)):
@@ -174,9 +192,12 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
 
     Without ``fetch``, a model on the hub is not asked.
     """
-    env = make_env(run)
-    space = env.observation_space
-    env.close()
+    spaces = []
+    for part in run.parts():
+        env = make_env(part)
+        spaces.append(env.observation_space)
+        env.close()
+    space = next(filter(shows_pictures, spaces), spaces[0])
     pictures = shows_pictures(space)
     if run.model is not None and not fetch and not Path(run.model).is_dir():
         return pictures
@@ -188,7 +209,7 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     return pictures
 
 
-def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) -> list[Record]:
+def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictures: bool) -> list[Record]:
     run, resumed_from, starts = composed.run, last_step(folder.checkpoints), folder.logs()
     records = join_logs(starts)
 
@@ -200,15 +221,10 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) 
     if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
         draw()
         return records
-    for path, splits, phase in (
-        (folder.train_rows, [(tasks.train_split, tasks.train)], "train"),
-        (folder.validation_rows, tasks.held_out, "validation"),
-    ):
-        rows = []
-        for split, indices in splits:
-            kwargs = env_kwargs(run, split)
-            rows += make_rows(run.env, indices, phase=phase, env_kwargs=kwargs, wrappers=run.wrappers)
-        write_rows(path, rows)
+    settings = read_settings(composed.verl())
+    size = int(composed.verl().data.train_batch_size)
+    write_rows(folder.train_rows, training_rows(run, tasks, size, trust=settings.trust))
+    write_rows(folder.validation_rows, validation_rows(run, tasks, trust=settings.trust))
     folder.starts.mkdir(exist_ok=True)
     log = folder.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
     starts.append((resumed_from, log))
@@ -216,9 +232,8 @@ def _train(composed: Composed, tasks: Tasks, folder: RunFolder, pictures: bool) 
     write_records(folder.metrics, records)
     validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
     config = composed.verl(validate_first=not validated)
-    # rows made above name what the user named on the command line
     config.agentr1.layout = choose_layout(config, cpu=composed.cpu)
-    config.agentr1.trust = not any("data.train_files" in each or "data.val_files" in each for each in run.overrides)
+    config.agentr1.trust = True  # rows made above name what the user named, and those of files have been checked
     try:
         run_verl(config, folder, log, resumed_from, cpu=composed.cpu)
     finally:

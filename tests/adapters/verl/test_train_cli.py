@@ -11,8 +11,10 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,9 +31,17 @@ from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.run.folder import RunFolder
 from agent_envs.adapters.verl.run.process import last_error, run_verl
-from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env
+from agent_envs.adapters.verl.run.tasks import (
+    Tasks,
+    choose_tasks,
+    make_env,
+    make_rows,
+    training_rows,
+    validation_rows,
+    write_rows,
+)
 from agent_envs.episodes.run_folder import keep_settings
-from agent_envs.errors import ConfigError
+from agent_envs.errors import AgentEnvsError, ConfigError, DataError
 
 
 def _tasks(made: Composed) -> Tasks:
@@ -77,6 +87,18 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
         (["--preset", "gpu-8"], "preset 'gpu-8' needs a model to train: add --model"),
         (["--preset", "cpu-vllm"], "which `make setup-vllm` puts into .venv-vllm"),
         (["--split", "trian"], "trian"),
+        (["--env", ENV, "--env", "AgentR1/GSM8K-v0=0.5"], f"several environments need weights: --env {ENV}=0.5"),
+        (["--env", f"{ENV}=0.5", "--env", f"{ENV}=0.5"], f"--env {ENV} is given twice"),
+        (["--env", f"{ENV}=0", "--env", "AgentR1/GSM8K-v0=1"], "must be a number above 0"),
+        (["--env", f"{ENV}=x"], f"the weight of --env {ENV} must be a number above 0, got 'x'"),
+        (
+            ["--env", f"{ENV}=1", "--env", "AgentR1/GSM8K-v0=1", "--env-kwargs", '{"level": 1}'],
+            "with several environments --env-kwargs is {ID: {NAME: VALUE}}; got 'level'",
+        ),
+        (
+            ["--env", f"{ENV}=1", "--env", "AgentR1/GSM8K-v0=1", "--warm-start", "5"],
+            "--warm-start teaches one environment",
+        ),
         (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
         (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
         (["--wrapper", "FormatReward(weight"], "a wrapper is written"),
@@ -95,7 +117,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
         (["actor_rollout_ref.actor.optim.lr"], "expected a verl setting as key=value"),
         (["=1"], "expected a verl setting as key=value"),
         (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
-        (["--algo", "gpro"], "--algo must be one of 'bi_level_gae', 'cispo', 'clip_cov'"),
+        (["--algo", "gpro"], "--algo must be one of 'bi_level_gae', 'capo', 'cispo'"),
         (["--algo", "no_such_package.algorithms:mine"], "cannot be loaded: No module named 'no_such_package'"),
         (["--algo", "json:nothing"], "the advantage estimator json:nothing cannot be loaded"),
         (["--algo", "json:"], "must be written module:function"),
@@ -174,7 +196,6 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
         (["run.tasks_per_step=abc"], "run.tasks_per_step must be an integer of at least 1, got 'abc'"),
         (["run.updates_per_step=0"], "run.updates_per_step must be an integer of at least 1, got 0"),
         (["run.validation_tasks=0"], "run.validation_tasks must be an integer of at least 1, got 0"),
-        (["run.validation_tasks=null"], "run.validation_tasks must be an integer of at least 1, got None"),
         (["run.response_length=long"], "run.response_length must be an integer of at least 1, got 'long'"),
         (["run.warm_start=-1"], "run.warm_start must be an integer of at least 0, got -1"),
         (["run.demo_noise=2"], "run.demo_noise must be a number from 0 to 1, got 2"),
@@ -336,6 +357,75 @@ def test_validation_sets_are_those_named_and_whole():
     assert run.verl().data.val_batch_size is None
     with pytest.raises(ConfigError, match="none of the splits to validate on: nowhere"):
         _tasks(composed("run.validation=[nowhere]"))
+
+
+def test_several_environments_share_every_batch_by_their_weights(capsys):
+    house = "AgentR1/ALFWorld-v0"
+    options = {"env": [f"{ENV}=3", f"{house}=1"], "steps": 3, "env_kwargs": json.dumps({house: {"size": 2}})}
+    run = composed(**options).run
+    assert [(each.env, each.weight) for each in run.mixed] == [(ENV, 0.75), (house, 0.25)]
+    assert [part.env_kwargs.get("size") for part in run.parts()] == [None, 2]
+    tasks = [choose_tasks(part, tasks_per_step=16, validation_tasks=8) for part in run.parts()]
+    rows = training_rows(run, tasks, 16, trust=False)
+    counts = [[row["env_id"] for row in rows[i : i + 16]].count(ENV) for i in range(0, 48, 16)]
+    assert counts == [12, 12, 12] and len(rows) == 48
+    of_house = next(row for row in rows if row["env_id"] == house)
+    assert json.loads(of_house["env_kwargs"])["size"] == 2 and "InvalidActionPenalty" in of_house["wrappers"]
+    held_out = [
+        (row["env_id"], json.loads(row["env_kwargs"])["split"]) for row in validation_rows(run, tasks, trust=False)
+    ]
+    assert Counter(held_out) == {(ENV, "validation"): 8, (house, "valid_seen"): 4, (house, "valid_unseen"): 4}
+    given = [word for name, share in ((ENV, 3), (house, 1)) for word in ("--env", f"{name}={share}")]
+    assert main(["train", *given, "--dry-run"]) == 0
+    assert f"# 0.25 of the tasks: {house}, arguments" in capsys.readouterr().out
+
+
+def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
+    problems = tmp_path / "problems.jsonl"
+    asked = [
+        {"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"} for i in range(5)
+    ]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    written = tmp_path / "rows.parquet"
+    write_rows(written, [
+        *make_rows("AgentR1/GSM8K-v0", [7, 2], env_kwargs={"split": "test"}),
+        *make_rows("AgentR1/ALFWorld-v0", [1], wrappers=["AsTool"]),
+    ])  # fmt: skip
+    made = composed(f"data.train_files={problems}", f"data.val_files=[{written}]", steps=2)
+    assert made.verl().data.train_files == [str(made.run.out.resolve() / "data" / "train.parquet")]
+    rows = training_rows(made.run, [], 4, trust=False)
+    assert [row["extra_info"]["index"] for row in rows[:4]] != [0, 1, 2, 3] and len(rows) == 8
+    assert {row["extra_info"]["index"] for row in rows} == set(range(5))
+    assert {row["env_id"] for row in rows} == {ENV} and str(problems) in rows[0]["env_kwargs"]
+    found = [(row["env_id"], row["extra_info"]) for row in validation_rows(made.run, [], trust=False)]
+    assert found == [
+        ("AgentR1/GSM8K-v0", {"index": 7, "phase": "validation"}),
+        ("AgentR1/GSM8K-v0", {"index": 2, "phase": "validation"}),
+        ("AgentR1/ALFWorld-v0", {"index": 1, "phase": "validation"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ({"env_id": "os:system"}, ConfigError, "names 'os:system' as its environment"),
+        (
+            {"env_kwargs": json.dumps({"data": "/etc/passwd"})},
+            ConfigError,
+            "names '/etc/passwd' as the argument 'data'",
+        ),
+        ({"env_kwargs": "{"}, DataError, "row 0: expected a task's extra_info.index"),
+        ({"extra_info": {"index": "first"}}, DataError, "row 0: expected a task's extra_info.index"),
+    ],
+)
+def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
+    path = tmp_path / "rows.parquet"
+    write_rows(path, [{**make_rows("AgentR1/GSM8K-v0", [0])[0], **row}])
+    with pytest.raises(error, match=re.escape(message)):
+        validation_rows(composed(f"data.val_files={path}").run, [], trust=False)
+    path.write_text("no parquet")
+    with pytest.raises(AgentEnvsError, match="cannot be read as parquet"):
+        validation_rows(composed(f"data.val_files={path}").run, [], trust=False)
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path):

@@ -305,3 +305,13 @@ def test_environments_that_break_too_often_stop_a_run(tiny_model, tmp_path, no_r
     records = _records(out)
     assert [r["step"] for r in records] == [1, 2]  # the third step stops the run before it trains
     assert all(r["env/broken/BackendDownError"] == r["env/broken"] > 0 for r in records)
+
+
+def test_two_environments_train_in_one_run(tmp_path, tiny_model):
+    house, out = "AgentR1/ALFWorld-v0", tmp_path / "run"
+    given = ("--env", f"{house}=0.5", "--steps", "1", "--model", str(tiny_model))
+    assert _train(out, *given, "run.validation_tasks=8", "trainer.test_freq=1", env=f"{ENV}=0.5") == 0
+    records = _records(out)
+    for name in ("GSM8KTool-v0", "ALFWorld-v0"):
+        assert records[-1][f"env/{name}/episodes"] == 8 and 0 <= records[-1][f"env/{name}/success"] <= 1
+    assert {"val/GSM8KTool-v0/validation/success", "val/ALFWorld-v0/valid_seen/success"} <= records[-1].keys()
