@@ -279,14 +279,13 @@ def test_the_order_of_tasks_does_not_matter_but_is_kept():
 @pytest.fixture
 def changed_answer(monkeypatch):
     """Task 459 of the generated problems has another answer, as after a change of the generator or of a file."""
-    get = GeneratedGSM8K.get
+    get, source = GeneratedGSM8K.get, GeneratedGSM8K.shared("test")
 
     def changed(self: Any, index: int) -> Any:
         task = get(self, index)
         return task._replace(answer="7") if index == 459 else task
 
     monkeypatch.setattr(GeneratedGSM8K, "get", changed)
-    source = GeneratedGSM8K.shared("test")
     monkeypatch.setattr(source, "_get", source.get)
 
 
