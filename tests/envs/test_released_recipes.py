@@ -442,6 +442,18 @@ NEWEST = sorted({task for task, _ in RECIPES} - {"scienceworld"})
 
 
 @pytest.mark.parametrize("task", NEWEST)
+def test_experts_speak_as_released(task):
+    env = make_text_env(*recipe(task))
+    env.reset(options={"index": 0})
+    ended, rewards = False, []
+    while not ended:
+        *_, reward, terminated, truncated, info = env.step(env.get_wrapper_attr("expert_action")())
+        rewards.append(reward)
+        ended = terminated or truncated
+    assert terminated and info["success"] and sum(rewards) >= 1 and not info["invalid_action"]
+
+
+@pytest.mark.parametrize("task", NEWEST)
 def test_any_text_is_answered_and_every_recipe_branches(task):
     env = make_text_env(*recipe(task))
     again = gym.make(env.spec)

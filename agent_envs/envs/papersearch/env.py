@@ -360,6 +360,10 @@ class PaperSearchEnv(ToolEnv):
             "query_type": self.task.query_type,
         }
 
+    def format_call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Write a call; without a tool to finish, a text."""
+        return "That is all." if self.released and name == "finish" else super().format_call(name, arguments)
+
     def right_answer(self) -> str:
         return "\n".join(self.task.titles)
 
@@ -382,7 +386,8 @@ class PaperSearchEnv(ToolEnv):
         """Return the next text of a solver that reads what was shown; None for real queries and the user's own."""
         if self.data != "generated" or not self.task.titles:
             return None
-        return expert_text(self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words)
+        given = self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words
+        return expert_text(*given, ends_alone=self.released)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the expert's text or, with probability `noise`, well-formed calls that find little."""

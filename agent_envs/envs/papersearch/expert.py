@@ -48,11 +48,20 @@ def parse_query(query: str) -> tuple[str, dict[str, str]] | None:
 
 
 def expert_text(
-    query: str, state: PaperState, format_call: FormatCall, max_calls: int, abstract_words: int = 400
+    query: str,
+    state: PaperState,
+    format_call: FormatCall,
+    max_calls: int,
+    abstract_words: int = 400,
+    *,
+    ends_alone: bool = False,
 ) -> str:
-    """Return the solver's next text, which follows from the first `abstract_words` words of the papers shown."""
+    """Return the solver's next text, which follows from the first `abstract_words` words of the papers shown.
+
+    `ends_alone` says whether the end is a text without calls.
+    """
     last = state.turns >= STEPS - 1
-    room = max(max_calls - 1, 0) if last else max_calls
+    room = max_calls if not last else 0 if ends_alone else max(max_calls - 1, 0)
     done = len(state.gains) >= 3 and not any(state.gains[-2:])
     calls = [] if done else _wanted(query, state, abstract_words)[:room]
     texts = [format_call(tool, {"query" if tool == "search" else "paper_id": argument}) for tool, argument in calls]
