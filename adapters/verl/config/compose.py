@@ -21,7 +21,7 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.verl.config.checks import check_config
-from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, read_shares
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, read_env_kwargs, read_shares
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import (
@@ -118,7 +118,7 @@ def compose_run(
         if share is not None:
             checks.number(name, share, minimum=0, maximum=1)
     shares = read_shares(env)
-    given_kwargs = _env_kwargs(env_kwargs, shares)
+    given_kwargs = read_env_kwargs(env_kwargs, shares)
     config = _compose([*parts, *map(_override, overrides)])
     preset_run = config.run
     agreed = [_agreed("--env", name, preset_run.env, preset) for name in shares or [None]]
@@ -190,6 +190,7 @@ def compose_run(
     preset_run.model_path = run.model or str(folder / "model")
     fit_engine(config)
     _complete(config, overridden)
+    say = partial(read_value, config, run)
     composed = Composed(
         run=run,
         cpu=preset_run.cpu,
@@ -197,7 +198,8 @@ def compose_run(
         released=released.release if released else None,
         differences=differences(config, settings, run),
         exact=exact,
-        remaining=released.remaining(partial(read_value, config, run)) if released and exact else {},
+        remaining=released.remaining(say) if released and exact else {},
+        needed=released.remaining(say, needed=True) if released and exact else {},
         unresolved=config,
     )
     with _verl_errors():
@@ -209,19 +211,6 @@ def compose_run(
     if (mean := "actor_rollout_ref.actor.loss_agg_mode") in overridden and objective.row_loss is None:
         raise ConfigError(f"{mean} follows from {_WEIGHTING}; set that instead")
     return composed
-
-
-def _env_kwargs(text: str | None, envs: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The arguments that ``--env-kwargs`` gives, of each environment by its id, or of the only one under ``""``."""
-    found = checks.json_object("--env-kwargs", text)
-    if len(envs) < 2:
-        found = {"": found}
-    elif strange := [name for name, value in found.items() if name not in envs or not isinstance(value, dict)]:
-        raise ConfigError(f"with several environments --env-kwargs is {{ID: {{NAME: VALUE}}}}; got {strange[0]!r}")
-    for name in ("split", "data"):
-        if any(name in arguments for arguments in found.values()):
-            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
-    return found
 
 
 def _take_files(config: Any, overridden: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.verl.config.released import Difference
-from agent_envs.checks import number
+from agent_envs.checks import json_object, number
 from agent_envs.errors import ConfigError
 
 
@@ -43,6 +43,19 @@ def read_shares(given: str | Sequence[str] | None) -> dict[str, float]:
         except ValueError as e:
             raise ConfigError(f"the weight of --env {name} must be a number above 0, got {weight!r}") from e
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+def read_env_kwargs(text: str | None, envs: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return the arguments that ``--env-kwargs`` gives, of each environment by its id, of the only one under ``""``."""
+    found = json_object("--env-kwargs", text)
+    if len(envs) < 2:
+        found = {"": found}
+    elif strange := [name for name, value in found.items() if name not in envs or not isinstance(value, dict)]:
+        raise ConfigError(f"with several environments --env-kwargs is {{ID: {{NAME: VALUE}}}}; got {strange[0]!r}")
+    for name in ("split", "data"):
+        if any(name in arguments for arguments in found.values()):
+            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,8 @@ class Composed:
     """Whether it is a released run."""
     remaining: dict[str, str]
     """What such a run does otherwise than the released one, besides settings, by id."""
+    needed: dict[str, str]
+    """What of this must be set before it is run."""
     unresolved: Any
     """All settings, the run's own among them, with their references."""
 

@@ -99,12 +99,16 @@ class Released:
                 out |= settings
         return out
 
-    def remaining(self, value: Any) -> dict[str, str]:
-        """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name."""
+    def remaining(self, value: Any, *, needed: bool = False) -> dict[str, str]:
+        """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name.
+
+        With ``needed`` only what it cannot run without.
+        """
         return {
             ids: entry["says"]
             for ids, entry in _read("remaining", ".")["open"].items()
             if self.says(entry.get("where", "every"))
+            and entry.get("needs", False) >= needed
             and not all(str(value(key)).startswith(begin) for key, begin in entry.get("unless", {"": "?"}).items())
         }
 

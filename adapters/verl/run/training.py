@@ -64,8 +64,9 @@ def describe(composed: Composed) -> str:
         if run.data != "official":
             raise
         lines.append(f"# before it can run: {e}")
-    if missing is not None:
-        lines.append(f"# before it can run: {missing}")
+    for reason in (missing, *composed.needed.values()):
+        if reason is not None:
+            lines.append(f"# before it can run: {reason}")
     if (notice := attention_notice(verl)) is not None:
         lines.append(f"# {notice}")
     if verl.trainer.device != "cpu" and verl.model_engine == "dp" and Path(run.model or "").is_dir():
@@ -139,6 +140,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     With ``trust``, verl opens the checkpoint that it resumes from whatever its files would run.
     """
     run, config = composed.run, composed.verl()
+    if composed.needed:
+        raise ConfigError(f"{run.preset} is a released run, and {'; '.join(composed.needed.values())}")
     if (missing := missing_engine(config)) is not None:
         raise ConfigError(missing)
     parts, held_out = run.parts(), composed.validation_tasks

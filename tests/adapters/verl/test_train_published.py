@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,6 +28,8 @@ from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.rows import mini_batches
 from agent_envs.adapters.verl.config.composed import Composed
 from agent_envs.adapters.verl.config.released import EXACT, RELEASES, Released, _read
+from agent_envs.adapters.verl.run.training import describe, train
+from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recipes import RECIPES
 
 # Sources.
@@ -318,6 +321,15 @@ def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> Non
     assert "# S01 S03: passages are found by BM25" in printed and "alfworld" not in printed.lower()
     run = composed(preset=preset, env_kwargs='{"retriever": "dense:/data"}')
     assert "S01 S03" not in run.remaining and "T17" in run.remaining
+
+
+def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:
+    preset = f"qwen3-4b/papersearch/grpo/h100-4{EXACT}"
+    run = composed(preset=preset, out=str(tmp_path / "run"), data="generated")
+    assert [*run.needed] == ["S07 D06"] and "# before it can run: the known answers would" in describe(run)
+    with pytest.raises(ConfigError, match="is a released run, and the known answers would give the scores"):
+        train(run)
+    assert not composed(preset=preset, env_kwargs='{"selector": "http://localhost:1"}').needed
 
 
 def test_mini_batches_count_steps() -> None:
