@@ -23,7 +23,7 @@ __all__ = ["LengthBin", "LengthFit", "fit_lengths", "read_ratios", "record_ratio
 
 EDGES = (1, 9, 17, 33, 65, 129, 257)
 """First length of each bin."""
-_STILL = 1e-7  # largest |S| of an update whose policy has not moved yet
+_STILL = 1e-5  # largest |S| of an update whose policy has not moved yet: round-off
 _ROWS = 30  # of a bin that the slope is fitted to
 
 
