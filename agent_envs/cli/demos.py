@@ -51,6 +51,7 @@ _SUFFIXES = (".jsonl", ".parquet")
 _HOPELESS = 20
 _BATCH = 1000  # rows that are turned into columns at once
 _TOOLS = ("tools", "tool_instructions")  # columns that rows of tasks without tools lack
+_NESTED = ("messages", "tools")  # columns that come last
 
 
 @dataclass(kw_only=True)
@@ -241,8 +242,9 @@ def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
             )
         if tables:
             table = pyarrow.concat_tables(tables, promote_options="permissive")
-            empty = [key for key in _TOOLS if table[key].null_count == len(table)]
-            pyarrow.parquet.write_table(table.drop_columns(empty), file)
+            columns = [key for key in table.column_names if table[key].null_count < len(table)]
+            columns.sort(key=lambda name: name in _NESTED)
+            pyarrow.parquet.write_table(table.select(columns), file)
     except pyarrow.ArrowException as e:
         raise DataError(
             f"a parquet column cannot hold these tools ({str(e)[:200]}); write a .jsonl file instead"
