@@ -17,59 +17,39 @@ __all__ = ["RECIPES", "RELEASES", "recipe"]
 RELEASES = ("capo", "steppo", "agent-r1")
 """The releases, the newest first."""
 
-_TOOL = "AsTool(parser='hermes_json', calls={calls!r}, on_invalid={on_invalid!r})"
-_SHOP = "AsTool(parser='hermes_json', calls='exactly_one', on_invalid='wrap', invalid_reward=-0.1)"
-_QA = {
-    "rules": "released",
-    "parser": "hermes_python",
-    "force_first_search": True,
-    "max_calls": 4,
-    "top_k": 5,
-    "max_episode_steps": 5,
-}
-_PAPERS = {"rules": "released", "reward": "agentr1", "max_calls": 5, "top_k": 10, "max_episode_steps": 5}
-_CHECKED = {"tool": "check_answer", "reward": "agentr1", "rules": "released", "parser": "hermes_json"}
-_PROMPT = "RebuildPrompt(template={layout!r}, anchor={anchor!r})"
-_RESEARCH = _PROMPT.format(layout="capo", anchor="prompt")
+_OLDER = ("steppo", "agent-r1")
+_SHOP = {"reward": "agentr1", "max_episode_steps": 15}
+_LAB = {"reward": "agentr1", "max_episode_steps": 30}
+_QUIZ = {"force_first_search": True, "max_calls": 4, "top_k": 5, "rules": "released", "max_episode_steps": 5}
+_PAPERS = {"reward": "agentr1", "max_calls": 5, "top_k": 10, "rules": "released", "max_episode_steps": 5}
+_CHECKED = {"tool": "check_answer", "reward": "agentr1", "rules": "released", "max_episode_steps": 5}
+_FIRST = "AsTool(parser='hermes_json', calls='first', on_invalid='wrap')"
+_BOUGHT = "AsTool(parser='hermes_json', calls='exactly_one', on_invalid='wrap', invalid_reward=-0.1)"
+_KEPT = "AsTool(parser='hermes_json', calls='exactly_one', on_invalid='keep')"
+_NEW, _OLD = (f"RebuildPrompt(template={layout!r}, anchor='observation')" for layout in ("capo", "agent-r1"))
+_WHOLE = "RebuildPrompt(template='capo', anchor='prompt')"
 
-
-def _each(task: str, env_id: str, env_kwargs: dict[str, Any], *wrappers: str) -> dict[tuple[str, str], RecordedEnv]:
-    """Return the recipes of a task whose releases differ in the layout of the prompt."""
-    layouts = {"capo": "capo", "steppo": "agent-r1", "agent-r1": "agent-r1"}
-    return {
-        (task, release): RecordedEnv(
-            env_id, env_kwargs, (*wrappers, _PROMPT.format(layout=layout, anchor="observation"))
-        )
-        for release, layout in layouts.items()
-    }
-
-
-RECIPES: dict[tuple[str, str], RecordedEnv] = {
-    **_each(
-        "alfworld",
-        "AgentR1/ALFWorld-v0",
-        {"max_episode_steps": 20},
-        _TOOL.format(calls="first", on_invalid="wrap"),
-    ),
-    **_each("webshop", "AgentR1/WebShop-v0", {"reward": "agentr1", "max_episode_steps": 15}, _SHOP),
-    **{("hotpotqa", release): RecordedEnv("AgentR1/HotpotQA-v0", _QA, (_RESEARCH,)) for release in RELEASES},
-    **{
-        ("papersearch", release): RecordedEnv("AgentR1/PaperSearch-v0", {**_PAPERS, "parser": parser}, (_RESEARCH,))
-        for release, parser in (("capo", "hermes_python"), ("steppo", "hermes_json"), ("agent-r1", "hermes_python"))
-    },
-    ("gsm8k", "agent-r1"): RecordedEnv(
-        "AgentR1/GSM8K-v0", {"reward": "agentr1"}, ("RebuildPrompt(template='agent-r1')",)
-    ),
-    ("gsm8k-tool", "agent-r1"): RecordedEnv(
-        "AgentR1/GSM8KTool-v0",
-        {**_CHECKED, "max_parallel_calls": 100, "max_episode_steps": 5},
+_TABLE: tuple[tuple[str, tuple[str, ...], str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("alfworld", ("capo",), "ALFWorld", {"max_episode_steps": 20}, (_FIRST, _NEW)),
+    ("alfworld", _OLDER, "ALFWorld", {"max_episode_steps": 20}, (_FIRST, _OLD)),
+    ("webshop", ("capo",), "WebShop", _SHOP, (_BOUGHT, _NEW)),
+    ("webshop", _OLDER, "WebShop", _SHOP, (_BOUGHT, _OLD)),
+    ("scienceworld", ("capo",), "ScienceWorld", _LAB, (_KEPT, _NEW)),
+    ("hotpotqa", RELEASES, "HotpotQA", {**_QUIZ, "parser": "hermes_python"}, (_WHOLE,)),
+    ("papersearch", ("capo", "agent-r1"), "PaperSearch", {**_PAPERS, "parser": "hermes_python"}, (_WHOLE,)),
+    ("papersearch", ("steppo",), "PaperSearch", {**_PAPERS, "parser": "hermes_json"}, (_WHOLE,)),
+    ("gsm8k", ("agent-r1",), "GSM8K", {"reward": "agentr1"}, ("RebuildPrompt(template='agent-r1')",)),
+    (
+        *("gsm8k-tool", ("agent-r1",), "GSM8KTool"),
+        {**_CHECKED, "parser": "hermes_json", "max_parallel_calls": 100},
         ("RebuildPrompt(template='agent-r1', only_first=True)",),
     ),
-    ("scienceworld", "capo"): RecordedEnv(
-        "AgentR1/ScienceWorld-v0",
-        {"reward": "agentr1", "max_episode_steps": 30},
-        (_TOOL.format(calls="exactly_one", on_invalid="keep"), _PROMPT.format(layout="capo", anchor="observation")),
-    ),
+)
+
+RECIPES: dict[tuple[str, str], RecordedEnv] = {
+    (task, release): RecordedEnv(f"AgentR1/{name}-v0", env_kwargs, wrappers)
+    for task, releases, name, env_kwargs, wrappers in _TABLE
+    for release in releases
 }
 """The recipes by task and release."""
 
