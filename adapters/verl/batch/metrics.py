@@ -16,7 +16,6 @@ from agent_envs.episodes.statistics import score_families
 
 PER_STEP = ("critic/rewards/", "critic/values/", "critic/vf_", "num_turns/", "prompt_length", "response_length")
 """Prefixes of metrics that verl computes over rows, and that are computed over steps and episodes here."""
-_MEANS = {"success": "success", "return/mean": "return", "num_steps/mean": "num_steps"}
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,9 @@ def _common(prefix: str, every: Sequence[Mapping[str, Any]]) -> dict[str, float]
 
 
 def _of_set(prefix: str, played: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    means = {name: float(np.mean([r[of] for r in played])) for name, of in _MEANS.items()}
-    return {f"{prefix}/{name}": value for name, value in {**means, "episodes": float(len(played))}.items()}
+    success, reward, steps = (float(np.mean([r[of] for r in played])) for of in ("success", "return", "num_steps"))
+    means = {f"{prefix}/success": success, f"{prefix}/return/mean": reward, f"{prefix}/num_steps/mean": steps}
+    return {**means, f"{prefix}/episodes": float(len(played))}
 
 
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
