@@ -42,7 +42,7 @@ from agent_envs.errors import (
     TaskIndexError,
 )
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
-from agent_envs.serving.access import StatusError, check_access, check_binding, is_loopback, read_token
+from agent_envs.serving.access import check_binding, is_loopback, read_token
 from agent_envs.serving.session import Session
 
 pytest.importorskip("aiohttp")
@@ -473,46 +473,21 @@ def test_arguments_that_fill_an_address():
             RemoteEnv(server.url, env_kwargs={"x": "y" * 70_000})
 
 
-def test_who_may_ask():
-    with serving() as server:
-        assert asked(server, "/", Host="localhost:1")[0] == 200
-        assert asked(server, "/", Host="evil.example")[0] == 403
-        assert asked(server, "/schema", Origin="https://evil.example")[0] == 403
-        assert asked(server, "/", Origin="http://localhost:3000")[0] == 200
-        with socket.create_connection(("127.0.0.1", server.port)) as page:
-            page.sendall(handshake(headers="Origin: https://evil.example\r\n"))
-            assert b" 403 " in page.recv(4096)
+def test_who_may_play():
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port)) as page:
+        page.sendall(handshake(headers="Origin: https://evil.example\r\n"))
+        assert b" 403 " in page.recv(4096)
     with serving(token=TOKEN) as server:
-        assert asked(server, "/")[0] == asked(server, "/", Authorization=f"Bearer {TOKEN}x")[0] == 401
-        assert asked(server, "/", Authorization="Bearer \xff")[0] == 401
-        assert asked(server, "/health")[0] == 200
-        assert asked(server, "/", Authorization=f"Bearer {TOKEN}")[0] == 200
-        with pytest.raises(ConfigError, match="requires its token"):
-            RemoteEnv(server.url)
-        with pytest.raises(ConfigError, match="requires its token"):
-            RemoteEnv(server.url, token="another-token-altogether")
+        for wrong in (None, "another-token-altogether"):
+            with pytest.raises(ConfigError, match="requires its token"):
+                RemoteEnv(server.url, token=wrong)
         env = RemoteEnv(server.url, token=TOKEN)
         env.reset(seed=0)
         env.close()
 
 
-def test_access_rules_one_by_one(tmp_path, monkeypatch):
-    for host in ("localhost", "localhost:80", "127.0.0.1:8000", "127.9.9.9", "[::1]:80"):
-        check_access({"Host": host}, None)
-    for host in ("", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::", "localhost@evil", "\x00"):
-        with pytest.raises(StatusError):
-            check_access({"Host": host}, None)
-    for origin in ("null", "", "https://evil.example", "http://localhost.evil"):
-        with pytest.raises(StatusError):
-            check_access({"Host": "localhost", "Origin": origin}, None)
-    basic = base64.b64encode(f"any:{TOKEN}".encode()).decode()
-    check_access({"Authorization": f"Basic {basic}"}, TOKEN)
-    for header in ("", "Bearer", "Bearer ", "Basic !!!", "Basic /w==", f"Token {TOKEN}", f"bearer {TOKEN[:-1]}"):
-        with pytest.raises(StatusError):
-            check_access({"Authorization": header}, TOKEN)
+def test_where_tokens_come_from(tmp_path, monkeypatch):
     assert is_loopback("localhost") and not is_loopback("0.0.0.0") and not is_loopback("no.such.host.invalid")
-    with pytest.raises(ConfigError, match="there is no token"):
-        EnvServer([ServedEnv(TOOL)], "0.0.0.0")
     check_binding("0.0.0.0", TOKEN)
     monkeypatch.delenv("AGENT_ENVS_TOKEN", raising=False)
     assert read_token() is None
