@@ -337,7 +337,7 @@ def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:
     preset = f"qwen3-4b/papersearch/grpo/h100-4{EXACT}"
     run = composed(preset=preset, out=str(tmp_path / "run"), data="generated")
-    assert [*run.needed] == ["S07 D06"] and "# before it can run: the known answers would" in describe(run)
+    assert [*run.needed] == ["S07"] and "# before it can run: the known answers would" in describe(run)
     with pytest.raises(ConfigError, match="is a released run, and the known answers would give the scores"):
         train(run)
     assert not composed(preset=preset, env_kwargs='{"selector": "http://localhost:1"}').needed
