@@ -20,9 +20,10 @@ RELEASES = ("capo", "steppo", "agent-r1")
 _OLDER = ("steppo", "agent-r1")
 _SHOP = {"reward": "agentr1", "max_episode_steps": 15}
 _LAB = {"reward": "agentr1", "max_episode_steps": 30}
-_QUIZ = {"force_first_search": True, "max_calls": 4, "top_k": 5, "rules": "released", "max_episode_steps": 5}
-_PAPERS = {"reward": "agentr1", "max_calls": 5, "top_k": 10, "rules": "released", "max_episode_steps": 5}
-_CHECKED = {"tool": "check_answer", "reward": "agentr1", "rules": "released", "max_episode_steps": 5}
+_READ = {"rules": "released", "parser": "hermes_python"}
+_QUIZ = {**_READ, "force_first_search": True, "max_calls": 4, "top_k": 5, "max_episode_steps": 5}
+_PAPERS = {"rules": "released", "reward": "agentr1", "max_calls": 5, "top_k": 10, "max_episode_steps": 5}
+_CHECKED = {"tool": "check_answer", "reward": "agentr1", "rules": "released", "parser": "hermes_json"}
 _FIRST = "AsTool(parser='hermes_json', calls='first', on_invalid='wrap')"
 _BOUGHT = "AsTool(parser='hermes_json', calls='exactly_one', on_invalid='wrap', invalid_reward=-0.1)"
 _KEPT = "AsTool(parser='hermes_json', calls='exactly_one', on_invalid='keep')"
@@ -35,13 +36,13 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, dict[str, Any], tuple[str, ...]],
     ("webshop", ("capo",), "WebShop", _SHOP, (_BOUGHT, _NEW)),
     ("webshop", _OLDER, "WebShop", _SHOP, (_BOUGHT, _OLD)),
     ("scienceworld", ("capo",), "ScienceWorld", _LAB, (_KEPT, _NEW)),
-    ("hotpotqa", RELEASES, "HotpotQA", {**_QUIZ, "parser": "hermes_python"}, (_WHOLE,)),
+    ("hotpotqa", RELEASES, "HotpotQA", _QUIZ, (_WHOLE,)),
     ("papersearch", ("capo", "agent-r1"), "PaperSearch", {**_PAPERS, "parser": "hermes_python"}, (_WHOLE,)),
     ("papersearch", ("steppo",), "PaperSearch", {**_PAPERS, "parser": "hermes_json"}, (_WHOLE,)),
     ("gsm8k", ("agent-r1",), "GSM8K", {"reward": "agentr1"}, ("RebuildPrompt(template='agent-r1')",)),
     (
         *("gsm8k-tool", ("agent-r1",), "GSM8KTool"),
-        {**_CHECKED, "parser": "hermes_json", "max_parallel_calls": 100},
+        {**_CHECKED, "max_parallel_calls": 100, "max_episode_steps": 5},
         ("RebuildPrompt(template='agent-r1', only_first=True)",),
     ),
 )
