@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 
 import torch
 
+from agent_envs.adapters.estimators.groups import relative_scores
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, group_centred, lay_out
 from agent_envs.errors import ConfigError
@@ -28,7 +29,8 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     With w = 2, A = +-1.5.
 
     Deviations from verl-agent, the paper's code: mean and std of A^E are over trajectories, not over step rows, and the
-    default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0.
+    default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0, unless
+    ``lone_score`` gives it its score.
 
     Raises:
         ConfigError: There are no anchors, or no texts to compare.
@@ -37,10 +39,8 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
         raise ConfigError("the estimator 'gigpo' needs the states before acting: give StepRows.anchor")
     steps = lay_out(rows)
     by_std = options.gigpo_norm == "mean_std_norm"
-    group, groups = steps.groups(rows)
-    episode, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
-    metrics = {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}
-
+    group, _ = steps.groups(rows)
+    episode, metrics = relative_scores(steps, rows, by_std=by_std, lone=options.lone_score)
     g = discounted_sums(steps.take(rows.rewards), steps.lengths, options.gamma)
     of = group[steps.trajectory]  # [steps]
     anchor = rows.anchor[steps.row]

@@ -4,7 +4,8 @@ S_i = sum_t r_t is the score of trajectory i, g its prompt group with n trajecto
 trajectory has the same advantage (except for ``remax`` with reward-to-go). None has a critic.
 
 Deviation from the released code, for all that compare within a group: the only trajectory of a group has advantage 0
-and is counted. In the released code its advantage is its score, so a lone success is pushed up and nothing pushes back.
+and is counted. In the released code its advantage is its score, so a lone success is pushed up and nothing pushes back;
+``lone_score=True`` is that rule, for ``grpo``, ``rloo``, ``reinforce_pp_baseline`` and ``gigpo``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071; Dr.GRPO: +-1/2.
     """
     steps = lay_out(rows)
-    a, metrics = relative_scores(steps, rows, by_std=options.norm_by_std)
+    a, metrics = relative_scores(steps, rows, by_std=options.norm_by_std, lone=options.lone_score)
     return _from_trajectories(steps, a[steps.trajectory], metrics)
 
 
@@ -48,7 +49,7 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2.
     """
     steps = lay_out(rows)
-    a, metrics = relative_scores(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=False, lone=options.lone_score)
     group, groups = steps.groups(rows)
     n = torch.bincount(group, minlength=groups)[group].double()
     a = a * n / (n - 1).clamp(min=1)
@@ -69,9 +70,9 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
     """
     steps = lay_out(rows)
     counts = lay_out_tokens(rows, steps, "reinforce_pp_baseline").counts.double()
-    a, metrics = relative_scores(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=False, lone=options.lone_score)
     group, groups = steps.groups(rows)
-    compared = (torch.bincount(group, minlength=groups)[group] > 1)[steps.trajectory]
+    compared = (torch.bincount(group, minlength=groups)[group] > (0 if options.lone_score else 1))[steps.trajectory]
     a = a[steps.trajectory]
     if options.whiten:
         a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
@@ -204,10 +205,18 @@ def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
     return _from_trajectories(steps, a, {"baselines_missing": float(len(lacking))})
 
 
-def relative_scores(steps: StepLayout, rows: StepRows, *, by_std: bool) -> tuple[torch.Tensor, dict[str, float]]:
-    """Return each trajectory's score relative to its group, shape [trajectories], and counts of groups."""
+def relative_scores(
+    steps: StepLayout, rows: StepRows, *, by_std: bool, lone: bool = False
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return each trajectory's score relative to its group, shape [trajectories], and counts of groups.
+
+    That of a group's only trajectory is 0, or with ``lone`` its score.
+    """
     group, groups = steps.groups(rows)
-    a, n, equal = group_centred(steps.scores(rows), group, groups, by_std=by_std)
+    scores = steps.scores(rows)
+    a, n, equal = group_centred(scores, group, groups, by_std=by_std)
+    if lone:
+        a = torch.where((n == 1)[group], scores, a)
     return a, {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}
 
 

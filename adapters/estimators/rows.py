@@ -128,6 +128,8 @@ class EstimatorOptions:
     """Trajectories a group should have; other groups are counted. None: not checked."""
     reward_to_go: bool = False
     """remax: the (undiscounted) return from each step on minus the baseline, instead of the whole return."""
+    lone_score: bool = False
+    """grpo, rloo, reinforce_pp_baseline, gigpo: the score of a group's only trajectory is its advantage, not 0."""
     row_returns: bool = False
     """reinforce_pp: the return of a step's own reward alone, as if each step were an episode."""
     turn_gamma: float = 0.95

@@ -168,6 +168,16 @@ def test_reinforce_pp_by_hand(row_returns, returns):
     torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
 
 
+@pytest.mark.parametrize("name", ["gigpo", "grpo", "reinforce_pp_baseline", "rloo"])
+def test_a_group_of_one_has_the_advantage_0_or_its_score(name):
+    # scores 1 and 0 in a group, 3 in two steps alone
+    rows = replace(build([1, 1, 2], [1.0, 0.0, 1.0, 2.0], groups=[0, 0, 1]), anchor=torch.tensor([0, 1, 2, 3]))
+    own, released = (get_estimator(name)(rows, EstimatorOptions(whiten=False, lone_score=x)) for x in (False, True))
+    assert own.advantages[2:].tolist() == [0.0, 0.0] and released.advantages[2:].tolist() == [3.0, 3.0]
+    assert torch.equal(own.advantages[:2], released.advantages[:2]) and float(own.advantages[0]) > 0
+    assert own.metrics["groups_of_one"] == released.metrics["groups_of_one"] == 1
+
+
 def test_remax_by_hand():
     rows = replace(build([2, 1, 1], [1.0, 2.0, 0.0, 5.0]), baseline=torch.tensor([2.5, 2.5, 2.5, NAN]))
     out = remax(rows, EstimatorOptions())

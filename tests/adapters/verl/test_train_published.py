@@ -148,6 +148,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 # The same in every released run.
 ALL = {
     "agentr1.bootstrap_truncated": False,
+    "agentr1.lone_score": True,
     "algorithm.rollout_correction.bypass_mode": False,  # the default of verl 0.7.0, which they pin
     "algorithm.rollout_correction.rollout_is": None,
     "algorithm.lam": 1.0,
