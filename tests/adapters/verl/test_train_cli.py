@@ -181,7 +181,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
             "need the same number of data-parallel ranks",
         ),
         (["algorithm.gamma=1.5"], "gamma must be a number from 0 to 1, got 1.5"),
-        (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "the policy loss must be one of 'cispo'"),
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=gsp"], "the policy loss must be one of 'capo'"),
         (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
         (["trainer.total_training_steps=9"], "follows from --steps"),
         (["run.steps=-5"], "run.steps must be an integer of at least 1, got -5"),
