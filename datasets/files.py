@@ -1,8 +1,8 @@
 """Files of task rows: finding those of a split, and putting prepared data in place.
 
-A single file is the split "all". In a folder, every split file (`train.jsonl`, `test.parquet`, the hub's
-`train-00000-of-00001.parquet`) and every sub-folder with such files, or with folders of them (MATH's
-`train/algebra/1.json`), is a split; in the folder of a subject the shards' names say it
+A single file is the split "all", and the one that its name or first row names. In a folder, every split file
+(`train.jsonl`, `test.parquet`, the hub's `train-00000-of-00001.parquet`) and every sub-folder with such files, or with
+folders of them (MATH's `train/algebra/1.json`), is a split; in the folder of a subject the shards' names say it
 (`algebra/train-00000-of-00001.parquet`). A file whose name merely contains a split's name
 (`hotpot_dev_distractor_v1.json`) serves as that split too, if it is the only one.
 """
@@ -25,7 +25,7 @@ from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.download import hub_source
 from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
-from agent_envs.tasks import FileTasks
+from agent_envs.tasks import FileTasks, read_rows
 
 __all__ = [
     "fetch_splits",
@@ -44,7 +44,7 @@ _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
 _SPLIT_WORDS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
 _NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
-_NOT_SPLIT_STEMS = ("passages", "papers")
+_NOT_SPLIT_STEMS = ("passages", "papers", "hpqa_corpus")
 
 
 def file_tasks(
@@ -70,7 +70,8 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
 
     Args:
         data: "official" (what `agentr1 prepare TASK` fetched), or the path of a file or folder.
-        split: A split of the folder. A single file is the split "all"; "train" is accepted for it.
+        split: A split of the folder. A single file is the split "all"; "train" is accepted for it, and the split that
+            its name or the `extra_info` of its first row says.
         task: The task's name in `agentr1 prepare`.
         suffixes: The suffixes of the files that may be read.
 
@@ -84,9 +85,12 @@ def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> 
     if path.is_file():
         if path.suffix not in suffixes:
             raise DataError(f"{data}: expected a {expected} file, or a folder of such files")
-        if split not in ("train", "all"):
-            raise ConfigError(f"{data} is a single file, whose only split is 'all', got split {split!r}")
-        return (path,), "all"
+        if split in ("train", "all"):
+            return (path,), "all"
+        if split not in (said := _splits_said(path)):
+            others = f", and {', '.join(map(repr, sorted(said)))} by its name or first row" if said else ""
+            raise ConfigError(f"{data} is a single file, whose split is 'all'{others}; got split {split!r}")
+        return (path,), split
     if not path.is_dir():
         close = difflib.get_close_matches(data, ("generated", "official"), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -162,6 +166,15 @@ def _check_one_source(folder: Path, split: str, files: Sequence[Path]) -> None:
     if len(sources) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in list(sources.values())[:2])
         raise DataError(f"the folder {folder} has the split {split!r} twice, as {names}: remove one of them")
+
+
+def _splits_said(path: Path) -> set[str]:
+    """Return the splits that a file's name and its first row name, validation by each of its names."""
+    said = {path.stem, _split_in_name(path.stem)}
+    if path.suffix in (".json", ".jsonl", ".parquet"):
+        extra = next((row.get("extra_info") for row, _ in read_rows(path) if isinstance(row, dict)), None)
+        said.add(str(extra.get("split") or "") if isinstance(extra, dict) else "")
+    return {name for name in said if name} | {word for word, split in _SPLIT_WORDS.items() if split in said}
 
 
 def _split_in_name(name: str) -> str:

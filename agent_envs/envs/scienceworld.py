@@ -21,9 +21,10 @@ import numpy as np
 
 from agent_envs.checks import choice, string
 from agent_envs.datasets.data_dir import data_name
-from agent_envs.datasets.fields import as_object, text_field
+from agent_envs.datasets.fields import text_field
 from agent_envs.datasets.files import file_tasks
 from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
@@ -88,8 +89,7 @@ def variations(family: str, split: str) -> list[int]:
 
 
 def _parse_row(row: Any, where: str, task_id: str) -> ScienceTask:
-    fields = as_object(row, "an object with 'extra_info'", where)
-    named = as_object(fields.get("extra_info"), "an object under 'extra_info'", where)
+    named = verl_row(row, where).extra
     family, variation = text_field(named, "task_name", where), named.get("variation_idx")
     if family not in VARIATIONS or not isinstance(variation, int) or not 0 <= variation < VARIATIONS[family]:
         raise DataError(f"{where}: ScienceWorld has no task {family[:80]!r} with the variation {variation!r:.20}")

@@ -1,6 +1,7 @@
-"""Reads corpora: files of rows {"id", "title", "text"}, {"id", "text"} or {"id", "contents"}.
+"""Reads corpora: files of rows {"id", "title", "text"}, {"id", "text"}, {"id", "contents"} or {"title", "text"}.
 
-`contents` is indexed as it is; otherwise the title in quotation marks, a line break, and the text are.
+`contents` is indexed as it is; otherwise the title in quotation marks, a line break, and the text are. Of rows without
+an id, as the processed data releases have them, title, blank and text are; their id is their number, from 0.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ __all__ = [
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
 
-def row_id(row: Mapping[str, Any], where: object) -> str:
-    """Return the id of a row, a string or an integer, as a string. Raises DataError, which names `where`."""
+def row_id(row: Mapping[str, Any], where: object, number: int | None = None) -> str:
+    """Return the id of a row, a string or an integer, as a string: of title and text alone their `number`.
+
+    Raises DataError, which names `where`.
+    """
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with an id, got {type(row).__name__}")
     doc_id = row.get("id")
+    if number is not None and "id" not in row and "title" in row and "text" in row:
+        doc_id = number
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
         doc_id = str(doc_id)
     if not isinstance(doc_id, str) or not doc_id:
@@ -54,7 +60,7 @@ def row_contents(row: Mapping[str, Any], where: object) -> str:
         if title is not None and isinstance(contents, str):
             if not isinstance(title, str):
                 raise DataError(f"{where}: 'title' must be a string, got {type(title).__name__}")
-            contents = f'"{title}"\n{contents}'
+            contents = f'"{title}"\n{contents}' if "id" in row else f"{title} {contents}".strip()
     if not isinstance(contents, str):
         raise DataError(f"{where}: expected a string 'text' or 'contents'; the keys are {sorted(map(str, row))}")
     return contents
@@ -66,7 +72,7 @@ def document_title(row: Mapping[str, Any]) -> tuple[str, str]:
     >>> document_title({"id": "1", "contents": '"Paris"\\nA city.'})
     ('Paris', 'A city.')
     """
-    if row.get("contents") is None:
+    if row.get("contents") is None or (row.get("title") and row.get("text")):
         return row.get("title") or "", row["text"]
     first, newline, rest = row["contents"].partition("\n")
     if newline and len(first) > 1 and first[0] == first[-1] == '"':
@@ -102,8 +108,8 @@ def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
 
 def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the rows of a corpus after the first `skip`, each with its line. Raises what `read_corpus` raises."""
-    for row, line, where in read_objects(source, skip=skip):
-        row_id(row, where)
+    for number, (row, line, where) in enumerate(read_objects(source, skip=skip), skip):
+        row_id(row, where, number)
         row_contents(row, where)
         yield row, line
 

@@ -108,7 +108,7 @@ class StaticRetriever(Retriever):
         default: Sequence[str | Hit] = (),
     ) -> None:
         self._answers = {query: _hits(answer) for query, answer in answers.items()}
-        self._documents = {row_id(row, f"document {n}"): dict(row) for n, row in enumerate(documents)}
+        self._documents = {row_id(row, f"document {n}", n): dict(row) for n, row in enumerate(documents)}
         self._default = _hits(default)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:

@@ -270,7 +270,7 @@ class RowWriter:
         Raises DataError, which names the row, if it has no id or text or cannot be written as JSON.
         """
         where = f"document {self.count}"
-        doc_id, contents = row_id(row, where), row_contents(row, where)
+        doc_id, contents = row_id(row, where, self.count), row_contents(row, where)
         try:
             encoded = _encode(row).encode("utf-8", "surrogatepass") if raw is None else raw
         except (TypeError, ValueError, RecursionError) as e:

@@ -1,6 +1,8 @@
 """Real GSM8K rows: the released jsonl, the hub's parquet, folders of either, and what `agentr1 prepare gsm8k` fetched.
 
 {"question": "Weng earns $12 an hour ...", "answer": "Weng earns 12/60 = $<<12/60=0.2>>0.2 ...\\n#### 10"}
+
+In verl's layout (`agent_envs.datasets.verl_rows`) both are in `extra_info`; the prompt adds what is asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import file_tasks
+from agent_envs.datasets.verl_rows import is_verl_row, verl_row
 from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks
@@ -38,7 +41,8 @@ def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[
 
 def parse_row(row: Any, where: str, task_id: str) -> GSM8KTask:
     """Return a row as a task; DataError says what is wrong with it and `where` it is."""
-    fields = as_object(row, "an object with 'question' and 'answer'", where)
+    fields = verl_row(row, where).extra if is_verl_row(row) else row
+    fields = as_object(fields, "an object with 'question' and 'answer'", where)
     question, solution = text_field(fields, "question", where), text_field(fields, "answer", where)
     _, marker, gold = solution.rpartition("####")
     if not marker:

@@ -5,6 +5,7 @@
     SPARBench         {"question", "answer": [title], "source_meta": {"published_time", "answers": [{"paperID", "title",
                       "abstract", "year"}]}}
     prepared          {"id", "query", "titles", "ids", "date"}
+    verl's            `agent_envs.datasets.verl_rows`: the prompt is the query, and no paper is known to answer it
 
 A row's keys tell its layout. Files of papers may be in the same folder: see `paper_files.py`.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
 from agent_envs.datasets.files import file_tasks
+from agent_envs.datasets.verl_rows import is_verl_row, verl_row
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
@@ -34,7 +36,7 @@ class PaperTask:
     """Its name, unique within its environment."""
     query: str
     titles: tuple[str, ...]
-    """The titles of the papers that answer it, each once."""
+    """The titles of the papers that answer it, each once; none if the data set does not say."""
     ids: tuple[str, ...] = ()
     """Their ids if the data set has them, arXiv ids without a version: in the order of the titles if there are as many,
     else in the data set's order."""
@@ -67,6 +69,8 @@ def _parse_row(row: Any, where: str, task_id: str) -> PaperTask:
 
 def is_query(row: Any) -> bool:
     """Return whether a row is a query rather than a paper."""
+    if is_verl_row(row):
+        return True
     return isinstance(row, dict) and ("question" in row or "query" in row) and "bib_entries" not in row
 
 
@@ -80,6 +84,9 @@ def query_row(row: Any, where: str) -> QueryRow:
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
     """
     row = as_object(row, "an object with a question and answers", where)
+    if is_verl_row(row):
+        asked = verl_row(row, where)
+        row = {"query": asked.question, "titles": asked.golds, "id": asked.extra.get("question_id")}
     if "titles" in row:
         query, titles, ids = row.get("query"), _texts(row, "titles", where), _texts(row, "ids", where)
         meta: dict[str, Any] = {"published_time": row.get("date")}
@@ -101,7 +108,7 @@ def query_row(row: Any, where: str) -> QueryRow:
         titles = titles or [row.paper.title for row in papers]
         ids = ids or [row.paper.id for row in papers]
     titles, ids = _unique(titles, [arxiv_id(i) or i.strip() for i in ids])
-    if not titles:
+    if not titles and "titles" not in row:
         raise DataError(f"{where}: the query has no answers (keys: {keys_of(row)})")
     query_id = clean_text(str(row.get("qid") or row.get("id") or ""))
     return QueryRow(

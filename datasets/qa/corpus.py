@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
-from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
+from agent_envs.datasets.qa.rows import SOURCES, QARow, find_qa_files, read_qa
+from agent_envs.errors import ConfigError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.corpus import corpus_files
 from agent_envs.tasks import file_stamps
 
 ENGINES = ("bm25", "lucene")
+CORPUS = "hpqa_corpus.jsonl"
+"""What the processed data release calls each of its corpora."""
 
 ARTICLES_IN_MEMORY = 20_000
 _indices: PerProcess[Retriever] = PerProcess(keep=16)
@@ -40,15 +44,37 @@ def passages_of(rows: Iterable[QARow]) -> Iterator[dict[str, str]]:
 def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") -> Retriever:
     """Return a retriever over the paragraphs of a split's rows, or of all splits if the data is prepared.
 
+    Rows without paragraphs, as in the processed data release, are searched for in the release's corpus beside them.
     `dataset`, `data` and `split` are those of `qa_rows`; `engine` is "bm25" or "lucene".
+
+    Raises:
+        ConfigError: The rows have no paragraphs, and there is no corpus.
     """
     files, _ = find_qa_files(dataset, data, split)
     folder = files[0].parent
     if (folder / "index" / "index.json").is_file():
         return corpus_retriever(folder / ("index" if engine == "bm25" else "passages.jsonl"), engine)
-    stamps = file_stamps(files)
-    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
-    return _index(f"rows-{stamps_digest(stamps)}", lambda: passages_of(read_qa(files)), engine, small=small)
+    if not next(read_qa(files)).paragraphs:
+        corpus = release_corpus(dataset, folder)
+        if corpus is None:
+            raise ConfigError(
+                f"the rows of {data} have no paragraphs to search: name a corpus, such as corpus='{CORPUS}', or a "
+                f"retriever=; the release's own is found at {release_corpus_name(dataset)} beside the rows"
+            )
+        return corpus_retriever(corpus, engine)
+    return _from_files("rows", files, lambda: passages_of(read_qa(files)), engine)
+
+
+def release_corpus_name(dataset: str) -> str:
+    """Return where the processed data release has a data set's corpus."""
+    return f"{'hotpotqa' if dataset == 'hotpotqa' else SOURCES[dataset]}_corpus/{CORPUS}"
+
+
+def release_corpus(dataset: str, folder: Path) -> Path | None:
+    """Return the corpus of the processed data release in a folder or beside it, or None."""
+    name = release_corpus_name(dataset)
+    places = (folder / CORPUS, folder / name, folder.parent / name)
+    return next((path for path in places if path.is_file()), None)
 
 
 def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
@@ -60,10 +86,17 @@ def generated_retriever(world: World, engine: str = "bm25") -> Retriever:
 def corpus_retriever(corpus: str | os.PathLike[str], engine: str = "bm25") -> Retriever:
     """Return a retriever over a passages.jsonl or a folder of such files, or the index that either engine wrote."""
     path = user_path(corpus)
-    if engine == "bm25" or (path / "index.json").is_file() or any(path.glob("segments_*")):
+    if (path / "index.json").is_file() or any(path.glob("segments_*")):
         return open_retriever(path)
-    stamps = file_stamps(corpus_files(path))
-    return _index(f"corpus-{stamps_digest(stamps)}", lambda: read_corpus(path), engine, small=False)
+    return _from_files("corpus", corpus_files(path), lambda: read_corpus(path), engine)
+
+
+def _from_files(
+    kind: str, files: Sequence[Path], passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str
+) -> Retriever:
+    stamps = file_stamps(files)
+    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
+    return _index(f"{kind}-{stamps_digest(stamps)}", passages, engine, small=small)
 
 
 def _index(name: str, passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str, *, small: bool) -> Retriever:

@@ -10,12 +10,11 @@ from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.download import compare_released, hub_source
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl, write_split
 from agent_envs.datasets.qa.corpus import passages_of
-from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
+from agent_envs.datasets.qa.rows import SOURCES, SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError, needs_extra
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
 _ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
-_SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
 
 
 def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = None) -> Path:
@@ -47,7 +46,7 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         for split, answered in tasks.items():
             if answered:
-                write_split(folder, split, _ENVS[dataset], _SOURCES[dataset], map(_described, answered))
+                write_split(folder, split, _ENVS[dataset], SOURCES[dataset], map(_described, answered))
     return target
 
 

@@ -4,6 +4,8 @@
     the hub's        {"id", ..., "supporting_facts": {"title": [], ...}, "context": {"title": [], "sentences": [[]]}}
     MuSiQue          {"id", "paragraphs": [{"title", "paragraph_text", "is_supporting"}], "answer_aliases", ...}
     prepared         {"id", "question", "answers", "supporting", "type", "level", "hops"}
+    verl's           `agent_envs.datasets.verl_rows`: the answer is the ground truth, and aliases are `answers` of
+                     `extra_info`; there are no paragraphs
 
 A row's keys tell its layout. `agentr1 prepare` writes the last one, and the paragraphs of all splits as a corpus.
 """
@@ -17,12 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent_envs.datasets.data_dir import data_name, user_path
 from agent_envs.datasets.fields import answer_field, as_list, as_object, as_texts, keys_of, text_field
-from agent_envs.datasets.files import file_tasks, find_files
+from agent_envs.datasets.files import find_files
+from agent_envs.datasets.verl_rows import VerlRow, is_verl_row, verl_row
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, read_rows
 
-DATASETS = ("hotpotqa", "2wiki", "musique")
+SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
+"""What the rows of the processed data release call each data set."""
 SUFFIXES = (".json", ".jsonl", ".parquet")
 ALIASES = "id_aliases.json"
 
@@ -59,7 +64,13 @@ class QARow:
 
 
 def find_qa_files(dataset: str, data: str, split: str) -> tuple[tuple[Path, ...], str]:
-    """Return the files that hold a split, without reading them, and its name; arguments and errors as `qa_rows`."""
+    """Return the files that hold a split, without reading them, and its name; arguments and errors as `qa_rows`.
+
+    In the folder of a release with several data sets, `musique_validation.parquet` is the validation split of musique.
+    """
+    own = user_path(data) / f"{SOURCES[dataset]}_{split}.parquet"
+    if own.is_file():
+        return (own,), split
     return find_files(data, split, task=dataset, suffixes=SUFFIXES)
 
 
@@ -68,8 +79,9 @@ def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
 
     `dataset` is "hotpotqa", "2wiki" or "musique": the first part of task ids, and the task of `agentr1 prepare`.
     """
-    files, _ = find_qa_files(dataset, data, split)
-    return file_tasks(data, split, _RowParser(aliases_file(files[0])), task=dataset, suffixes=SUFFIXES)
+    name = data_name(data)
+    files, split = find_qa_files(dataset, name, split)
+    return FileTasks(files, _RowParser(aliases_file(files[0])), task=dataset, split=split, name=name)
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,9 @@ class _RowParser:
 
 def has_answer(row: Any) -> bool:
     """Return whether a row has its answer, which the released test files withhold."""
-    return not isinstance(row, dict) or "answers" in row or row.get("answer") not in (None, "")
+    if not isinstance(row, dict) or is_verl_row(row) or "answers" in row:
+        return True
+    return row.get("answer") not in (None, "")
 
 
 def read_qa(files: Iterable[Path], *, answered_only: bool = False) -> Iterator[QARow]:
@@ -122,6 +136,8 @@ def read_aliases(path: Path | None) -> dict[str, list[str]]:
 def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) -> QARow:
     """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`."""
     row = as_object(row, "an object with a question and an answer", where)
+    if is_verl_row(row):
+        row = _prepared(verl_row(row, where), where)
     question = text_field(row, "question", where)
     if "answers" in row and "supporting" in row:
         answers = as_texts(row["answers"], "answers", where)
@@ -160,6 +176,14 @@ def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) 
         level=str(row.get("level") or ""),
     )
     return QARow(task, paragraphs)
+
+
+def _prepared(row: VerlRow, where: str) -> dict[str, Any]:
+    """Return what a row in verl's layout says in the prepared layout."""
+    answers = [*row.golds, *as_list(row.extra.get("answers") or [], "answers", where)]
+    known = {key: row.extra.get(key) for key in ("type", "level")}
+    name = row.extra.get("question_id")
+    return {"id": name, "question": row.question, "answers": answers, "supporting": [], **known}
 
 
 def _hotpot_paragraphs(row: dict[str, Any], where: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:

@@ -177,15 +177,17 @@ def test_released_rows_name_the_same_tasks(data_dir):
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
+    ("extra", "problem"),
     [
-        ({}, "expected an object under 'extra_info'"),
-        ({"extra_info": {"task_name": "boil"}}, "no task 'boil' with the variation None"),
-        ({"extra_info": {"task_name": "fly", "variation_idx": 0}}, "no task 'fly'"),
-        ({"extra_info": {"task_name": "boil", "variation_idx": 30}}, "variation 30"),
+        (5, "expected an object under 'extra_info'"),
+        (None, "expected text under 'task_name'"),
+        ({"task_name": "boil"}, "no task 'boil' with the variation None"),
+        ({"task_name": "fly", "variation_idx": 0}, "no task 'fly'"),
+        ({"task_name": "boil", "variation_idx": 30}, "variation 30"),
     ],
 )
-def test_a_bad_row_is_one_message(tmp_path, row, problem):
+def test_a_bad_row_is_one_message(tmp_path, extra, problem):
+    row = {"prompt": [{"role": "user", "content": "Boiling"}], "reward_model": {"style": "rule"}, "extra_info": extra}
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
     with pytest.raises(DataError, match=problem):
         gym.make(ENV_ID, data=tmp_path)

@@ -209,13 +209,18 @@ class PaperSearchEnv(ToolEnv):
         super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)
 
     def open_tasks(self) -> TaskSource:
+        queries = None if self.data == "generated" else query_rows(self.data, self.split)
+        if queries is not None and self.selector == "gold" and not all(task.titles for task in queries):
+            raise ConfigError(
+                f"selector='gold' has to know the right papers, and rows of {self.data} name none: use another, such "
+                "as selector='lexical' or the address of a model that judges papers"
+            )
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector)
         tools = [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
         self.registry = ToolRegistry(tools[:2] if self.released else tools)
-        if self.data != "generated":
-            queries = query_rows(self.data, self.split)
+        if queries is not None:
             queries.documents = len(backend) if isinstance(backend, Sized) else 0
             return queries
         return GeneratedQueries.shared(self.split, self.papers, self.hidden)

@@ -1,0 +1,178 @@
+"""Rows of the processed data releases, read by the environments as they are.
+
+1. A question's gold answers are the ground truth and the aliases, each once, in this order; every one scores 1.
+2. The order of the fields does not matter, and a folder of several data sets serves each environment its own.
+3. Rows without paragraphs, papers or gold papers say which argument gives them.
+4. A single file answers to the split that its name or its rows say.
+5. Passages without an id are numbered, and indexed as "title text".
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.datasets.gsm8k.rows import gsm8k_rows
+from agent_envs.datasets.papersearch.rows import query_rows
+from agent_envs.datasets.qa.rows import qa_rows
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.retrieval import BM25Retriever, DenseRetriever, document_title, open_retriever
+from agent_envs.tasks import read_rows
+
+pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
+SOLUTION = "He has 3 * 400 = $<<3*400=1200>>1,200 more.\n#### 1,200"
+
+
+def verl_row(question: str, truth: Any, /, **extra: Any) -> dict[str, Any]:
+    prompt = [{"role": "user", "content": question}]
+    return {
+        "data_source": "made", "prompt": prompt, "reward_model": {"ground_truth": truth, "style": "rule"},
+        "extra_info": {"index": 0, **extra},
+    }  # fmt: skip
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return path
+
+
+@pytest.fixture
+def release(data_dir):
+    return data_dir / "agentr1_release"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "file"),
+    [
+        ("hotpotqa", "validation", "validation"),
+        ("hotpotqa", "musique_validation", "musique_validation"),
+        ("2wiki", "validation", "2wikimultihopqa_validation"),
+        ("musique", "validation", "musique_validation"),
+    ],
+)
+def test_every_gold_of_a_released_question_scores(release, dataset, split, file, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"title": "a", "text": "b"}\n')
+    folder = release / "hotpotqa"
+    env = gym.make(ENVS[dataset], data=folder, split=split, corpus=tmp_path / "corpus.jsonl").unwrapped
+    rows = [row for row, _ in read_rows(folder / f"{file}.parquet")]
+    assert len(env.tasks) == len(rows)
+    for index, row in enumerate(rows):
+        extra = row["extra_info"]
+        golds = list(dict.fromkeys([row["reward_model"]["ground_truth"], *extra.get("answers", [])]))
+        observation, info = env.reset(options={"index": index})
+        assert (observation, info["split"], env.task.answers) == (row["prompt"][0]["content"], split, tuple(golds))
+        assert (env.task.question_type, env.task.level) == (extra.get("type", ""), extra.get("level", ""))
+        for gold in golds if index < 20 else golds[:1]:
+            env.reset(options={"index": index})
+            assert env.step(f"<ANSWER>{gold}</ANSWER>")[1:3] == (1.0, True)
+    assert qa_rows(dataset, str(folder / f"{file}.parquet"), "validation")[0].answers == env.tasks[0].answers
+
+
+def test_golds_are_deduplicated_in_order(tmp_path):
+    rows = [verl_row("Which?", "b", answers=["a", "b", " ", "c"]), verl_row("Is it?", "yes", answers=["yes"])]
+    path = write(tmp_path / "train.parquet", *rows)
+    assert [task.answers for task in qa_rows("hotpotqa", str(path))] == [("b", "a", "c"), ("yes",)]
+    path = write(tmp_path / "lists.parquet", verl_row("Which?", ["b", "a"]))  # as agentr1 prepare writes trainers' rows
+    assert qa_rows("hotpotqa", str(path))[0].answers == ("b", "a")
+    for row, problem in (
+        (verl_row("Which?", None), "row 1: the answer is empty"),
+        (verl_row(" ", "a"), "row 1: the user message of 'prompt': expected text under 'content'"),
+        (verl_row("Which?", "a", answers="a"), "row 1: expected a list under 'answers'"),
+        (verl_row("Which?", "a") | {"prompt": "Which?"}, "row 1: expected a list under 'prompt'"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            qa_rows("hotpotqa", str(write(tmp_path / "bad.parquet", row)))
+
+
+@pytest.mark.parametrize("engine", ["bm25", "lucene"])
+def test_the_corpus_of_a_released_folder_is_found(tmp_path, engine):
+    if engine == "lucene":
+        pytest.importorskip("pyserini")
+    write(tmp_path / "hotpotqa" / "validation.parquet", verl_row("Who is mayor of Korvath?", "Orvel"))
+    env = gym.make(ENVS["hotpotqa"], data=tmp_path / "hotpotqa", split="validation", retriever=engine).unwrapped
+    with pytest.raises(ConfigError, match=r"have no paragraphs to search: name a corpus.* or a retriever="):
+        env.reset()
+    passages = [{"title": "Dorn", "text": "A town."}, {"title": "Korvath", "text": "Its mayor is Orvel."}]
+    corpus = tmp_path / "hotpotqa_corpus" / "hpqa_corpus.jsonl"
+    corpus.parent.mkdir()
+    corpus.write_text("".join(json.dumps(passage) + "\n" for passage in passages))
+    env.reset()
+    page = env.step('<tool_call>{"name": "search", "arguments": {"query": "Korvath"}}</tool_call>')[0]
+    assert page.startswith("[1] Korvath\nIts mayor is Orvel.")
+    if engine == "bm25":  # the passages may be in the rows' folder, and no split is made of them
+        corpus.rename(tmp_path / "hotpotqa" / corpus.name)
+        gym.make(ENVS["hotpotqa"], data=tmp_path / "hotpotqa", split="validation").reset()
+        with pytest.raises(ConfigError, match=r"no split 'test'\. There are: 'validation'"):
+            gym.make(ENVS["hotpotqa"], data=tmp_path / "hotpotqa", split="test")
+
+
+def test_passages_without_an_id_are_numbered(tmp_path):
+    path = tmp_path / "hpqa_corpus.jsonl"
+    path.write_text('{"title": "Dorn", "text": "A town."}\n\n{"title": "", "text": "Korvath is old."}\n')
+    retriever = open_retriever(path)
+    assert [retriever.search(word, 1)[0][0] for word in ("town", "korvath")] == ["0", "1"]
+    assert document_title(retriever.document("0")) == ("Dorn", "A town.")
+    encoded = []
+    DenseRetriever.build(
+        path_rows := [row for row, _ in read_rows(path)], lambda texts: encoded.extend(texts) or [[1.0]] * len(texts)
+    )
+    assert encoded == ["Dorn A town.", "Korvath is old."]
+    assert BM25Retriever.build(path_rows).search("town", 1) == retriever.search("town", 1)
+    path.write_text('{"contents": "no id"}\n')
+    with pytest.raises(DataError, match="line 1: 'id' must be a non-empty string"):
+        open_retriever(path)
+
+
+def test_queries_without_right_papers(release, data_dir, tmp_path):
+    tasks = query_rows(str(release / "pasa"))
+    rows = [row for row, _ in read_rows(release / "pasa" / "train.parquet")]
+    assert [(task.query, task.titles) for task in tasks] == [(row["prompt"][0]["content"], ()) for row in rows]
+    data, corpus = release / "pasa" / "train.parquet", data_dir / "papersearch" / "spar_bench_15.jsonl"
+    with pytest.raises(ConfigError, match=r"selector='gold' has to know the right papers.* use another"):
+        gym.make("AgentR1/PaperSearch-v0", data=data, corpus=corpus).reset()
+    with pytest.raises(DataError, match="no papers in .*pass papers with corpus=, or use another backend="):
+        gym.make("AgentR1/PaperSearch-v0", data=data, selector="lexical").reset()
+    env = gym.make("AgentR1/PaperSearch-v0", data=data, corpus=corpus, selector="lexical")
+    assert env.reset(options={"index": 0})[0] == rows[0]["prompt"][0]["content"]
+    search = {"name": "search", "arguments": {"query": "image retrieval"}}
+    *_, info = env.step(f"<tool_call>{json.dumps(search)}</tool_call>")
+    assert info["pool"] > 0 and info["score"] == 0.0
+    (tmp_path / "dev.jsonl").write_text('{"question": "Any on parsing?", "answer": [], "qid": "q1"}\n')
+    with pytest.raises(DataError, match="line 1: the query has no answers"):  # rows that should name them
+        query_rows(str(tmp_path), "dev")
+
+
+def test_word_problems_of_both_releases(tmp_path):
+    extra = {"split": "train", "answer": SOLUTION, "question": "How much more?"}
+    april = verl_row("How much more? Think step by step.", "1200", **extra) | {"ability": "math"}
+    july = verl_row("How much more?\n\nThink.", "1200", **extra, ground_truth="1200")
+    july |= {"question": "How much more?", "ground_truth": "1200"}
+    kwargs = {"env_type": "tool", "tools": ["calc_gsm8k_reward"], "tools_kwargs": {"ground_truth": "1200"}}
+    tool = april | {"agent_name": "agent_env_loop", "env_kwargs": json.dumps(kwargs)}
+    tool["prompt"] = [{"content": "You are good at maths.", "role": "system"}, *april["prompt"]]
+    for row in (april, july, tool):
+        (task,) = gsm8k_rows(write(tmp_path / "rows.parquet", row))
+        assert (task.question, task.answer, task.solution) == ("How much more?", "1200", SOLUTION)
+    env = gym.make("AgentR1/GSM8KTool-v0", data=tmp_path / "rows.parquet")
+    assert env.reset()[0] == "How much more?" and env.step("#### 1200")[1] == 1.0
+    with pytest.raises(DataError, match="row 1: expected text under 'question'"):
+        gsm8k_rows(write(tmp_path / "rows.parquet", verl_row("How much more?", "1200", split="train")))
+
+
+def test_a_single_file_is_the_split_that_it_says(release, tmp_path):
+    row = verl_row("Which?", "a", split="valid_seen")
+    path = write(tmp_path / "rows.parquet", row)
+    for split, name in (("valid_seen", "valid_seen"), ("train", "all"), ("all", "all"), ("rows", "rows")):
+        assert qa_rows("hotpotqa", str(path), split).split == name
+    with pytest.raises(ConfigError, match="a single file, whose split is 'all', and 'rows', 'valid_seen' by its name"):
+        qa_rows("hotpotqa", str(path), "test")
+    rows = release / "scienceworld" / "test_in_train.parquet"
+    env = gym.make("AgentR1/ScienceWorld-v0", data=rows, split="test_in_train").unwrapped
+    assert len(env.tasks) == 100 and env.tasks.split == "test_in_train"
+    path = write(tmp_path / "hub" / "train-00000-of-00001.parquet", row)
+    assert qa_rows("hotpotqa", str(path), "valid_seen").split == "valid_seen"
