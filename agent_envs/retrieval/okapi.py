@@ -54,7 +54,7 @@ class OkapiRetriever(Retriever, Shared):
         lengths: list[int] = []
         for place, row in enumerate(docs):
             words = Counter(_WORD.findall(row_contents(row, f"document {place}").lower()))
-            self._rows[row_id(row, f"document {place}")] = dict(row)
+            self._rows[row_id(row, f"document {place}", place)] = dict(row)
             for word, count in words.items():
                 documents, counts = found.setdefault(word, ([], []))
                 documents.append(place)

@@ -133,7 +133,7 @@ def test_other_broken_data_is_named(tmp_path):
         gsm8k_rows(str(tmp_path / "bad.parquet"))
     with pytest.raises(ConfigError, match="no split 'trian'. Did you mean 'train'"):
         gsm8k_rows(str(tmp_path / "folder"), "trian")
-    with pytest.raises(ConfigError, match="single file, whose only split is 'all'"):
+    with pytest.raises(ConfigError, match="single file, whose split is 'all', and 'train' by its name"):
         gsm8k_rows(str(tmp_path / "folder" / "train.jsonl"), "test")
 
 

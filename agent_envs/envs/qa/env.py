@@ -291,12 +291,12 @@ class HotpotQAEnv(QAEnv):
     `gym.make("AgentR1/HotpotQA-v0", split="train", data="generated", style="tool", reward="em", hops=2, articles=1000)`
     - `split`: "train", "validation", "test"; a file is "all".
     - `data`: "generated", "official" (after `agentr1 prepare hotpotqa`) or the path of a json, jsonl or parquet file in
-      the released or the hub's format, or of a folder with one file per split.
+      the released or the hub's format or that of Agent-R1's data release, or of a folder with one file per split.
     - `hops`: articles per generated question: 2, 3, 4 or a range such as "2-4".
-    - `articles`: size of the generated encyclopaedia, 200 to 5,000,000. Up to 20,000 articles stay in memory; larger
-      ones are indexed on disk once, under `$AGENT_ENVS_DATA/indexes`. - `corpus`: another corpus to search: a
-      passages.jsonl of `{id, title, text}`, or the folder of an index. The default is the generated articles; for
-      "official", the paragraphs of all splits; for a path, those of the split.
+    - `articles`: size of the generated encyclopaedia, 200 to 5,000,000; above 20,000 it is indexed on disk, once.
+    - `corpus`: another corpus: a passages.jsonl of `{id, title, text}` (ids may be missing) or an index's folder. The
+      default is the generated articles; for "official", the paragraphs of all splits; for a path, those of the split,
+      or `hotpotqa_corpus/hpqa_corpus.jsonl` beside rows that have none.
     - `retriever`: "bm25" (default) or "lucene", which index the corpus; or a retriever with its own corpus: the address
       of a search server, the folder of an index, "dense:FOLDER" (vectors: docs/scaling.md), or a `Retriever`.
     - `style`, `reward`: see above. `parser`: the format of calls in style "tool" ("hermes"): docs/tool_formats.md.
