@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,8 @@ with needs_extra("hf"):
     import torch
 
 __all__ = ["check_pictures", "context_length", "load_model", "make_engine", "stop_token_ids", "takes_pictures"]
+
+_log = logging.getLogger(__name__)
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _LOW_PRECISION_TOLERANCE = 0.05
@@ -84,31 +87,33 @@ def make_engine(
     model: Any, *, max_length: int, max_rows: int, stop_token_ids: Iterable[int], pad_token_id: int = 0, seed: int = 0,
     pictures: PictureTokens | None = None,
 ) -> BatchEngine | PaddedEngine:  # fmt: skip
-    """Return the engine for a model: a `PaddedEngine` for one that takes pictures, else a `BatchEngine`.
-
-    Raises:
-        ConfigError: The engine would not compute what the model does (tried on a few tokens).
-    """
-    how: dict[str, Any] = {"max_length": max_length, "max_rows": max_rows, "stop_token_ids": list(stop_token_ids)}
+    """Return a `BatchEngine` if it computes what the model does (tried on a few tokens), else a `PaddedEngine`."""
+    stops, reason = list(stop_token_ids), ""
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        reason = "its layers are on several devices"
     if pictures is not None:
-        return PaddedEngine(model, **how, pad_token_id=pad_token_id, seed=seed, pictures=pictures)
+        reason = "it takes pictures"
     rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
-    try:
-        engine = BatchEngine(model, **how, seed=seed)
-        prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
-        computed, expected = _computed(engine, prompt), _greedy(model, prompt)
-        reason = f"log-probability {computed:.4f} instead of {expected:.4f}"
-        tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _LOW_PRECISION_TOLERANCE)
-        if not rope and abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
-            return engine
-    except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
-        reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
     if rope:
-        reason = f"its rotary embedding ({rope[0]}) depends on the longest sequence of a batch"
-    raise ConfigError(
-        f"the engine of this process runs models with plain full attention on one device, and "
-        f"{type(model).__name__} is another ({reason:.200}); use VLLMPolicy, or OpenAIPolicy with a server of it"
-    )
+        reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
+    if not reason:
+        try:
+            engine = BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
+            prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
+            computed = _computed(engine, prompt)
+        except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
+            reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
+        else:
+            expected = _greedy(model, prompt)
+            tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _LOW_PRECISION_TOLERANCE)
+            if abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
+                return engine
+            reason = f"log-probability {computed:.4f} instead of {expected:.4f}"
+    _log.info("%s runs in padded batches: %s", type(model).__name__, reason)
+    return PaddedEngine(
+        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, pad_token_id=pad_token_id, seed=seed,
+        pictures=pictures,
+    )  # fmt: skip
 
 
 def _rope_types(config: Any) -> set[str]:

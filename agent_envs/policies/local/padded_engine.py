@@ -1,7 +1,10 @@
-"""One batch after the other with Transformers' own ``generate``, for models that take pictures.
+"""One batch after the other with Transformers' own ``generate``, for models that `engine.BatchEngine` cannot run.
 
-`BatchEngine` takes none. Here Transformers chooses and keeps the cache; only the next token is chosen here, so that
-each row has its own settings and random numbers.
+`BatchEngine` computes plain full attention over its own cache. It takes no pictures, and fails on, or gives other
+probabilities than, models with sliding windows (Mistral, Gemma 2), recurrent states (Mamba), learned positions (GPT-2),
+or rotary embeddings that change with the longest sequence of a batch: `test_padded_batches_run_what_slots_cannot` shows
+it for each. Here Transformers chooses and keeps the cache, so that such models compute what they compute alone; only
+the next token is chosen here, so that each row has its own settings and random numbers.
 
 Prompts are padded on the left. A batch runs until its last response has ended; what came meanwhile is the next batch.
 """

@@ -25,11 +25,10 @@ _LONGEST_CONTEXT = 16_384
 class TransformersPolicy(TokenPolicy):
     """Samples every action from a causal language model with ``transformers``; one of Qwen's that sees, with pictures.
 
-    One thread generates for all episodes, in batches. The model must have plain full attention, as Qwen, Llama and most
-    others have: requests join and leave at any token, and only the new part of a growing prompt is computed. A model
-    that takes pictures runs one padded batch after the other. Log-probabilities are those of the distribution that was
-    sampled from: after the temperature, ``top_k`` and ``top_p``, as in `VLLMPolicy` (at temperature 0: of the logits
-    themselves).
+    One thread generates for all episodes, in batches. For models with plain full attention (Qwen, Llama and most
+    others), requests join and leave at any token, and only the new part of a growing prompt is computed; other models
+    run one padded batch after the other. Log-probabilities are those of the distribution that was sampled from: after
+    the temperature, ``top_k`` and ``top_p``, as in `VLLMPolicy` (at temperature 0: of the logits themselves).
 
     The n-th episode of a task draws the same random numbers in every run with the same ``seed``, whatever runs beside
     it. The size of a batch can change the last bits of the logits: in float32 that changes a token only if two are
@@ -58,7 +57,7 @@ class TransformersPolicy(TokenPolicy):
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
-        ConfigError: There is no such model or tokenizer, the model has another attention, or a setting is out of range.
+        ConfigError: There is no such model or tokenizer, or a setting is out of range.
         PromptError: The tokenizer has no chat template.
 
     A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
