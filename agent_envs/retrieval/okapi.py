@@ -39,8 +39,8 @@ class OkapiRetriever(Retriever, Shared):
 
     Raises DataError for an invalid row, an id that occurs twice, and no rows.
 
-    >>> retriever = OkapiRetriever([{"id": "a", "text": "red fox"}, {"id": "b", "text": "red owl"}])
-    >>> [doc_id for doc_id, _ in retriever.search("Fox!")]
+    >>> birds = [{"id": "b", "text": "red owl"}, {"id": "c", "text": "blue jay"}]
+    >>> [doc_id for doc_id, _ in OkapiRetriever([{"id": "a", "text": "red fox"}, *birds]).search("Fox!")]
     ['a']
     """
 
@@ -67,9 +67,7 @@ class OkapiRetriever(Retriever, Shared):
         self._ids = list(self._rows)
         total = len(lengths)
         idf = {w: math.log(total - len(d) + 0.5) - math.log(len(d) + 0.5) for w, (d, _) in found.items()}
-        least = epsilon * (
-            reduce(add, idf.values()) / len(idf)
-        )  # not sum(), which rounds differently since Python 3.12
+        least = epsilon * (reduce(add, idf.values()) / len(idf))  # not sum(), which rounds otherwise since Python 3.12
         norms = k1 * (1 - b + b * np.array(lengths) / (sum(lengths) / total))
         self._postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for word, (documents, counts) in found.items():

@@ -41,7 +41,7 @@ class Result:
 def bounded_text(output: bytes) -> str:
     r"""Return output as text, with a note where it is cut.
 
-    >>> bounded_text(b"\xff\n"), bounded_text(b"a" * (MAX_OUTPUT + 1))[-30:]
+    >>> bounded_text(b"\xff\n"), bounded_text(b"a" * (MAX_OUTPUT + 1))[-32:]
     ('\ufffd\n', 'aa\n[cut: more than 65536 bytes]\n')
     """
     text = output[:MAX_OUTPUT].decode("utf-8", "replace")

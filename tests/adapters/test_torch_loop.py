@@ -498,7 +498,7 @@ def test_a_kill_while_a_checkpoint_is_replaced_costs_no_run(model_path, tmp_path
     ("options", "says"),
     [
         (["--estimator", "grop"], "got 'grop'. Did you mean 'grpo'?"),
-        (["--loss", "x"], "the policy loss must be one of 'cispo'"),
+        (["--loss", "x"], "the policy loss must be one of 'capo', 'cispo'"),
         (["--kl", "x"], "kl must be one of 'none', 'loss', 'reward', got 'x'"),
         (["--kl-kind", "x"], "kl_kind must be one of"),
         (["--weighting", "rows"], "got 'rows'. Did you mean 'row'?"),
