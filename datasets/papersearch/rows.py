@@ -84,7 +84,8 @@ def query_row(row: Any, where: str) -> QueryRow:
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
     """
     row = as_object(row, "an object with a question and answers", where)
-    if is_verl_row(row):
+    may_lack_answers = is_verl_row(row)
+    if may_lack_answers:
         asked = verl_row(row, where)
         row = {"query": asked.question, "titles": asked.golds, "id": asked.extra.get("question_id")}
     if "titles" in row:
@@ -108,7 +109,7 @@ def query_row(row: Any, where: str) -> QueryRow:
         titles = titles or [row.paper.title for row in papers]
         ids = ids or [row.paper.id for row in papers]
     titles, ids = _unique(titles, [arxiv_id(i) or i.strip() for i in ids])
-    if not titles and "titles" not in row:
+    if not titles and not may_lack_answers:
         raise DataError(f"{where}: the query has no answers (keys: {keys_of(row)})")
     query_id = clean_text(str(row.get("qid") or row.get("id") or ""))
     return QueryRow(

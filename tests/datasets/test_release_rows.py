@@ -142,9 +142,10 @@ def test_queries_without_right_papers(release, data_dir, tmp_path):
     search = {"name": "search", "arguments": {"query": "image retrieval"}}
     *_, info = env.step(f"<tool_call>{json.dumps(search)}</tool_call>")
     assert info["pool"] > 0 and info["score"] == 0.0
-    (tmp_path / "dev.jsonl").write_text('{"question": "Any on parsing?", "answer": [], "qid": "q1"}\n')
-    with pytest.raises(DataError, match="line 1: the query has no answers"):  # rows that should name them
-        query_rows(str(tmp_path), "dev")
+    for row in ({"question": "Any on parsing?", "answer": []}, {"query": "Any on parsing?", "titles": [], "id": "q1"}):
+        (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n")
+        with pytest.raises(DataError, match="line 1: the query has no answers"):  # rows that should name them
+            query_rows(str(tmp_path), "dev")
 
 
 def test_word_problems_of_both_releases(tmp_path):
