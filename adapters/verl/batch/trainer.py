@@ -124,8 +124,8 @@ class StepTrainer(PhasedTrainer):
         super()._setup()
         actor, function = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor), self.objective.row_loss
         if function is None:
-            known = {"options": self.loss_options, "ratios": self.settings.ratios_dir}
-            self.actor_rollout_wg.set_loss_fn(partial(losses.actor_loss, config=actor, **known))
+            loss = partial(losses.actor_loss, config=actor, options=self.loss_options, ratios=self.settings.ratios_dir)
+            self.actor_rollout_wg.set_loss_fn(loss)
         else:
             self.actor_rollout_wg.set_loss_fn(partial(losses.row_actor_loss, config=actor, function=function))
         if self.use_critic:
