@@ -232,6 +232,8 @@ FENCE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 FOLLOWED = {
     "tutorial_first_task.md": "tests/docs/test_tutorials.py",
     "tutorial_tools_and_rewards.md": "tests/docs/test_tutorials.py",
+    "tutorial_own_corpus.md": "tests/docs/test_tutorials.py",
+    "tutorial_code.md": "tests/docs/test_tutorials.py",
     "recording.md": "tests/recording/test_record.py",
     "scaling.md": "tests/rollout/test_ray_engine.py",
     "torch_loop.md": "tests/adapters/test_torch_loop.py",
