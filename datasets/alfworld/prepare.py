@@ -1,7 +1,8 @@
 """`agentr1 prepare alfworld`: puts the released games where `data="official"` finds them.
 
 The games are taken from a folder of released files or from the released archives, which are downloaded if no path is
-given: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip their traj_data.json.
+given: json_2.1.2_tw-pddl.zip has the games, json_2.1.1_json.zip their traj_data.json. A folder of the processed data
+release (SPLIT.parquet, and games.zip or games/) is taken with its rows, which say what a split has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import IO
 
 from tqdm import tqdm
 
-from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE, check_game
+from agent_envs.datasets.alfworld.rows import (
+    GAME_FILE,
+    RELEASED_GAMES,
+    TRAJECTORY_FILE,
+    alfworld_games,
+    check_game,
+)
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.download import download, released_files
 from agent_envs.datasets.files import replaced_folder
@@ -35,7 +42,10 @@ _OFFLINE = (
 
 
 def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`."""
+    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`.
+
+    Those of the processed data release are written to `games/`, beside its rows.
+    """
     target = data_dir() / "alfworld" if out is None else out
     if from_path is not None:
         return _copy_games(user_path(from_path), target)
@@ -47,9 +57,13 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
 
 def _copy_games(source: Path, target: Path) -> Path:
     copied = 0
+    rows = sorted(source.glob("*.parquet")) if source.is_dir() else []
+    inner = RELEASED_GAMES if rows else _FOLDER
     with replaced_folder(target) as folder:
+        for file in rows:
+            shutil.copyfile(file, folder / file.name)
         for path_parts, stream, where in _released_files(source):
-            path = folder.joinpath(_FOLDER, *path_parts)
+            path = folder.joinpath(inner, *path_parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             with stream, path.open("wb") as copy:
                 shutil.copyfileobj(stream, copy)
@@ -58,7 +72,7 @@ def _copy_games(source: Path, target: Path) -> Path:
                     f"{where}: more than {_MAX_BYTES >> 20} MB; a game file has a few hundred thousand bytes"
                 )
             copied += 1
-        games = sorted(folder.glob(f"{_FOLDER}/*/*/*/{GAME_FILE}"))
+        games = sorted(folder.glob(f"{inner}/*/*/*/{GAME_FILE}"))
         if not games:
             raise DataError(
                 f"there are no games in {source} ({copied} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
@@ -67,15 +81,17 @@ def _copy_games(source: Path, target: Path) -> Path:
         for path in tqdm(games, desc="alfworld: checking", unit="game", leave=False, disable=len(games) < 100):
             if not path.with_name(TRAJECTORY_FILE).is_file():
                 raise DataError(
-                    f"{source}: the game {path.parent.relative_to(folder / _FOLDER).as_posix()} has no "
+                    f"{source}: the game {path.parent.relative_to(folder / inner).as_posix()} has no "
                     f"{TRAJECTORY_FILE}; it is in the released json_2.1.1_json.zip: pass the folder that holds both "
                     "archives"
                 )
-            check_game(path, where=f"{source}: {path.relative_to(folder / _FOLDER).as_posix()}")
-        for trajectory in folder.glob(f"{_FOLDER}/*/*/*/{TRAJECTORY_FILE}"):
+            check_game(path, where=f"{source}: {path.relative_to(folder / inner).as_posix()}")
+        for trajectory in folder.glob(f"{inner}/*/*/*/{TRAJECTORY_FILE}"):
             if not trajectory.with_name(GAME_FILE).is_file():  # a trial without a game
                 shutil.rmtree(trajectory.parent)
-        counts = Counter(path.relative_to(folder / _FOLDER).parts[0] for path in games)
+        for file in rows:
+            alfworld_games(str(folder), file.stem)  # each row's game is there
+        counts = Counter(path.relative_to(folder / inner).parts[0] for path in games)
         (folder / "prepared.json").write_text(json.dumps({"games": dict(sorted(counts.items()))}), encoding="utf-8")
     return target
 

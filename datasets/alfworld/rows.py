@@ -5,7 +5,10 @@
     traj_data.json  {task_type, pddl_params, ...}
 
 A split's games are sorted by their path relative to the folder. As in the original, games are skipped whose path
-contains `movable` or `Sliced`, that have no game file, or that are not flagged solvable.
+contains `movable` or `Sliced`, that have no game file, or that are not flagged solvable. In the processed data release
+the rows of SPLIT.parquet say which games under games/ a split has, and in which order:
+
+    {"extra_info": {"game_relative_path": "train/pick_and_place_simple-.../trial_T2019.../game.tw-pddl"}, ...}
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.datasets.data_dir import official_dir, user_path
 from agent_envs.datasets.fields import read_object, text_field
+from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 from agent_envs.files import open_data
-from agent_envs.tasks import ListedTasks
+from agent_envs.tasks import ListedTasks, read_rows
 
 GAME_FILE = "game.tw-pddl"
 """Name of the file that holds a game."""
@@ -34,6 +38,9 @@ TRAJECTORY_FILE = "traj_data.json"
 
 SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
 """The released splits."""
+
+RELEASED_GAMES = "games"
+"""The folder of the games beside the rows of the processed data release."""
 
 _PLAYED = ("pddl_domain", "grammar", "pddl_problem")  # what both engines read of a game file
 _TAIL = 4096  # bytes at the end of a game file that are searched for the flag before all of it is read
@@ -97,13 +104,17 @@ def find_folder(data: str) -> Path:
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
     """Return the games of a split. The folder is searched once per process, and again if folders were added to it."""
     folder = find_folder(data)
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    rows = {path.stem: path for path in folder.glob("*.parquet")}
+    names = sorted(rows or (entry.name for entry in folder.iterdir() if entry.is_dir()))
     name = split if split in names else SPLIT_ALIASES.get(split, split)
     if name not in names:
         if not names:
             raise DataError(f"{folder} is empty: expected the folders {', '.join(SPLITS)} with games in them")
         raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
-    all_games = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
+    if rows:
+        all_games = _released(rows[name], rows[name].stat().st_mtime_ns)
+    else:
+        all_games = _search(str(folder), name, (folder / name).stat().st_mtime_ns)
     games = tuple(game for game, solvable in all_games if (solvable or unsolvable) and game.family in families)
     if not games:
         raise DataError(
@@ -124,12 +135,35 @@ def _search(folder: str, split: str, changed: int) -> tuple[tuple[Game, bool], .
         skipped = any(part in relative for part in ("movable", "Sliced", "/."))
         if skipped or not {TRAJECTORY_FILE, GAME_FILE} <= set(files):
             continue
-        file = os.path.join(path, GAME_FILE)
-        family = _read_json(os.path.join(path, TRAJECTORY_FILE)).get("task_type")
-        if not isinstance(family, str):
-            raise DataError(f"{path}/{TRAJECTORY_FILE}: expected text under 'task_type', got {family!r:.70}")
-        games.append((Game(relative, family, file), _is_solvable(file)))
+        game = _game(relative, path)
+        games.append((game, _is_solvable(game.file)))
     return tuple(sorted(games, key=lambda pair: pair[0].task_id))
+
+
+@functools.lru_cache(16)
+def _released(rows: Path, changed: int) -> tuple[tuple[Game, bool], ...]:
+    """Return the games that released rows name, in their order; `changed` is when the file was modified."""
+    folder = rows.parent / RELEASED_GAMES
+    if not folder.is_dir():
+        unpack = f"agentr1 prepare alfworld --from {rows.parent} takes them from games.zip"
+        raise DataError(f"there is no folder {folder} with the games of {rows.name}; {unpack}")
+    inside, games = folder.resolve(), []
+    for row, where in read_rows(rows):
+        named = text_field(verl_row(row, where).extra, "game_relative_path", where)
+        file = folder / named
+        if Path(named).name != GAME_FILE or not file.resolve().is_relative_to(inside):
+            raise DataError(f"{where}: expected the path of a {GAME_FILE} within {RELEASED_GAMES}/, got {named!r:.200}")
+        if not file.is_file():
+            raise DataError(f"{where}: there is no game {named!r:.200} in {folder}")
+        games.append((_game(Path(named).parent.as_posix(), str(file.parent)), True))
+    return tuple(games)
+
+
+def _game(task_id: str, folder: str) -> Game:
+    family = _read_json(os.path.join(folder, TRAJECTORY_FILE)).get("task_type")
+    if not isinstance(family, str):
+        raise DataError(f"{folder}/{TRAJECTORY_FILE}: expected text under 'task_type', got {family!r:.70}")
+    return Game(task_id, family, os.path.join(folder, GAME_FILE))
 
 
 def _is_solvable(file: str) -> bool:

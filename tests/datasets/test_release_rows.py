@@ -5,9 +5,11 @@
 3. Rows without paragraphs, papers or gold papers say which argument gives them.
 4. A single file answers to the split that its name or its rows say.
 5. Passages without an id are numbered, and indexed as "title text".
+6. Rows say which of a folder's houses a split has, and in which order; none leads out of the folder.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ import gymnasium as gym
 import pytest
 
 import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.datasets.generate import generate
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.papersearch.rows import query_rows
+from agent_envs.datasets.prepare import prepare
 from agent_envs.datasets.qa.rows import qa_rows
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval import BM25Retriever, DenseRetriever, document_title, open_retriever
@@ -177,3 +181,58 @@ def test_a_single_file_is_the_split_that_it_says(release, tmp_path):
     assert len(env.tasks) == 100 and env.tasks.split == "test_in_train"
     path = write(tmp_path / "hub" / "train-00000-of-00001.parquet", row)
     assert qa_rows("hotpotqa", str(path), "valid_seen").split == "valid_seen"
+
+
+def _house_rows(folder: Path, games: list[str], name: str = "train") -> Path:
+    rows = [
+        verl_row("put a mug in a cabinet", {"success": None}, game_relative_path=game, split=name) for game in games
+    ]
+    return write(folder / f"{name}.parquet", *rows)
+
+
+@pytest.fixture
+def houses(tmp_path):
+    """A folder of the release's form, whose rows name three of four games, and the games in the rows' order."""
+    generate("alfworld", tmp_path / "games", 4)
+    games = sorted(path.relative_to(tmp_path / "games").as_posix() for path in tmp_path.rglob("game.tw-pddl"))
+    chosen = [games[3], games[0], games[2]]
+    _house_rows(tmp_path, chosen)
+    _house_rows(tmp_path, games[1:2], "valid_seen")
+    return tmp_path, chosen
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_say_which_houses_a_split_has(houses, packed, tmp_path_factory):
+    folder, games = houses
+    if packed:
+        shutil.make_archive(str(folder / "games"), "zip", folder, "games")
+        shutil.rmtree(folder / "games")
+        with pytest.raises(DataError, match=r"agentr1 prepare alfworld --from .* takes them from games\.zip"):
+            gym.make("AgentR1/ALFWorld-v0", data=str(folder)).reset()
+        folder = prepare("alfworld", str(folder), tmp_path_factory.mktemp("prepared") / "alfworld")
+    env = gym.make("AgentR1/ALFWorld-v0", data=str(folder))
+    played = [env.reset(options={"index": index})[1]["task_id"] for index in range(3)]
+    assert played == [game.removesuffix("/game.tw-pddl") for game in games]
+    assert len(env.unwrapped.tasks) == 3
+    assert len(gym.make("AgentR1/ALFWorld-v0", data=str(folder), split="validation").unwrapped.tasks) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("../outside/task/trial/game.tw-pddl", "within games/"),
+        ("/etc/passwd", "within games/"),
+        ("link/trial/game.tw-pddl", "within games/"),
+        ("train/task/trial/traj_data.json", "within games/"),
+        ("train/task/trial/game.tw-pddl", "there is no game"),
+        (None, "game_relative_path"),
+    ],
+)
+def test_a_row_names_a_house_within_its_folder(houses, named, message):
+    folder, games = houses
+    (folder / "outside").mkdir()
+    shutil.copytree((folder / "games" / games[0]).parent, folder / "outside" / "trial")
+    (folder / "games" / "link").symlink_to(folder / "outside")
+    _house_rows(folder, [named])
+    with pytest.raises(DataError, match=message):
+        gym.make("AgentR1/ALFWorld-v0", data=str(folder)).reset()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import choice
+from agent_envs.datasets.verl_rows import holds_verl_rows
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recipes import RECIPES
 from agent_envs.wrapping.recorded import RecordedEnv
@@ -104,12 +105,16 @@ class Released:
 
         With ``needed`` only what it cannot run without.
         """
+
+        def had(unless: Mapping[str, str]) -> bool:
+            return all(word in str(value(key)) for key, words in unless.items() for word in words.split())
+
         return {
             ids: entry["says"]
             for ids, entry in _read("remaining", ".")["open"].items()
             if self.says(entry.get("where", "every"))
             and entry.get("needs", False) >= needed
-            and not all(str(value(key)).startswith(begin) for key, begin in entry.get("unless", {"": "?"}).items())
+            and not ("unless" in entry and had(entry["unless"]))
         }
 
 
@@ -151,6 +156,8 @@ def read_value(config: Any, run: Any, key: str) -> Any:
 
     if key == "wrappers":
         return list(run.wrappers)
+    if key == "rows":
+        return "released" if Path(run.data).is_absolute() and holds_verl_rows(run.data) else "own"
     if key.startswith("env."):
         return run.env_kwargs.get(key.removeprefix("env."))
     value = OmegaConf.select(config, key if "." in key else f"run.{key}")

@@ -81,7 +81,7 @@ class ALFWorldEnv(TextEnv):
     - `split`: "train", "valid_seen", "valid_unseen", or another sub-folder of the data; "validation" and "test" mean
       the second and the third.
     - `data`: "generated", "official" (after `agentr1 prepare alfworld`) or the path of the folder that contains
-      train/, valid_seen/ and so on (json_2.1.1).
+      train/, valid_seen/ and so on (json_2.1.1), or of one of Agent-R1's data release: train.parquet and games/.
     - `families`: names of the families to play; None for all six: look_at_obj_in_light, pick_and_place_simple,
       pick_clean_then_place_in_recep, pick_cool_then_place_in_recep, pick_heat_then_place_in_recep,
       pick_two_obj_and_place.
