@@ -10,13 +10,11 @@ Some have `agent_name`, `ability` and `env_kwargs` too. What `ground_truth` and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, text_field
-from agent_envs.tasks import read_rows
 
-__all__ = ["VerlRow", "holds_verl_rows", "is_verl_row", "verl_row"]
+__all__ = ["VerlRow", "is_verl_row", "verl_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,6 @@ class VerlRow:
 def is_verl_row(row: Any) -> bool:
     """Return whether a row has this layout."""
     return isinstance(row, dict) and "prompt" in row and "reward_model" in row
-
-
-def holds_verl_rows(data: str) -> bool:
-    """Return whether a file, or the first of a folder's parquet files, has rows of this layout."""
-    path = Path(data)
-    file = path if path.is_file() else next(iter(sorted(path.glob("*.parquet"))), None)
-    return file is not None and is_verl_row(next(read_rows(file), (None, ""))[0])
 
 
 def verl_row(row: Any, where: str) -> VerlRow:
