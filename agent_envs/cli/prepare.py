@@ -6,6 +6,7 @@ Python, or --data official on the command line.
 examples:
   agentr1 prepare gsm8k
   agentr1 prepare alfworld --from ~/downloads/json_2.1.1_json.zip    # without a network
+  agentr1 prepare hotpotqa --source modelscope --from ~/Agent-R1-data      # checks the rows, and says what --data takes
   agentr1 prepare webshop --from ~/webshop/data --out /data/agent_envs     # then set AGENT_ENVS_DATA=/data/agent_envs
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from agent_envs.checks import choice
 from agent_envs.cli.options import option
+from agent_envs.datasets.prepare import FROM, SOURCES, prepare
 
 __all__ = ["Options", "run"]
 
@@ -26,17 +28,19 @@ class Options:
 
     task: str = option(..., "name of the task, such as gsm8k", "task")
     source: str | None = option(
+        None, "modelscope: Agent-R1's processed data release; huggingface: the hub (default: the original release)",
+        choices=FROM,
+    )  # fmt: skip
+    from_path: str | None = option(
         None, "released files on this machine, instead of downloading", "--from", metavar="PATH"
     )
     out: str | None = option(None, "where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)", metavar="DIR")
 
 
 def run(options: Options) -> str:
-    from agent_envs.datasets.prepare import SOURCES, prepare
-
     task = choice("task", options.task, SOURCES)
-    if options.source is None:  # said before anything that can fail
+    if options.from_path is None and options.source != "modelscope":  # said before anything that can fail
         sys.stderr.write(
             f"{task} comes from {SOURCES[task]}; if you have the files: agentr1 prepare {task} --from PATH\n"
         )
-    return str(prepare(task, options.source, options.out))
+    return str(prepare(task, options.from_path, options.out, source=options.source))

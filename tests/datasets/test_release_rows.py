@@ -9,6 +9,7 @@
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs  # noqa: F401  (registers the ids)
+from agent_envs.cli.main import main
 from agent_envs.datasets.generate import generate
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.papersearch.rows import query_rows
@@ -236,3 +238,28 @@ def test_a_row_names_a_house_within_its_folder(houses, named, message):
     _house_rows(folder, [named])
     with pytest.raises(DataError, match=message):
         gym.make("AgentR1/ALFWorld-v0", data=str(folder)).reset()
+
+
+def test_a_release_is_prepared_where_it_lies(houses, tmp_path, capsys):
+    folder, _ = houses
+    for named in (folder, folder / "games"):
+        assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(named)]) == (named != folder) * 2
+    rows = write(tmp_path / "release" / "pasa" / "train.parquet", verl_row("papers on ants", None)).parent
+    assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(tmp_path / "release")]) == 0
+    assert capsys.readouterr().out.split() == [str(folder), str(rows)]
+    write(rows / "test.parquet", {**verl_row("x", None), "reward_model": "none"})
+    assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows)]) == 2
+    assert "test.parquet, row 1: expected an object under 'reward_model'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hotpotqa", "--source", "modelscope"], "pass its folder: --source modelscope --from FOLDER"),
+        (["gsm8k", "--source", "modelscope", "--from", "."], "data release is read for"),
+        (["webshop", "--source", "huggingface"], "not on Hugging Face"),
+    ],
+)
+def test_sources_that_have_no_such_data_are_refused(arguments, message, capsys):
+    assert main(["prepare", *arguments]) == 2
+    assert re.search(message, capsys.readouterr().err)
