@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableSequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agent_envs.datasets.fields import read_object
+from agent_envs.datasets.fields import as_object, read_object, text_field
+from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
 from agent_envs.tasks import read_rows
@@ -129,6 +130,49 @@ def read_goals(path: str | Path) -> list[Goal]:
     if not goals:
         raise DataError(f"{path} has no goals")
     return goals
+
+
+def read_released_goals(
+    folder: Path, product: Callable[[str], Product | None]
+) -> tuple[list[Goal], dict[str, range]]:
+    """Read the goals of a folder of Agent-R1's data release, whose rows are those of a split each.
+
+    Args:
+        folder: Has SPLIT.parquet for each split.
+        product: Returns the product of an ASIN: what rows leave out is taken from it.
+
+    Returns:
+        The goals in the order of their `goal_index`, and the places of each split's.
+
+    Raises:
+        DataError: A row is no goal, or its product is not in the catalogue; two rows have one number, or two splits'
+            numbers overlap.
+    """
+    rows: dict[int, tuple[str, Goal]] = {}
+    for file in sorted(folder.glob("*.parquet")):
+        for row, where in read_rows(file):
+            released = verl_row(row, where)
+            wanted = as_object(released.ground_truth, "an object under 'ground_truth'", where)
+            asin, number = text_field(wanted, "asin", where), released.extra.get("goal_index")
+            if type(number) is not int or number in rows:
+                raise DataError(f"{where}: expected a 'goal_index' of its own, got {number!r:.40}")
+            sold = product(asin)
+            if sold is None:
+                raise DataError(f"{where}: the catalogue has no product {asin!r:.40}; data= must be the one of these rows")
+            pairs = [as_object(each, "options of 'name' and 'value'", where) for each in wanted.get("goal_options") or ()]
+            named = all(each.get("name") for each in pairs)
+            options = {each["name"]: each.get("value") for each in pairs} if named else [e.get("value") for e in pairs]
+            of_product = {"name": sold.title, "query": sold.query, "product_category": sold.product_category}
+            goal = {**wanted, **of_product, "category": sold.category, "goal_options": options}
+            rows[number] = file.stem, _read_goal({**goal, "instruction_text": wanted.get("instruction")}, where)
+    order = sorted(rows)
+    bounds = {"all": range(len(order))}
+    for split in sorted({split for split, _ in rows.values()}):
+        places = [place for place, number in enumerate(order) if rows[number][0] == split]
+        bounds[split] = range(places[0], places[-1] + 1)
+        if len(places) != len(bounds[split]):
+            raise DataError(f"{folder}: the numbers of {split}.parquet and of another split overlap")
+    return [rows[number][1] for number in order], bounds
 
 
 def _read_goal(row: Any, where: str) -> Goal:

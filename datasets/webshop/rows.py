@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.checks import choice
 from agent_envs.datasets.data_dir import user_path
-from agent_envs.datasets.webshop.goals import MOST_GOALS, read_goals, read_prices
+from agent_envs.datasets.webshop.goals import MOST_GOALS, read_goals, read_prices, read_released_goals
 from agent_envs.datasets.webshop.products import Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps
@@ -48,13 +49,18 @@ def split_bounds(count: int) -> dict[str, range]:
 
 
 class WebShopTasks(IndexedTasks[WebShopTask]):
-    """The goals of one split of a list of goals; `name` says where they come from, as for `IndexedTasks`."""
+    """The goals of one split of a list of goals; `name` says where they come from, as for `IndexedTasks`.
 
-    def __init__(self, name: str, split: str, goals: Sequence[Goal]) -> None:
+    `bounds` has the numbers of each split's goals if they are not those of `split_bounds`.
+    """
+
+    def __init__(
+        self, name: str, split: str, goals: Sequence[Goal], bounds: Mapping[str, range] | None = None
+    ) -> None:
         super().__init__(name, check_split(split))
         self.goals = goals
-        self._bounds = split_bounds(len(goals))
-        self._numbers = self._bounds[self.split]
+        self.bounds = split_bounds(len(goals)) if bounds is None else bounds
+        self._numbers = self.bounds.get(self.split, range(0))
         if not self._numbers:
             raise ConfigError(f"{name} has {len(goals)} goals, too few for a split {split!r}; use split='all'")
 
@@ -68,8 +74,8 @@ class WebShopTasks(IndexedTasks[WebShopTask]):
     def locate(self, number: int) -> tuple[str, int]:
         """Return the split that a goal belongs to, this one if possible, and its index there."""
         for split in (self.split, "test", "validation", "train"):
-            if number in self._bounds[split]:
-                return split, number - self._bounds[split].start
+            if number in (numbers := self.bounds.get(split, range(0))):
+                return split, number - numbers.start
         raise TaskIndexError(f"{self.name} has goals 0 to {len(self.goals) - 1}, got goal {number}")
 
 
@@ -78,13 +84,18 @@ def check_split(split: str) -> str:
     return choice("split", _ALIASES.get(split, split), SPLITS)
 
 
-def goals_of(catalog: ProductStore, human: bool | None, path: str | None, name: str) -> Sequence[Goal]:
-    """Return the goals to play: of human instructions or synthetic ones, or those of a file at `path`.
+def goals_of(
+    catalog: ProductStore, human: bool | None, path: str | None, name: str
+) -> tuple[Sequence[Goal], Mapping[str, range] | None]:
+    """Return the goals to play: of human instructions or synthetic ones, or those of a file or release at `path`.
 
-    `human=None` prefers human instructions if there are any; `name` is the data's, for errors.
+    `human=None` prefers human instructions if there are any; `name` is the data's, for errors. With the goals of a
+    release come the numbers of its splits' goals.
     """
+    if path is not None and (files := sorted(user_path(path).glob("*.parquet"))):
+        return _released(catalog, user_path(path), file_stamps(files))
     if path is not None:
-        return _once(read_goals, path, file_stamps([user_path(path)]))
+        return _once(read_goals, path, file_stamps([user_path(path)])), None
     human = catalog.human if human is None else human
     goals = catalog.goals(human)
     if len(goals) > MOST_GOALS:
@@ -92,7 +103,14 @@ def goals_of(catalog: ProductStore, human: bool | None, path: str | None, name: 
     if not len(goals):
         source = "items_human_ins*.json" if human else "items_ins_v2*.json"
         raise DataError(f"{name} has no {'human' if human else 'synthetic'} goals: {source} has no instructions")
-    return goals
+    return goals, None
+
+
+@functools.lru_cache(maxsize=8)
+def _released(
+    catalog: ProductStore, folder: Path, stamps: tuple[FileStamp, ...]
+) -> tuple[Sequence[Goal], Mapping[str, range]]:
+    return read_released_goals(folder, catalog.product)
 
 
 def prices_of(path: str) -> Mapping[str, float]:

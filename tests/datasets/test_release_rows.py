@@ -6,6 +6,7 @@
 4. A single file answers to the split that its name or its rows say.
 5. Passages without an id are numbered, and indexed as "title text".
 6. Rows say which of a folder's houses a split has, and in which order; none leads out of the folder.
+7. A shop's goals come from rows, in their splits; what rows leave out is the product's.
 """
 
 import json
@@ -263,3 +264,50 @@ def test_a_release_is_prepared_where_it_lies(houses, tmp_path, capsys):
 def test_sources_that_have_no_such_data_are_refused(arguments, message, capsys):
     assert main(["prepare", *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_released_goals_are_played_in_their_splits(release, data_dir):
+    """The products are the original's, and the goal's own satisfies it at least in type and attributes."""
+    shop = {"data": str(data_dir / "webshop"), "goals": str(release / "webshop"), "expert": "oracle"}
+    for split in ("train", "test"):
+        rows = [row for row, _ in read_rows(release / "webshop" / f"{split}.parquet")]
+        env = gym.make("AgentR1/WebShop-v0", split=split, max_episode_steps=50, **shop)
+        assert len(env.unwrapped.tasks) == len(rows)
+        for index in range(0, len(rows), 20):
+            env.reset(options={"index": index})
+            goal, said = env.unwrapped.tasks[index].goal, rows[index]["reward_model"]["ground_truth"]
+            assert (goal.asin, goal.instruction, goal.price_upper) == (
+                said["asin"],
+                said["instruction"],
+                said["price_upper"],
+            )
+            assert goal.options == {pair["name"]: pair["value"] for pair in said["goal_options"]}
+            over, reward = False, 0.0
+            while not over:
+                _, reward, over, cut, _ = env.step(env.unwrapped.expert_action())
+                assert not cut
+            assert reward > 0.8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goal_index": "7"}, "a 'goal_index' of its own, got '7'"),
+        ({"goal_index": 0}, "a 'goal_index' of its own, got 0"),
+        ({"asin": "NONE"}, "no product 'NONE'"),
+        ({"attributes": []}, "needs 'attributes'"),
+        ({"goal_index": -1}, "numbers of train.parquet and of another split overlap"),
+    ],
+)
+def test_rows_that_are_no_goals_are_refused(tmp_path, change, message):
+    asin = gym.make("AgentR1/WebShop-v0").unwrapped.tasks[0].goal.asin
+
+    def row(index: int, **change: Any) -> dict[str, Any]:
+        wanted = {"instruction": "a mug", "asin": asin, "attributes": ["red"], "price_upper": 9.0, "goal_options": []}
+        wanted |= {key: value for key, value in change.items() if key in wanted}
+        return verl_row("a mug", wanted, goal_index=change.get("goal_index", index))
+
+    write(tmp_path / "test.parquet", row(0))
+    write(tmp_path / "train.parquet", row(1, **change), *([row(1)] if change == {"goal_index": -1} else []))
+    with pytest.raises(DataError, match=message):
+        gym.make("AgentR1/WebShop-v0", goals=str(tmp_path)).reset()

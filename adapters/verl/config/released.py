@@ -157,7 +157,8 @@ def read_value(config: Any, run: Any, key: str) -> Any:
     if key == "wrappers":
         return list(run.wrappers)
     if key == "rows":
-        return "released" if _holds_released_rows(Path(run.data)) else "own"
+        goals = run.env_kwargs.get("goals")
+        return "released" if _holds_released_rows(Path(goals).absolute() if goals else Path(run.data)) else "own"
     if key.startswith("env."):
         return run.env_kwargs.get(key.removeprefix("env."))
     value = OmegaConf.select(config, key if "." in key else f"run.{key}")

@@ -95,7 +95,7 @@ class WebShopEnv(TextEnv):
       human instructions if the data has them.
     - `products`: number of products in the generated catalogue, 1,000 by default, at most 100,000.
     - `prices`, `goals`: paths of files with prices `{asin: price}` and with goals in order, which replace those drawn
-      here.
+      here. `goals` may be the folder of Agent-R1's data release, small or full, whose splits are those of its rows.
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `suites`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
@@ -184,7 +184,7 @@ class WebShopEnv(TextEnv):
             price = catalog.price(product.asin) if price is None else price
             return purchase_reward(product, tasks.goals[int(visit.name)], price, visit.options, nouns)
 
-        tasks = WebShopTasks(self.data, self.split, goals_of(catalog, self.human_goals, self.goals, self.data))
+        tasks = WebShopTasks(self.data, self.split, *goals_of(catalog, self.human_goals, self.goals, self.data))
         tasks.documents = len(catalog)
         self._site = Site(catalog, buy, show_attributes=self.show_attributes)
         return tasks
@@ -216,7 +216,7 @@ class WebShopEnv(TextEnv):
         self._played = None
         own = self.tasks
         split, index = own.locate(number)
-        self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals)
+        self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals, own.bounds)
         return index
 
     @property

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from itertools import product
@@ -339,6 +340,9 @@ def test_rows_of_the_release_are_no_difference(data_dir: Path) -> None:
     preset = f"qwen3-4b/papersearch/grpo/h100-4{EXACT}"
     run = composed(preset=preset, data=str(data_dir / "agentr1_release" / "pasa"))
     assert "D06" not in run.remaining
+    preset, goals = f"qwen3-4b/webshop/grpo/h100-4{EXACT}", str(data_dir / "agentr1_release" / "webshop")
+    assert "D07 D08 D09" in composed(preset=preset).remaining
+    assert "D07 D08 D09" not in composed(preset=preset, env_kwargs=json.dumps({"goals": goals})).remaining
 
 
 def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:
