@@ -132,9 +132,7 @@ def read_goals(path: str | Path) -> list[Goal]:
     return goals
 
 
-def read_released_goals(
-    folder: Path, product: Callable[[str], Product | None]
-) -> tuple[list[Goal], dict[str, range]]:
+def read_released_goals(folder: Path, product: Callable[[str], Product | None]) -> tuple[list[Goal], dict[str, range]]:
     """Read the goals of a folder of Agent-R1's data release, whose rows are those of a split each.
 
     Args:
@@ -158,8 +156,12 @@ def read_released_goals(
                 raise DataError(f"{where}: expected a 'goal_index' of its own, got {number!r:.40}")
             sold = product(asin)
             if sold is None:
-                raise DataError(f"{where}: the catalogue has no product {asin!r:.40}; data= must be the one of these rows")
-            pairs = [as_object(each, "options of 'name' and 'value'", where) for each in wanted.get("goal_options") or ()]
+                raise DataError(
+                    f"{where}: the catalogue has no product {asin!r:.40}; data= must be the one of these rows"
+                )
+            pairs = [
+                as_object(each, "options of 'name' and 'value'", where) for each in wanted.get("goal_options") or ()
+            ]
             named = all(each.get("name") for each in pairs)
             options = {each["name"]: each.get("value") for each in pairs} if named else [e.get("value") for e in pairs]
             of_product = {"name": sold.title, "query": sold.query, "product_category": sold.product_category}

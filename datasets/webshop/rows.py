@@ -54,9 +54,7 @@ class WebShopTasks(IndexedTasks[WebShopTask]):
     `bounds` has the numbers of each split's goals if they are not those of `split_bounds`.
     """
 
-    def __init__(
-        self, name: str, split: str, goals: Sequence[Goal], bounds: Mapping[str, range] | None = None
-    ) -> None:
+    def __init__(self, name: str, split: str, goals: Sequence[Goal], bounds: Mapping[str, range] | None = None) -> None:
         super().__init__(name, check_split(split))
         self.goals = goals
         self.bounds = split_bounds(len(goals)) if bounds is None else bounds
