@@ -17,6 +17,7 @@ from agent_envs.cli.environments import RunOptions, response_limit
 from agent_envs.cli.options import given_options, option, refuse_unread, spelled
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.made import MadePolicy
+from agent_envs.policies.named_models import model_path
 from agent_envs.policies.policy import Policy
 
 __all__ = ["POLICIES", "PolicyKind", "PolicyOptions"]
@@ -72,7 +73,7 @@ def _folder(options: dict[str, Any]) -> str:
     if (model is None) == (checkpoint is None):
         raise ConfigError("give either --model FOLDER or --checkpoint FOLDER")
     if checkpoint is None:
-        return model
+        return model_path(model)
     from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
 
     return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))
@@ -232,7 +233,7 @@ class PolicyOptions(RunOptions):
         """Return the name of the policy, and the options that were given."""
         name = self.policy
         if name is None:
-            folder = self.model is not None and self.base_url is None and os.path.isdir(self.model)
+            folder = self.model is not None and self.base_url is None and os.path.isdir(model_path(self.model))
             name = "transformers" if folder or self.checkpoint is not None else "openai"
             path = self.model is not None and (os.path.isabs(self.model) or self.model.startswith(("./", "../", "~")))
             if name == "openai" and self.base_url is None and path:

