@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from agent_envs.checks import json_object, shown
 from agent_envs.cli.environments import RunOptions, response_limit
 from agent_envs.cli.options import given_options, option, refuse_unread, spelled
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies.made import MadePolicy
-from agent_envs.policies.named_models import model_path
 from agent_envs.policies.policy import Policy
 
 __all__ = ["POLICIES", "PolicyKind", "PolicyOptions"]

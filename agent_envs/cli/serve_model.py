@@ -21,9 +21,9 @@ from typing import Any
 
 from agent_envs.checks import json_object
 from agent_envs.cli.options import AddressOptions, option
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import read_text
-from agent_envs.policies.named_models import model_path
 
 __all__ = ["Options", "run"]
 

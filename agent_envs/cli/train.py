@@ -81,7 +81,7 @@ def run(options: Options) -> str:
         sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
     from agent_envs.adapters.verl.run.training import check_model, check_verl, describe, train
-    from agent_envs.policies.named_models import model_path
+    from agent_envs.datasets.models import model_path
 
     settings = dict(vars(options))
     trust, dry_run = settings.pop("trust"), settings.pop("dry_run")

