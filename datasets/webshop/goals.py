@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableSequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agent_envs.datasets.fields import as_object, read_object, text_field
+from agent_envs.datasets.fields import as_list, as_object, read_object, text_field
 from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
@@ -159,11 +159,12 @@ def read_released_goals(folder: Path, product: Callable[[str], Product | None]) 
                 raise DataError(
                     f"{where}: the catalogue has no product {asin!r:.40}; data= must be the one of these rows"
                 )
-            pairs = [
-                as_object(each, "options of 'name' and 'value'", where) for each in wanted.get("goal_options") or ()
-            ]
+            listed = as_list(wanted.get("goal_options") or [], "goal_options", where)
+            pairs = [as_object(each, "options of 'name' and 'value'", where) for each in listed]
             named = all(each.get("name") for each in pairs)
-            options = {each["name"]: each.get("value") for each in pairs} if named else [e.get("value") for e in pairs]
+            options = (
+                {str(each["name"]): each.get("value") for each in pairs} if named else [e.get("value") for e in pairs]
+            )
             of_product = {"name": sold.title, "query": sold.query, "product_category": sold.product_category}
             goal = {**wanted, **of_product, "category": sold.category, "goal_options": options}
             rows[number] = file.stem, _read_goal({**goal, "instruction_text": wanted.get("instruction")}, where)

@@ -296,6 +296,7 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         ({"goal_index": 0}, "a 'goal_index' of its own, got 0"),
         ({"asin": "NONE"}, "no product 'NONE'"),
         ({"attributes": []}, "needs 'attributes'"),
+        ({"goal_options": "red"}, "goal_options"),
         ({"goal_index": -1}, "numbers of train.parquet and of another split overlap"),
     ],
 )
