@@ -11,7 +11,17 @@ from agent_envs.errors import DataError, TaskIndexError, needs_extra
 from agent_envs.files import open_data, unpacked_limit
 from agent_envs.json_stream import JSONStream
 
-__all__ = ["FileStamp", "FileTasks", "IndexedTasks", "ListedTasks", "Task", "TaskSource", "file_stamps", "read_rows"]
+__all__ = [
+    "FileStamp",
+    "FileTasks",
+    "IndexedTasks",
+    "ListedTasks",
+    "Task",
+    "TaskSource",
+    "file_stamps",
+    "is_verl_row",
+    "read_rows",
+]
 
 T = TypeVar("T")
 
@@ -168,6 +178,11 @@ def file_stamps(files: Sequence[Path]) -> tuple[FileStamp, ...]:
             broken = " (broken symbolic link)" if file.is_symlink() else ""
             raise DataError(f"{file} cannot be read{broken}: {getattr(e, 'strerror', None) or e}") from e
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+
+
+def is_verl_row(row: Any) -> bool:
+    """Return whether a row has the layout of verl's data sets, which Agent-R1's data release has too."""
+    return isinstance(row, dict) and "prompt" in row and "reward_model" in row
 
 
 def read_rows(path: Path) -> Iterator[tuple[Any, str]]:

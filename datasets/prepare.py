@@ -48,6 +48,7 @@ _MODELSCOPE = "https://modelscope.cn/datasets/Melmaphother/Agent-R1-data"
 _RELEASED = {
     "alfworld": "alfworld",
     "papersearch": "pasa",
+    "webshop": "webshop_full",
     **dict.fromkeys(("hotpotqa", "2wiki", "musique"), "hotpotqa"),
 }
 """The folder of each task in Agent-R1's data release."""
@@ -63,8 +64,8 @@ def prepare(
         from_path: Files to take the data from; None fetches them.
         out: The folder to write instead of the one in `data_dir()`.
         source: "modelscope" for Agent-R1's data release in `from_path`: its rows are checked, and its own folder is
-            returned, for `data=`; nothing is copied but games that are packed. "huggingface" for the data set on the
-            hub. None for the original, wherever it is.
+            returned, for `data=` (of WebShop for `goals=`); nothing is copied but games that are packed. "huggingface"
+            for the data set on the hub. None for the original, wherever it is.
 
     Raises:
         ConfigError: There is no such task, or its data is not there.
@@ -77,9 +78,9 @@ def prepare(
         raise ConfigError(f"{task} is not on Hugging Face but at {SOURCES[task]}; leave out --source")
     if source == "modelscope":
         folder = _release_folder(task, from_path)
-        if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():
-            return folder
-        from_path = str(folder)
+        if task == "alfworld" and not (folder / RELEASED_GAMES).is_dir():
+            return prepare_task(str(folder), None if out is None else expanded(out))
+        return folder
     return prepare_task(from_path, None if out is None else expanded(out))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, text_field
 
-__all__ = ["VerlRow", "is_verl_row", "verl_row"]
+__all__ = ["VerlRow", "verl_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,6 @@ class VerlRow:
         if self.ground_truth is None:
             return []
         return list(self.ground_truth) if isinstance(self.ground_truth, (list, tuple)) else [self.ground_truth]
-
-
-def is_verl_row(row: Any) -> bool:
-    """Return whether a row has this layout."""
-    return isinstance(row, dict) and "prompt" in row and "reward_model" in row
 
 
 def verl_row(row: Any, where: str) -> VerlRow:

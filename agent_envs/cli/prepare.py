@@ -6,7 +6,7 @@ Python, or --data official on the command line.
 examples:
   agentr1 prepare gsm8k
   agentr1 prepare alfworld --from ~/downloads/json_2.1.1_json.zip    # without a network
-  agentr1 prepare hotpotqa --source modelscope --from ~/Agent-R1-data      # checks the rows, and says what --data takes
+  agentr1 prepare hotpotqa --source modelscope --from ~/Agent-R1-data    # checks the rows, and prints what --data takes
   agentr1 prepare webshop --from ~/webshop/data --out /data/agent_envs     # then set AGENT_ENVS_DATA=/data/agent_envs
 """
 

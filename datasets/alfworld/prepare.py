@@ -24,6 +24,7 @@ from agent_envs.datasets.alfworld.rows import (
     TRAJECTORY_FILE,
     alfworld_games,
     check_game,
+    released_rows,
 )
 from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.download import download, released_files
@@ -57,11 +58,12 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
 
 def _copy_games(source: Path, target: Path) -> Path:
     copied = 0
-    rows = sorted(source.glob("*.parquet")) if source.is_dir() else []
+    rows = released_rows(source)
     inner = RELEASED_GAMES if rows else _FOLDER
     with replaced_folder(target) as folder:
         for file in rows:
-            shutil.copyfile(file, folder / file.name)
+            with open_data(file) as stream, (folder / file.name).open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
         for path_parts, stream, where in _released_files(source):
             path = folder.joinpath(inner, *path_parts)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -101,10 +101,16 @@ def find_folder(data: str) -> Path:
     return inner if inner.is_dir() else folder
 
 
+def released_rows(folder: Path) -> list[Path]:
+    """Return the files of rows in a folder of the processed data release: those beside its games, packed or not."""
+    games = folder / RELEASED_GAMES
+    return sorted(folder.glob("*.parquet")) if games.is_dir() or games.with_suffix(".zip").is_file() else []
+
+
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
     """Return the games of a split. The folder is searched once per process, and again if folders were added to it."""
     folder = find_folder(data)
-    rows = {path.stem: path for path in folder.glob("*.parquet")}
+    rows = {path.stem: path for path in released_rows(folder)}
     names = sorted(rows or (entry.name for entry in folder.iterdir() if entry.is_dir()))
     name = split if split in names else SPLIT_ALIASES.get(split, split)
     if name not in names:
@@ -151,9 +157,13 @@ def _released(rows: Path, changed: int) -> tuple[tuple[Game, bool], ...]:
     for row, where in read_rows(rows):
         named = text_field(verl_row(row, where).extra, "game_relative_path", where)
         file = folder / named
-        if Path(named).name != GAME_FILE or not file.resolve().is_relative_to(inside):
+        try:
+            leads_in, there = file.resolve().is_relative_to(inside), file.is_file()
+        except (OSError, RuntimeError, ValueError):  # too long, a link to itself, a NUL
+            leads_in = there = False
+        if Path(named).name != GAME_FILE or not leads_in:
             raise DataError(f"{where}: expected the path of a {GAME_FILE} within {RELEASED_GAMES}/, got {named!r:.200}")
-        if not file.is_file():
+        if not there:
             raise DataError(f"{where}: there is no game {named!r:.200} in {folder}")
         games.append((_game(Path(named).parent.as_posix(), str(file.parent)), True))
     return tuple(games)

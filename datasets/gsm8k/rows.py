@@ -13,10 +13,10 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import file_tasks
-from agent_envs.datasets.verl_rows import is_verl_row, verl_row
+from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
-from agent_envs.tasks import FileTasks
+from agent_envs.tasks import FileTasks, is_verl_row
 
 SUFFIXES = (".jsonl", ".parquet")
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
 from agent_envs.datasets.files import file_tasks
-from agent_envs.datasets.verl_rows import is_verl_row, verl_row
+from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id
-from agent_envs.tasks import FileTasks
+from agent_envs.tasks import FileTasks, is_verl_row
 from agent_envs.text import clean_text
 
 SUFFIXES = (".jsonl", ".json", ".parquet")

@@ -22,9 +22,9 @@ from typing import Any
 from agent_envs.datasets.data_dir import data_name, user_path
 from agent_envs.datasets.fields import answer_field, as_list, as_object, as_texts, keys_of, text_field
 from agent_envs.datasets.files import find_files
-from agent_envs.datasets.verl_rows import VerlRow, is_verl_row, verl_row
+from agent_envs.datasets.verl_rows import VerlRow, verl_row
 from agent_envs.errors import DataError
-from agent_envs.tasks import FileTasks, read_rows
+from agent_envs.tasks import FileTasks, is_verl_row, read_rows
 
 SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
 """What the rows of the processed data release call each data set."""

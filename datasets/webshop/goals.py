@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -132,11 +132,13 @@ def read_goals(path: str | Path) -> list[Goal]:
     return goals
 
 
-def read_released_goals(folder: Path, product: Callable[[str], Product | None]) -> tuple[list[Goal], dict[str, range]]:
-    """Read the goals of a folder of Agent-R1's data release, whose rows are those of a split each.
+def read_released_goals(
+    files: Iterable[Path], product: Callable[[str], Product | None]
+) -> tuple[list[Goal], dict[str, range]]:
+    """Read the goals of Agent-R1's data release, whose rows are those of a split each.
 
     Args:
-        folder: Has SPLIT.parquet for each split.
+        files: A SPLIT.parquet for each split.
         product: Returns the product of an ASIN: what rows leave out is taken from it.
 
     Returns:
@@ -147,7 +149,7 @@ def read_released_goals(folder: Path, product: Callable[[str], Product | None]) 
             numbers overlap.
     """
     rows: dict[int, tuple[str, Goal]] = {}
-    for file in sorted(folder.glob("*.parquet")):
+    for file in files:
         for row, where in read_rows(file):
             released = verl_row(row, where)
             wanted = as_object(released.ground_truth, "an object under 'ground_truth'", where)
@@ -174,7 +176,7 @@ def read_released_goals(folder: Path, product: Callable[[str], Product | None]) 
         places = [place for place, number in enumerate(order) if rows[number][0] == split]
         bounds[split] = range(places[0], places[-1] + 1)
         if len(places) != len(bounds[split]):
-            raise DataError(f"{folder}: the numbers of {split}.parquet and of another split overlap")
+            raise DataError(f"the goals' numbers in {split}.parquet and in another split's file overlap")
     return [rows[number][1] for number in order], bounds
 
 

@@ -90,10 +90,11 @@ def goals_of(
     `human=None` prefers human instructions if there are any; `name` is the data's, for errors. With the goals of a
     release come the numbers of its splits' goals.
     """
-    if path is not None and (files := sorted(user_path(path).glob("*.parquet"))):
-        return _released(catalog, user_path(path), file_stamps(files))
     if path is not None:
-        return _once(read_goals, path, file_stamps([user_path(path)])), None
+        given = user_path(path)
+        if files := [given] if given.suffix == ".parquet" else sorted(given.glob("*.parquet")):
+            return _released(catalog, tuple(files), file_stamps(files))
+        return _once(read_goals, path, file_stamps([given])), None
     human = catalog.human if human is None else human
     goals = catalog.goals(human)
     if len(goals) > MOST_GOALS:
@@ -106,9 +107,9 @@ def goals_of(
 
 @functools.lru_cache(maxsize=8)
 def _released(
-    catalog: ProductStore, folder: Path, stamps: tuple[FileStamp, ...]
+    catalog: ProductStore, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
 ) -> tuple[Sequence[Goal], Mapping[str, range]]:
-    return read_released_goals(folder, catalog.product)
+    return read_released_goals(files, catalog.product)
 
 
 def prices_of(path: str) -> Mapping[str, float]:

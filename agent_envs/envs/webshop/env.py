@@ -95,7 +95,7 @@ class WebShopEnv(TextEnv):
       human instructions if the data has them.
     - `products`: number of products in the generated catalogue, 1,000 by default, at most 100,000.
     - `prices`, `goals`: paths of files with prices `{asin: price}` and with goals in order, which replace those drawn
-      here. `goals` may be the folder of Agent-R1's data release, small or full, whose splits are those of its rows.
+      here. `goals` may be the folder of Agent-R1's data release, small or full, or a file in it, named as its split.
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `suites`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
