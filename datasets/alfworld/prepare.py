@@ -62,8 +62,8 @@ def _copy_games(source: Path, target: Path) -> Path:
     inner = RELEASED_GAMES if rows else _FOLDER
     with replaced_folder(target) as folder:
         for file in rows:
-            with open_data(file) as stream, (folder / file.name).open("wb") as copy:
-                shutil.copyfileobj(stream, copy)
+            with open_data(file) as opened, (folder / file.name).open("wb") as copied_rows:
+                shutil.copyfileobj(opened, copied_rows)
         for path_parts, stream, where in _released_files(source):
             path = folder.joinpath(inner, *path_parts)
             path.parent.mkdir(parents=True, exist_ok=True)
