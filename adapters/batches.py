@@ -19,7 +19,17 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["LAST_STATE", "TokenBatch", "build_batch", "micro_batches", "with_last_state"]
+__all__ = [
+    "LAST_STATE",
+    "TokenBatch",
+    "build_batch",
+    "fitting_tokens",
+    "micro_batches",
+    "token_bytes",
+    "with_last_state",
+]
+
+_MOST_TOKENS = 16_384  # of a forward and backward pass
 
 LAST_STATE = "agent_envs.last_state"
 """Key in the info of a step that no policy took: its prompt is the state after a truncated episode."""
@@ -121,18 +131,39 @@ def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> It
         yield part
 
 
+def token_bytes(model: Any) -> int:
+    """Return about how many bytes a token of a forward and backward pass takes, in float32.
+
+    Its activations are about 8 vectors of the hidden size and 4 of the intermediate one a layer; its logits are kept
+    with their gradient.
+    """
+    config = model.config.get_text_config()
+    layer = 8 * config.hidden_size + 4 * getattr(config, "intermediate_size", 4 * config.hidden_size)
+    return int(4 * (config.num_hidden_layers * layer + 2 * config.vocab_size))
+
+
+def fitting_tokens(model: Any) -> int:
+    """Return how many tokens a pass may have: they take 2 GB on a CPU, on a GPU a quarter of its memory."""
+    memory = 2e9
+    if model.device.type == "cuda":
+        import torch
+
+        memory = torch.cuda.mem_get_info(model.device)[1] / 4
+    return int(min(_MOST_TOKENS, max(1, memory / token_bytes(model))))
+
+
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int, tool_instructions: str = "") -> Episode:
     """Add a step to a truncated episode, from which a critic reads the value of the state it was left in.
 
     An episode that was not truncated, or whose state leaves no room in the model's context of ``max_tokens``, is
-    returned as it is. The tokenizer makes the state's prompt, as an actor would have seen it;
-    ``tool_instructions`` are the environment's.
+    returned as it is, and so is an agent's, whose next prompt is not known. The tokenizer makes the state's prompt, as
+    an actor would have seen it; ``tool_instructions`` are the environment's.
 
     Raises:
         PromptError: The chat template rejects the messages.
     """
     last = episode.steps[-1] if episode.steps else None
-    if last is None or not last.truncated or last.terminated or not last.response_ids:
+    if last is None or not last.truncated or last.terminated or not last.response_ids or last.time is not None:
         return episode
     conversation, info = Conversation(episode.instructions), episode.reset_info
     for step in episode.steps:

@@ -10,7 +10,7 @@ from typing import Any
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.files import JSONLines
 
-__all__ = ["Record", "append_record", "read_records", "success_lines", "write_records"]
+__all__ = ["CollapseWatch", "Record", "append_record", "read_records", "success_lines", "write_records"]
 
 Record = dict[str, Any]
 """The metrics of one step, by name."""
@@ -38,6 +38,53 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 def _row(record: Mapping[str, Any]) -> Record:
     # JSON has no NaN: a value that could not be computed is null.
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+
+
+class CollapseWatch:
+    """Notices, once each, that a policy has all but stopped to explore, and that its groups teach nothing any more.
+
+    The first is an entropy below a tenth of the first iterations', the second that nine groups in ten have no signal,
+    both over three iterations.
+
+    >>> watch = CollapseWatch()
+    >>> [bool(watch.update({"actor/entropy": x})) for x in (1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01)]
+    [False, False, False, False, False, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._entropies: list[float] = []
+        self._silent: list[float] = []
+        self._said: set[str] = set()
+
+    def update(self, record: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Record an iteration's metrics; return what is new: a line for the progress, and the reason."""
+        found = []
+        success = record.get("train/success", record.get("env/success")) or 0.0
+        if (entropy := record.get("actor/entropy")) is not None:
+            self._entropies.append(entropy)
+            first, last = (sum(part) / 3 for part in (self._entropies[:3], self._entropies[-3:]))
+            if len(self._entropies) > 5 and last < 0.1 * first and "entropy" not in self._said:
+                self._said.add("entropy")
+                reason = (
+                    f"the policy's entropy fell from {first:.3g} to {last:.3g} nats per token: its episodes grow "
+                    "alike, and groups lose their signal. A smaller learning rate, an entropy bonus or a KL keeps it up"
+                )
+                found.append((f"collapse: entropy {last:.3g}, {first:.3g} at first", reason))
+        silent, groups = (  # of all roles
+            sum(number for name, number in record.items() if f"groups_{what}" in name)
+            for what in ("without_signal", "compared")
+        )
+        if groups:
+            self._silent = [*self._silent[-2:], silent / groups]
+            if len(self._silent) == 3 and min(self._silent) >= 0.9 and "silent" not in self._said:
+                self._said.add("silent")
+                remedy = (
+                    "the tasks are too easy: harder levels would teach" if success > 0.5
+                    else "the tasks are too hard: a teacher, easier levels or branches would teach"
+                )  # fmt: skip
+                reason = f"in nine groups of ten all episodes are paid alike (success {success:.2f}); {remedy}"
+                found.append((f"collapse: {silent:.0f} of {groups:.0f} groups without a signal", reason))
+        return found
 
 
 def success_lines(records: Sequence[Mapping[str, Any]], start: str = "") -> list[str]:

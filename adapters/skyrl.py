@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agent_envs.adapters.by_hand import EpisodeByHand
 from agent_envs.adapters.task_rows import as_json, begin, first_prompts
 from agent_envs.checks import choice
 from agent_envs.episodes.plain import to_json_types
@@ -104,7 +105,8 @@ class SkyRLTextEnv(BaseTextEnv):
 
     ``extras`` is the row: its ``extra_info`` names environment and task, and ``max_turns`` is the trainer's limit.
     ``env_config``, from SkyRL's configuration, has defaults for ``extra_info``. With ``trust: true`` in it, rows may
-    name code and servers (docs/security.md).
+    name code and servers (docs/security.md). Its ``agent`` plays the episodes, if its prompts only ever append to one
+    conversation; their reward comes with the last step.
 
     Raises:
         ConfigError: The environment is not named or does not exist.
@@ -130,10 +132,16 @@ class SkyRLTextEnv(BaseTextEnv):
         self._return, self._invalid = 0.0, 0
         self._info: dict[str, Any] = {}
         self._ended = {"terminated": False, "truncated": False}
+        self._agent = defaults.get("agent")
+        self._hand: EpisodeByHand | None = None
+        self._said: list[Any] = []  # what an agent's model was shown and said
 
     def init(self, prompt: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
         """Start the row's task. The prompt is rebuilt and equals the one that ``make_rows`` wrote."""
         options = None if self._index is None else {"index": int(self._index)}
+        if self._agent is not None:
+            self._hand = EpisodeByHand(self.env, self._agent, seed=self._seed, options=options)
+            return self._asked(self._hand.next()), {"index": self._index}
         observation, self._info = self.env.reset(seed=self._seed, options=options)
         return self._shown(observation, self._info), to_json_types(self._info)
 
@@ -146,6 +154,8 @@ class SkyRLTextEnv(BaseTextEnv):
             ``final_observation``.
         """
         self.turns += 1
+        if self._hand is not None:
+            return self._agent_step(self._hand, action)
         self._conversation.respond(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         if not terminated and 0 < self.max_turns <= self.turns:
@@ -161,8 +171,34 @@ class SkyRLTextEnv(BaseTextEnv):
         new = [] if done else self._shown(observation, info)
         return BaseTextEnvStepOutput(observations=new, reward=float(reward), done=done, metadata=metadata)
 
+    def _agent_step(self, hand: EpisodeByHand, text: str) -> BaseTextEnvStepOutput:
+        self._said.append({"role": "assistant", "content": text})
+        new = self._asked(hand.next(text))
+        if hand.episode is None and not 0 < self.max_turns <= self.turns:
+            return BaseTextEnvStepOutput(observations=new, reward=0.0, done=False, metadata={})
+        hand.close()
+        episode = hand.episode
+        assert episode is not None
+        last = episode.steps[-1] if episode.steps else None
+        self._info, self._return = dict(last.info) if last is not None else {}, float(episode.reward)
+        self._ended = {"terminated": bool(last and last.terminated), "truncated": not (last and last.terminated)}
+        metadata = {**to_json_types(self._info), **self._ended}
+        return BaseTextEnvStepOutput(observations=[], reward=self._return, done=True, metadata=metadata)
+
+    def _asked(self, prompt: list[dict[str, Any]] | None) -> list[Any]:
+        """Return what a prompt adds to the conversation."""
+        before, self._said = self._said, self._said if prompt is None else list(prompt)
+        if prompt is not None and prompt[: len(before)] != before:
+            raise ConfigError(
+                "SkyRL can only append to one conversation, and this agent began another one: train it with verl, TRL "
+                "or the PyTorch loop"
+            )
+        return [] if prompt is None else prompt[len(before) :]
+
     def close(self) -> None:
         """Close the environment."""
+        if self._hand is not None:
+            self._hand.close()
         self.env.close()
 
     def get_metrics(self) -> dict[str, Any]:

@@ -20,12 +20,14 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
+from agent_envs.adapters.by_hand import EpisodeByHand
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.task_rows import begin, first_prompts
+from agent_envs.agents.loading import Agent, load_agent
 from agent_envs.checks import choice, integer
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendError, check_release, needs_extra
+from agent_envs.errors import BackendError, ConfigError, check_release, needs_extra
 from agent_envs.policies.openai.calls import answer_calls, call_text
 from agent_envs.prompts.conversation import Conversation
 from agent_envs.rewards import total
@@ -51,6 +53,7 @@ def load_environment(
     max_turns: int | None = None,
     seed: int = 0,
     max_broken: float = MAX_BROKEN,
+    agent: str | Agent | None = None,
 ) -> VerifiersTextEnv:
     """Load an environment; ``verifiers.load_environment`` and ``vf-eval`` call this.
 
@@ -67,15 +70,21 @@ def load_environment(
         max_turns: Turns after which an episode is truncated; None for the environment's own limit.
         seed: Seed of every reset: with the index it determines how an episode begins, as in the dataset's prompt.
         max_broken: Share of the last 96 rollouts that may break; more end the run.
+        agent: Plays the episodes with the model, as in ``run_episodes``: each prompt is a step of the trajectory. Its
+            tools are described in words, with ``tool_mode="text"``.
 
     Raises:
         ConfigError: The environment does not exist, or the arguments do not fit.
     """
     choice("tool_mode", tool_mode, ("native", "text"))
+    if agent is not None:
+        agent = load_agent(agent)
+        if tool_mode == "native":
+            raise ConfigError("an agent's calls are read from the model's text: give tool_mode='text' with agent=")
     if max_turns is not None:
         integer("max_turns", max_turns, minimum=1)
     kwargs = dict(env_kwargs or {})
-    maker = _Maker(gym_id, kwargs, tuple(wrappers), tool_mode, seed)
+    maker = _Maker(gym_id, kwargs, tuple(wrappers), tool_mode, seed, agent)
     env = maker.make(split)
     try:
         tools = env.get_wrapper_attr("tools") if tool_mode == "native" else []
@@ -126,6 +135,7 @@ class _Maker:
     wrappers: tuple[str, ...]
     tool_mode: str
     seed: int
+    agent: Agent | None = None
 
     def make(self, split: str) -> gym.Env[Any, str]:
         kwargs = {**self.env_kwargs, "split": split}
@@ -154,6 +164,7 @@ class _Running:
     conversation: Conversation
     format_call: Callable[[str, dict[str, Any]], str] | None
     fresh: bool = False
+    hand: EpisodeByHand | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -186,8 +197,11 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
 
         def begin() -> _Running:
             env = self._maker.make(info["split"])
-            observation, reset_info = env.reset(seed=self._maker.seed, options={"index": info["index"]})
-            conversation = self._maker.conversation(env)
+            conversation, seed, options = self._maker.conversation(env), self._maker.seed, {"index": info["index"]}
+            if self._maker.agent is not None:
+                hand = EpisodeByHand(env, self._maker.agent, seed=seed, options=options)
+                return _Running(env, conversation, None, hand=hand)
+            observation, reset_info = env.reset(seed=seed, options=options)
             conversation.observe(observation, reset_info)
             native = self._maker.tool_mode == "native" and env.get_wrapper_attr("tools")
             return _Running(env, conversation, env.get_wrapper_attr("format_call") if native else None)
@@ -222,11 +236,39 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
 
     async def get_prompt_messages(self, state: vf.State) -> vf.Messages:
         """Return the next prompt: the messages so far with the new ones, or the prompt that a wrapper rebuilt."""
-        messages = await super().get_prompt_messages(state)
         running = self._running[state["trajectory_id"]]
+        if running.hand is not None:
+            return await self._agent_prompt(state, running.hand)
+        messages = await super().get_prompt_messages(state)
         if not state["trajectory"] or not running.fresh or state.get("final_env_response") is not None:
             return messages
         return messages[-len(running.conversation.messages) :]
+
+    async def _agent_prompt(self, state: vf.State, hand: EpisodeByHand) -> vf.Messages:
+        """Give the agent what the model said, and return its next prompt; at its end note the steps."""
+        said = state["trajectory"][-1]["completion"][-1] if state["trajectory"] else None
+        full = 0 < self._turn_limit <= len(state["trajectory"])
+        try:
+            text = None if said is None else _action(said, None)[0]
+            prompt = await asyncio.to_thread(hand.next, text)
+        except BackendError as e:
+            raise vf.InfraError(str(e)) from e
+        if prompt is not None and not full:
+            return prompt
+        await asyncio.to_thread(hand.close)
+        assert hand.episode is not None
+        steps, unanswered = hand.episode.steps, hand.episode.reset_info.get("failed_calls", ())
+        paid = {step.info["call"]: step.reward for step in steps if "call" in step.info}  # others asked no model
+        calls = sorted([*paid, *(failed["call"] for failed in unanswered)])
+        for own, call in zip(state["trajectory"], calls, strict=False):
+            own["reward"] = paid.get(call, 0.0)
+        state["env_steps"] = [
+            {"action": s.action, "reward": s.reward, "terminated": s.terminated, "truncated": s.truncated,
+             "info": to_json_types(s.info)} for s in steps
+        ]  # fmt: skip
+        state["final_env_response"] = []
+        state["is_truncated"] = bool(state.get("is_truncated")) or prompt is not None
+        return []
 
     @vf.cleanup
     async def close_env(self, state: vf.State) -> None:
@@ -242,6 +284,8 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
             self._spent = str(e)
         running = self._running.pop(state["trajectory_id"], None)
         if running is not None:
+            if running.hand is not None:
+                await asyncio.to_thread(running.hand.close)
             await asyncio.to_thread(running.env.close)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "BackendRefusedError",
     "BackendReplyError",
     "BackendSlowError",
+    "CallLimitReached",
     "ConfigError",
     "ContextLengthExceeded",
     "DataError",
@@ -151,6 +152,10 @@ class EpisodeStop(AgentEnvsError):  # noqa: N818  a stop is not a failure
 
 class ContextLengthExceeded(EpisodeStop):
     """The prompt leaves no room for a response in the model's context."""
+
+
+class CallLimitReached(EpisodeStop):
+    """The agent has used up the episode's calls of the model."""
 
 
 class EmptyGeneration(EpisodeStop):

@@ -43,6 +43,7 @@ _SPECS: _Specs = {
     "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KEnv", "max_episode_steps": 2},
     "AgentR1/GSM8KCode-v0": {"entry_point": "agent_envs.envs.gsm8k.code:GSM8KCodeEnv", "max_episode_steps": 10},
     "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KToolEnv", "max_episode_steps": 10},
+    "AgentR1/HelpDesk-v0": {"entry_point": "agent_envs.envs.helpdesk.env:HelpDeskEnv", "max_episode_steps": 120},
     "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa.env:HotpotQAEnv", "max_episode_steps": 10},
     "AgentR1/MathCode-v0": {"entry_point": "agent_envs.envs.mathcode.env:MathCodeEnv", "max_episode_steps": 10},
     "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa.env:MuSiQueEnv", "max_episode_steps": 10},
@@ -68,7 +69,7 @@ _PICTURED: _Specs = {
 PICTURE_IDS: tuple[str, ...] = tuple(sorted(_PICTURED))
 """The ids of this package's tasks whose observations have pictures."""
 
-# Environments of other packages, which extras install; ENV_IDS are those that play as installed.
+# Environments of other packages, which extras install, or of a checkout; ENV_IDS are those that play as installed.
 _FOREIGN: _Specs = {
     "AgentR1/Gem-v0": {"entry_point": "agent_envs.envs.gem:GemEnv", "max_episode_steps": 300},
     "AgentR1/OpenEnv-v0": {"entry_point": "agent_envs.envs.openenv:OpenEnvEnv", "max_episode_steps": 100},
@@ -81,6 +82,7 @@ _FOREIGN: _Specs = {
     },
     "AgentR1/SkyRLGym-v0": {"entry_point": "agent_envs.envs.skyrl_gym:SkyRLGymEnv", "max_episode_steps": 50},
     "AgentR1/Verifiers-v0": {"entry_point": "agent_envs.envs.verifiers:VerifiersEnv", "max_episode_steps": 100},
+    "AgentR1/TauBench-v0": {"entry_point": "agent_envs.envs.helpdesk.released:TauBenchEnv", "max_episode_steps": 30},
     "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},
     "AgentR1/TextWorld-v0": {"entry_point": "agent_envs.envs.textworld:TextWorldEnv", "max_episode_steps": 100},
 }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["TerminalCode", "check_action", "clean_output", "clean_text", "cut", "plain", "transcript_text"]
+__all__ = ["TerminalCode", "check_action", "clean_output", "clean_text", "count_of", "cut", "plain", "transcript_text"]
 
 _PROGRESS = re.compile(r"\r|(?:\x1b\[A)+\Z")  # how a progress bar begins, or moves up to another
 
@@ -37,6 +37,15 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def count_of(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_of(1, "episode"), count_of(2, "episode")
+    ('1 episode', '2 episodes')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def cut(text: str, limit: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from agent_envs.checks import choice, integer, number
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_results
 from agent_envs.parsers import get_parser
+from agent_envs.parsers.parser import describe_tools
 from agent_envs.pictures.picture import Pictured
 from agent_envs.spaces import kept_action
 from agent_envs.text import clean_text
@@ -90,8 +90,7 @@ class ToolEnv(TextEnv):
     @property
     def tool_instructions(self) -> str:
         """The tools and how to call them in words, for models whose chat template is not given ``tools``."""
-        specs = "\n".join(json.dumps(spec["function"]) for spec in self.tools)
-        return f"Tools:\n{specs}\nCall a tool like this: {self.parser.describe()}"
+        return describe_tools(self.tools, self.parser)
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """Write a call in the format that this environment reads."""

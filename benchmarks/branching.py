@@ -1,14 +1,14 @@
 """Groups that branch from inner states beside plain groups, at equal numbers of sampled tokens.
 
     python benchmarks/branching.py --out runs/branching                      # every arm, one after another; resumable
-    python benchmarks/branching.py --out runs/branching --arm branched-gigpo --seed 1
+    python benchmarks/branching.py --out runs/branching --arm branched-rloo --seed 1
     python benchmarks/branching.py --raw benchmarks/results/branching.json --figure docs/images/branching.svg
 
 Each arm trains tiny-base with the PyTorch loop until the policy has sampled `--tokens` tokens. A plain group is 8
-episodes of a task; a branched one is 2 episodes, from whose states 3 more each are played on (`agent_envs.branch`), so
-that its tokens are sampled once however many episodes share them. OUT/ARM-SEED is an ordinary run of the loop, with
-`sampled_tokens` in its metrics; OUT/branching.json has the success on held-out tasks of all runs in OUT. The table and
-the figure show it after equal shares of the budget; the last line compares arms of the same seeds.
+episodes of a task; a branched one (`--branch 1-3:3` of the loop) is 2 episodes, from a state of each of which 3 more
+are played on, so that its tokens are sampled once however many episodes share them. OUT/ARM-SEED is an ordinary run of
+the loop, with `sampled_tokens` in its metrics; OUT/branching.json has the success on held-out tasks of all runs in OUT.
+The table and the figure show it after equal shares of the budget; the last line compares arms of the same seeds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from itertools import combinations, product
 from pathlib import Path
@@ -26,79 +25,38 @@ from typing import Any
 import numpy as np
 
 import agent_envs
+from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.run import Record, read_records
-from agent_envs.adapters.torch.loop import assemble, learn, play
+from agent_envs.adapters.torch.loop import iterate
+from agent_envs.adapters.torch.playing import play
 from agent_envs.adapters.torch.run import Run, about, named
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.figures import new_figure, save
-from agent_envs.episodes.record import Episode
 from agent_envs.episodes.statistics import clustered_mean
 from agent_envs.files import write_text
-from agent_envs.policies import TransformersPolicy
-from agent_envs.wrapping.specs import make_text_env
 
 ARMS = {
-    "grpo": ("grpo", False),
-    "branched-grpo": ("grpo", True),
-    "gigpo": ("gigpo", False),
-    "branched-gigpo": ("gigpo", True),
+    "grpo": ("grpo", ""),
+    "branched-grpo": ("grpo", "1-3:3"),
+    "rloo": ("rloo", ""),
+    "branched-rloo": ("rloo", "1-3:3"),
 }
-"""Estimator, and whether groups branch."""
-TRUNKS = 2  # episodes of a branched group that begin at the start
+"""Estimator, and how groups branch."""
 POINTS = 2  # evaluations of an arm after the first
 
 
-def branched(run: Run, number: int, tasks: Sequence[int]) -> list[Episode]:
-    """Play a group of `run.config.group` episodes for each task, of which all but two begin in a state of these."""
-    config = run.config
-    policy = TransformersPolicy(
-        run.models["model"], tokenizer=run.tokenizer, temperature=config.temperature,
-        max_tokens=config.max_response_tokens, context_length=config.max_tokens, concurrency=config.concurrency,
-        seed=TRUNKS * (1_000_003 * config.seed + number),
-    )  # fmt: skip
-    size = config.group // TRUNKS
-
-    def grow(unit: tuple[int, int]) -> list[Episode]:
-        index, trunk = unit
-        env = make_text_env(config.env, config.env_kwargs_of(config.split), config.wrappers)
-        try:
-            of_trunk = policy.with_seed(policy.seed + trunk)
-            drawn = int(np.random.SeedSequence([config.seed, number, index]).generate_state(1)[0])
-            found = agent_envs.branch(env, of_trunk, size, seed=drawn, options={"index": index})
-            return [*found, *found[:1] * (size - len(found))]  # an episode without a step has no branches
-        finally:
-            env.close()
-
-    units = [(int(index), trunk) for index in tasks for trunk in range(TRUNKS)]
-    with ThreadPoolExecutor(len(units)) as pool:
-        episodes = [episode for group in pool.map(grow, units) for episode in group]
-    policy.close()
-    return episodes
-
-
-def sampled_tokens(episodes: Sequence[Episode]) -> int:
-    """Return the number of tokens that the policy sampled; a step that several episodes share counts once."""
-    return sum(len(step.response_ids or ()) for step in {id(s): s for e in episodes for s in e.steps}.values())
-
-
-def train(config: LoopConfig, branches: bool, budget: int) -> list[Record]:
-    """Train until `budget` tokens are sampled, or go on where that was stopped; as `loop.train`, but for the groups."""
-    run = Run(config)
+def train(config: LoopConfig, budget: int) -> list[Record]:
+    """Train until `budget` tokens are sampled, or go on where that was stopped."""
+    run, failures = Run(config), FailureBudget(config.max_broken)
     if not run.records:
         run.log({"step": 0, "sampled_tokens": 0, **_evaluated(run, 0)})
     done = run.records[-1]["sampled_tokens"]
     for number in run.iterations():
         if done >= budget:
             break
-        tasks = run.draw(number)
-        if branches:
-            episodes = branched(run, number, tasks)
-        else:
-            episodes = play(run, number, config.split, tasks, config.group, config.temperature)
-        before, done = done, done + sampled_tokens(episodes)
-        groups = [i // config.group for i in range(len(episodes))]
-        record: Record = {"step": number, "sampled_tokens": done, **named("train", about(episodes))}
-        record |= learn(run, assemble(episodes, groups, layout=run.layout), number)
+        record: Record = {"step": number, **iterate(run, number, failures)}
+        before, done = done, done + record["train/sampled_tokens"]
+        record["sampled_tokens"] = done
         if done * POINTS // budget > before * POINTS // budget:
             record |= _evaluated(run, number)
         run.log(record)
@@ -185,13 +143,13 @@ def main() -> None:
         found = json.loads(options.raw.read_text(encoding="utf-8"))
     else:
         for seed, arm in product(options.seed or range(3), options.arm or ARMS):
-            estimator, branches = ARMS[arm]
+            estimator, branch = ARMS[arm]
             config = LoopConfig(
                 env=options.env, env_kwargs=options.env_kwargs, wrappers=("FormatReward(weight=0.1)",),
-                out=str(options.out / f"{arm}-{seed}"), steps=10_000, estimator=estimator, seed=seed,
+                out=str(options.out / f"{arm}-{seed}"), steps=10_000, estimator=estimator, branch=branch, seed=seed,
                 eval_tasks=options.eval_tasks, eval_split="validation", save_every=1, max_tokens=3072,
             )  # fmt: skip
-            train(config, branches, options.tokens)
+            train(config, options.tokens)
         command = ["python", "benchmarks/branching.py", "--env", options.env, "--env-kwargs",
                    json.dumps(options.env_kwargs), "--tokens", str(options.tokens)]  # fmt: skip
         found = collected(options.out, options.tokens, shlex.join(command))

@@ -59,6 +59,7 @@ CASES = {
     "GSM8KTool-agentr1": Case(
         "AgentR1/GSM8KTool-v0", {"reward": "agentr1"}, why="Released: every step is paid, calls included."
     ),
+    "HelpDesk": Case("AgentR1/HelpDesk-v0", {}, 40, 0.0, "40 tasks, since conversations are long."),
     "HotpotQA": Case(
         "AgentR1/HotpotQA-v0",
         {},

@@ -1,22 +1,28 @@
-"""What half an hour on one GPU is good for: speed, precision and memory of generation and training, as one JSON.
+"""What ten minutes on one GPU are good for: a sceptic's four questions, then speed, precision and memory, as one JSON.
 
-    python benchmarks/gpu.py --out runs/gpu.json [--model Qwen/Qwen3-0.6B] [--minutes 30]
-    python benchmarks/gpu.py --out runs/gpu-toy.json --toy                                     # a minute, on a CPU
+    python benchmarks/gpu.py --out runs/gpu.json [--model Qwen/Qwen3-0.6B] [--minutes 10]
+    python benchmarks/gpu.py --out runs/rehearsal.json --rehearse [--model DIR]       # the same on a CPU, smaller
 
 Each part runs in a process of its own, so that it has the memory to itself; one that fails or is not installed leaves
-its reason, and the file is written after each.
+its reason, and the file is written after each. The same command goes on with the parts that are missing or failed.
 
+    panels               is it the benchmark? digests of 100 test tasks of every id, generated and, where they are
+                         prepared, official: the same digest is the same tasks, answers, instructions and tools
+    steps, merged, tree  is it as fast? an update of the PyTorch loop over the same episodes of 16 growing steps: rows
+                         of a step each, as others train them, merged rows, prefix trees
+    learns               does it learn? three steps of `agentr1 train`: success and reward of each, seconds of each
+                         phase, minutes that 100 steps would take, and how far the sampler's probabilities are from the
+                         trainer's
+    honest               was the reward cheated? the run's episodes played again, action by action: how many get the
+                         recorded observations and rewards
     transformers, vllm   tokens per second of `TransformersPolicy` and `VLLMPolicy` on the same prompts, a quarter of
                          which each response's prompt shares with all others
-    precision            log-probabilities of both in bfloat16 beside those of plain transformers in bfloat16 (what a
-                         trainer computes) and in float32: largest, 99th percentile and mean of the differences (nats)
-    steps, merged, tree  an update of the PyTorch loop over the same episodes of 16 growing steps: rows of a step each,
-                         merged rows, prefix trees; the peer of each is the first
-    train                two steps of `agentr1 train --preset gpu-8` on one GPU: seconds of each phase, and how far the
-                         sampler's probabilities are from the trainer's
+    precision            log-probabilities of both beside those of plain transformers in the same type (what a trainer
+                         computes) and in float32: largest, 99th percentile and mean of the differences (nats)
 
-Without `--model` one with random weights is made. Memory is the most that PyTorch had allocated in the part's process,
-of vllm what it held of the GPU, and on a CPU the largest resident set.
+The type is bfloat16, or float32 on a CPU without instructions for it. Without `--model` one with random weights is
+made; a rehearsal takes smollm2-135m (`agentr1 model`). Memory is the most that PyTorch had allocated in the part's
+process, of vllm what it held of the GPU, and on a CPU the largest resident set.
 """
 
 from __future__ import annotations
@@ -39,11 +45,21 @@ import numpy as np
 import torch
 from merging import record
 
+from agent_envs.adapters.run import read_records
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.datasets.models import model_path
+from agent_envs.episodes.record import read_episodes
+from agent_envs.errors import ConfigError, DataError, first_line, run_command
 from agent_envs.files import write_text
+from agent_envs.registration import ENV_IDS, make_env
+from agent_envs.rollout.panel import panel_of
 
+AGENTR1 = [sys.executable, "-m", "agent_envs"]
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-DTYPE = "bfloat16"
+DTYPE = "bfloat16" if computes_bfloat16(torch.device(DEVICE)) else "float32"
+ENV = "AgentR1/GSM8KTool-v0"
+PANEL_TASKS, STEPS = 100, 3
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,7 @@ class Size:
 
 
 FULL = Size({"hidden_size": 1024, "layers": 24, "heads": 16, "intermediate_size": 4096}, 512, 512, 256, 64, 256)
-TOY = Size({"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128}, 8, 32, 8, 2, 8)
+SMALL = Size({}, 8, 32, 8, 2, 8)
 CONTEXT = 2048
 
 
@@ -141,7 +157,8 @@ def precision(model: str, size: Size, work: Path) -> dict[str, Any]:
 
 def update(layout: str, model: str, size: Size, work: Path) -> dict[str, Any]:
     """An update over recorded episodes, the second one timed."""
-    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, assemble, credit
+    from agent_envs.adapters.torch.batch import assemble
+    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, credit
     from agent_envs.adapters.torch.loop import update as step
     from agent_envs.policies.local.loading import load_model
 
@@ -158,69 +175,113 @@ def update(layout: str, model: str, size: Size, work: Path) -> dict[str, Any]:
     return {"tokens": nodes, "trained_tokens": trained, "seconds": round(times[1], 3), "memory_gb": memory()}
 
 
-def train(model: str, size: Size, work: Path) -> dict[str, Any]:
-    """Two steps with verl and vLLM."""
-    out = work / "run"
+def panels(model: str, size: Size, work: Path) -> dict[str, Any]:
+    """Digests of test tasks by id and data; why there is none of official data that is not at hand."""
+    out: dict[str, Any] = {}
+    for env_id in ENV_IDS:
+        for data in ("generated", "official"):
+            arguments = {"data": data, "split": "test"}
+            try:
+                env = make_env(env_id, **arguments)
+                count = min(PANEL_TASKS, env.unwrapped.num_tasks)
+                out[f"{env_id} {data}"] = panel_of(env, range(count), env_id, arguments).name
+                env.close()
+            except (ConfigError, DataError) as e:
+                out[f"{env_id} {data}"] = first_line(e)
+    return out
+
+
+def learns(model: str, size: Size, work: Path) -> dict[str, Any]:
+    """The first steps of a training run; a run that was stopped goes on."""
+    out, machine = work / "run", ["--preset", "cpu-tiny", "data.train_batch_size=2", "actor_rollout_ref.rollout.n=4"]
+    if CUDA:
+        machine = ["--preset", "gpu-8", "trainer.n_gpus_per_node=1", "data.train_batch_size=16",
+                   "actor_rollout_ref.rollout.gpu_memory_utilization=0.4"]  # fmt: skip
     settings = [
-        "trainer.n_gpus_per_node=1", "data.train_batch_size=16", "actor_rollout_ref.actor.ppo_mini_batch_size=8",
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.4", "data.max_prompt_length=1024",
-        "data.max_response_length=128", "trainer.val_before_train=False", "trainer.test_freq=-1",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={8 if CUDA else 2}", "data.max_prompt_length=1024",
+        "data.max_response_length=128", "trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=1",
     ]  # fmt: skip
-    command = ["train", "--env", "AgentR1/GSM8KTool-v0", "--preset", "gpu-8", "--model", model, "--steps", "2"]
-    subprocess.run([sys.executable, "-m", "agent_envs", *command, "--out", str(out), *settings], check=True)
-    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    command = ["train", "--env", ENV, "--env-kwargs", '{"level": 1}', "--model", model, "--steps", str(STEPS)]
+    subprocess.run([*AGENTR1, *command, *machine, *settings, "--out", str(out)], check=True, stdout=sys.stderr)
+    records = list(read_records(out / "metrics.jsonl"))
     kept = ("timing_s/", "training/rollout_probs_diff", "rollout_corr/", "perf/", "env/prefix_cache_hits")
-    return {name: value for name, value in last.items() if name.startswith(kept)}
+    return {
+        "curve": [{name: record.get(f"env/{name}") for name in ("success", "return/mean")} for record in records],
+        "minutes_of_100_steps": round(sum(r["timing_s/step"] for r in records[1:]) / len(records[1:]) * 100 / 60, 1),
+        "last": {name: value for name, value in records[-1].items() if name.startswith(kept)},
+    }
+
+
+def honest(model: str, size: Size, work: Path) -> dict[str, Any]:
+    """Recorded rewards of the training run against those of the same actions, played anew on the same tasks."""
+    run, again = work / "run", work / "again.jsonl"
+    command = [*AGENTR1, "score", str(run), "--only-same", "--quiet", "--out", str(again), "--force"]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    files = sorted((run / "episodes").glob("*.jsonl*"))
+    recorded = {episode.episode_id: episode.reward for file in files for episode in read_episodes(file)}
+    played = {episode.episode_id: episode.reward for episode in read_episodes(again)}
+    furthest = max((abs(reward - recorded[name]) for name, reward in played.items()), default=None)
+    return {"episodes": len(recorded), "same_observations": len(played), "largest_difference_of_rewards": furthest}
 
 
 PARTS: dict[str, Callable[[str, Size, Path], dict[str, Any]]] = {
+    "panels": panels,
+    **{layout: partial(update, layout) for layout in ("steps", "merged", "tree")},
+    "learns": learns,
+    "honest": honest,
     "transformers": partial(generate, "transformers"),
     "vllm": partial(generate, "vllm"),
     "precision": precision,
-    **{layout: partial(update, layout) for layout in ("steps", "merged", "tree")},
-    "train": train,
 }
 
 
 def missing(part: str) -> str | None:
     """Why a part cannot be run here."""
-    if part in ("vllm", "train") and importlib.util.find_spec("vllm") is None:
-        return "vllm is not installed"
-    return "it needs a GPU" if part == "train" and not CUDA else None
+    needs_vllm = part == "vllm" or (CUDA and part in ("learns", "honest"))
+    return "vllm is not installed" if needs_vllm and importlib.util.find_spec("vllm") is None else None
 
 
 def make_model(folder: Path, size: Size) -> str:
     from agent_envs.adapters.tiny.model import build_model, save_model
     from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 
-    tokenizer = build_tokenizer(["some words"])
-    save_model(build_model(tokenizer, context_length=CONTEXT, **size.shape), tokenizer, folder)
+    if not folder.exists():
+        tokenizer = build_tokenizer(["some words"])
+        save_model(build_model(tokenizer, context_length=CONTEXT, **size.shape), tokenizer, folder)
     return str(folder)
 
 
-def main() -> None:
+def main() -> str:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the JSON; files in between go beside it")
     parser.add_argument("--model", help="Hugging Face folder or name (default: one with random weights)")
-    parser.add_argument("--minutes", type=float, default=30.0, help="for all parts (default: %(default)s)")
-    parser.add_argument("--toy", action="store_true", help="a small model and few tokens, to try the script")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all parts (default: %(default)s)")
+    parser.add_argument("--rehearse", action="store_true", help="smollm2-135m and few tokens, to try it on a CPU")
     parser.add_argument("--part", choices=PARTS, help="only this one; its result is the last line that is printed")
     options = parser.parse_args()
-    size, work = TOY if options.toy else FULL, options.out.resolve().with_suffix(".files")
+    size, work = SMALL if options.rehearse else FULL, options.out.resolve().with_suffix(".files")
     if options.part:
-        print(json.dumps(PARTS[options.part](options.model, size, work)))
-        return
+        return json.dumps(PARTS[options.part](options.model, size, work))
     end = time.monotonic() + 60 * options.minutes
     work.mkdir(parents=True, exist_ok=True)
-    model = options.model or make_model(work / "model", size)
+    named = options.model or ("smollm2-135m" if options.rehearse else None)
     device = torch.cuda.get_device_name() if CUDA else "CPU"
-    found: dict[str, Any] = {"device": device, "dtype": DTYPE, "model": options.model, "size": asdict(size)}
-    command = [sys.executable, __file__, "--out", str(options.out), "--model", model]
-    command += ["--toy"] if options.toy else []
+    found: dict[str, Any] = {"device": device, "dtype": DTYPE, "model": named, "size": asdict(size)}
+    if options.out.exists():
+        before = json.loads(options.out.read_text(encoding="utf-8"))
+        if {name: before.get(name) for name in found} != found:
+            raise ConfigError(f"{options.out} is of another model, size or device; give another --out")
+        found = before
+    command = [sys.executable, __file__, "--out", str(options.out), "--model"]
+    command += [model_path(named) if named else make_model(work / "model", size)]
+    command += ["--rehearse"] if options.rehearse else []
     for part in PARTS:
+        if part in found and "failed" not in found[part]:
+            continue
         found[part] = {"skipped": missing(part)} if missing(part) else run([*command, "--part", part], end)
         write_text(options.out, json.dumps(found, indent=1) + "\n")
         print(part, json.dumps(found[part]), flush=True)
+    return str(options.out)
 
 
 def run(command: list[str], end: float) -> dict[str, Any]:
@@ -235,4 +296,4 @@ def run(command: list[str], end: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -41,7 +41,8 @@ from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.prompts.conversation import Conversation
+from agent_envs.prompts.past import TokenPast
 from agent_envs.rollout.many import run_episodes
 
 PROMPT, RESPONSE, STEPS = 512, 128, 20
@@ -202,14 +203,18 @@ def play(name: str, groups: int, noise: float) -> list[Episode]:
 def with_tokens(episode: Episode, tokenizer) -> Episode:
     """The tokens that a policy would have been given and have written."""
     builder = PromptBuilder(tokenizer, episode.tools)
-    conversation = TokenConversation(builder, episode.instructions)
+    conversation, past = Conversation(episode.instructions), TokenPast(latest_only=True)
     steps, info = [], episode.reset_info
     for step in episode.steps:
-        prompt = tuple(conversation.observe(step.observation, info))
+        conversation.observe(step.observation, info)
+        prompt = past.prompt(builder, conversation.messages)
         answer = tuple(builder.response(step.action))
-        conversation.respond(step.action, answer)
+        past.answer(prompt, step.action, answer)
+        conversation.respond(step.action)
         info = step.info
-        steps.append(replace(step, prompt_ids=prompt, response_ids=answer, response_logprobs=(-1.0,) * len(answer)))
+        steps.append(
+            replace(step, prompt_ids=tuple(prompt.ids), response_ids=answer, response_logprobs=(-1.0,) * len(answer))
+        )
     return replace(episode, steps=tuple(steps))
 
 
@@ -263,7 +268,8 @@ def say(name: str, tokens: dict[str, float], seconds: dict[str, float]) -> None:
 def loop(sets: dict[str, list[Episode]], updates: int, shape: str, device: str, dtype: str) -> None:
     import torch
 
-    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, assemble, credit, update
+    from agent_envs.adapters.torch.batch import assemble
+    from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, credit, update
     from agent_envs.adapters.trees import passes
 
     cuda = device.startswith("cuda")

@@ -26,6 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from agent_envs import __version__
@@ -72,6 +73,19 @@ HEADS = {
 JUDGED = {"PaperSearch": ("success", "score"), "WebShop": ("score", "success")}
 """Ids whose score may lie between 0 and 1: what they are judged by, and what is shown besides. Success is rare on
 WebShop."""
+CONTEXTS = {
+    "append": (),
+    "window": ("ChatMessages", "SlidingWindow(k=1)"),
+    "summary": ("ChatMessages", "contexts:Summary"),
+    "rebuilt": ("RebuildPrompt(history=4)",),
+}
+"""The wrappers of each context in the study of contexts."""
+STUDIED = ("HotpotQA", "ALFWorld", "PaperSearch")
+STUDY_SEEDS = 3
+STUDY = {"steps": 20, "warm_start": 100, "overrides": ["run.validation_tasks=256", "trainer.test_freq=20"]}
+"""Settings of the study: tiny-base has not seen each context, so a warm start in it comes first."""
+STUDY_NOISE = {"ALFWorld": 0.2}
+"""Share of wrong demonstrations where half of them would teach tiny-base less than it knows."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +97,16 @@ class Cell:
     row: str
     """A policy or an algorithm."""
     seed: int | None = None
+    context: str | None = None
+    """What the policy sees of earlier steps, in the study of contexts."""
 
     @property
     def env(self) -> str:
         return f"AgentR1/{self.name}-v0"
 
     def __str__(self) -> str:
-        return "/".join([self.name, self.row.replace(" ", "-"), *([] if self.seed is None else [str(self.seed)])])
+        parts = (self.name, self.row.replace(" ", "-"), self.context, self.seed)
+        return "/".join(str(part) for part in parts if part is not None)
 
     @property
     def path(self) -> Path:
@@ -103,7 +120,10 @@ def cells() -> list[Cell]:
         (algo, name, seed) for algo, ids in TRAINED.items() for name, count in ids.items() for seed in range(count)
     ]
     trained = [Cell(name, algo, seed) for algo, name, seed in seeds]
-    return played + sorted(trained, key=lambda cell: cell.seed or 0)
+    studied = [
+        Cell(name, "grpo", seed, context) for name in STUDIED for context in CONTEXTS for seed in range(STUDY_SEEDS)
+    ]
+    return played + sorted(trained + studied, key=lambda cell: cell.seed or 0)
 
 
 def _base() -> str:
@@ -120,20 +140,20 @@ def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
 
 
 @lru_cache
-def _composed(env: str, algo: str) -> tuple[Composed, Tasks]:
+def _composed(env: str, algo: str, context: str | None = None) -> tuple[Composed, Tasks]:
     """Return a run of the preset and its tasks; neither the settings nor what is held out depends on the seed."""
     arguments = dict.fromkeys(("steps", "data", "env_kwargs", "out", "model", "warm_start", "demo_noise"))
-    composed = compose_run(
-        **arguments, env=env, algo=algo, preset="cpu-tiny", split="train", wrappers=[], seed=0, val_fraction=0.1,
-        overrides=[],
-    )  # fmt: skip
+    arguments |= {"wrappers": [], "overrides": []}
+    if context is not None:
+        arguments |= STUDY | {"wrappers": list(CONTEXTS[context])}
+    composed = compose_run(**arguments, env=env, algo=algo, preset="cpu-tiny", split="train", seed=0, val_fraction=0.1)
     return composed, choose_tasks(composed.run, tasks_per_step=1, validation_tasks=composed.validation_tasks)
 
 
 @lru_cache
-def _panel(env: str) -> str:
+def _panel(env: str, context: str | None = None) -> str:
     """Return the digest of the tasks that a run holds out."""
-    composed, tasks = _composed(env, "grpo")
+    composed, tasks = _composed(env, "grpo", context)
     digests = []
     for split, indices in tasks.held_out:
         kwargs = env_kwargs(composed.run, split)
@@ -147,7 +167,7 @@ def current(cell: Cell) -> dict[str, Any]:
     """Return what a cell's values depend on, as it is now: the tasks and, of a training run, its settings and start."""
     if cell.row in POLICIES:
         return {"panel": _panel(cell.env)}
-    run, verl = (composed := _composed(cell.env, cell.row)[0]).run, composed.verl()
+    run, verl = (composed := _composed(cell.env, cell.row, cell.context)[0]).run, composed.verl()
     settings = {
         "steps": run.steps,
         "tasks_per_step": verl.data.train_batch_size,
@@ -157,7 +177,10 @@ def current(cell: Cell) -> dict[str, Any]:
         "env_kwargs": run.env_kwargs,
         "wrappers": list(run.wrappers),
     }
-    return {"panel": _panel(cell.env), "settings": settings, "base": _base()}
+    if cell.context is not None:
+        settings["warm_start"] = STUDY["warm_start"]
+        settings |= {"demo_noise": STUDY_NOISE[cell.name]} if cell.name in STUDY_NOISE else {}
+    return {"panel": _panel(cell.env, cell.context), "settings": settings, "base": _base()}
 
 
 def play(cell: Cell) -> dict[str, Any]:
@@ -175,12 +198,20 @@ def play(cell: Cell) -> dict[str, Any]:
 def train(cell: Cell, folder: Path) -> dict[str, Any]:
     """Train, and return both ends, the curve and what it cost."""
     options = ["--env", cell.env, "--algo", cell.row, "--preset", "cpu-tiny", "--seed", str(cell.seed)]
+    if cell.context is not None:
+        options += ["--steps", str(STUDY["steps"]), "--warm-start", str(STUDY["warm_start"])]
+        options += ["--demo-noise", str(STUDY_NOISE[cell.name])] if cell.name in STUDY_NOISE else []
+        options += [f"--wrapper={wrapper}" for wrapper in CONTEXTS[cell.context]] + STUDY["overrides"]
     command = [sys.executable, "-m", "agent_envs", "train", *options, "--out", str(folder)]
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with counted_seconds(_clock(folder)) as seconds:
-        subprocess.run(command, cwd=ROOT, check=True)
+        subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": path})
     minutes = seconds() / 60
-    curve = [r for r in read_metrics(folder / "metrics.jsonl") if r.get("val/success") is not None]
+    records = list(read_metrics(folder / "metrics.jsonl"))
+    curve = [r for r in records if r.get("val/success") is not None]
+    costs = {"tokens": "env/tokens/processed", "seconds": "timing_s/step"}
+    trained = [r for r in records if r["step"]]
     ends = []
     for record in (curve[0], curve[-1]):
         files = sorted((folder / "episodes").glob(f"val*-{record['step']:06d}.jsonl*"))
@@ -193,6 +224,7 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
         "minutes": round(minutes, 1),
         "before": ends[0],
         "after": ends[1],
+        "cost": {name: round(sum(r[key] for r in trained) / len(trained), 1) for name, key in costs.items()},
         "curve": [{"step": r["step"], **{name: round(r[key], 4) for key, name in names.items()}} for r in curve],
     }
 
@@ -298,6 +330,27 @@ def _runs_table() -> Iterator[str]:
             yield f"| `{found['command']}` | {found['steps']} | {found['minutes']} | {ends} |"
 
 
+def _contexts_table() -> Iterator[str]:
+    yield "| id | context | seeds | before | after | gain | actions | trained tokens of a step | seconds of a step |"
+    yield f"|{' --- |' * 9}"
+    for name in STUDIED:
+        for context in CONTEXTS:
+            runs = [run for seed in range(STUDY_SEEDS) if (run := _read(Cell(name, "grpo", seed, context)))]
+            if not runs:
+                yield f"| `{name}-v0` | {context} | not run |{' |' * 6}"
+                continue
+            row = _compared(runs).measures["success"]
+            gain = f"**{row.difference.value:+.3f}** [{row.difference.low:+.3f}, {row.difference.high:+.3f}]"
+            ends = [f"{_average(run['curve'][end]['calls'] for run in runs):.1f}" for end in (0, -1)]
+            tokens, seconds = (_average(run["cost"][what] for run in runs) for what in ("tokens", "seconds"))
+            values = [len(runs), f"{row.first:.3f}", f"{row.second:.3f}", gain, " → ".join(ends), f"{tokens:,.0f}"]
+            yield f"| `{name}-v0` | {context} | {' | '.join(map(str, values))} | {seconds:.0f} |"
+
+
+def _average(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
 def _gpu_table() -> Iterator[str]:
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("gpu.*.json"))]
     if not found:
@@ -357,8 +410,8 @@ def _between(text: str, mark: str, lines: Iterable[str]) -> str:
 def page() -> None:
     """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
     text = PAGE.read_text(encoding="utf-8")
-    parts = {"table": _table(), "versions": [_versions()], "runs": _runs_table(), "pictures": _pictures_table(),
-             "gpu": _gpu_table()}  # fmt: skip
+    parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(), "runs": _runs_table(),
+             "pictures": _pictures_table(), "gpu": _gpu_table()}  # fmt: skip
     for mark, lines in parts.items():
         text = _between(text, mark, lines)
     write_text(PAGE, text)

@@ -63,7 +63,13 @@ def download(task: str, name: str, folder: Path, *, manual: str) -> Path:
         with FileLock(folder / f"{name}.lock"):
             if not path.is_file():
                 _download(about, name, partial)
-                _check(about, name, partial)
+                size, expected = partial.stat().st_size, about.get("sha256", ())
+                problem = f"it has {size} bytes, expected {about['bytes']}" if size != about["bytes"] else ""
+                if not problem and expected and (found := _sha256(partial)) not in expected:
+                    problem = f"its SHA-256 is {found}, expected {' or '.join(expected)}"
+                if problem:
+                    partial.unlink()
+                    raise ValueError(f"what arrived is not the released file: {problem}")
                 partial.replace(path)
     except (OSError, ValueError, http.client.HTTPException) as e:
         refused = isinstance(e, urllib.error.HTTPError)
@@ -105,16 +111,6 @@ def _append(about: Mapping[str, Any], name: str, partial: Path, have: int) -> No
                 bar.update(len(chunk))
                 if file.tell() > about["bytes"]:
                     break
-
-
-def _check(about: Mapping[str, Any], name: str, partial: Path) -> None:
-    size, expected = partial.stat().st_size, about.get("sha256", ())
-    problem = f"it has {size} bytes, expected {about['bytes']}" if size != about["bytes"] else ""
-    if not problem and expected and (found := _sha256(partial)) not in expected:
-        problem = f"its SHA-256 is {found}, expected {' or '.join(expected)}"
-    if problem:
-        partial.unlink()
-        raise ValueError(f"what arrived is not the released file: {problem}")
 
 
 def _sha256(path: Path) -> str:

@@ -187,15 +187,6 @@ def _split_in_name(name: str) -> str:
     return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
 
 
-def _check_replaceable(target: Path) -> None:
-    """Allow only folders that are empty or hold row files to be replaced: anything else is the user's own work."""
-    if not target.is_dir():
-        raise DataError(f"{target} is a file, but prepared data is a folder: choose another path")
-    inside = list(target.iterdir())
-    if inside and not any(file.suffix in (".jsonl", ".json", ".parquet") for file in inside):
-        raise DataError(f"{target} holds something other than prepared data and would be replaced: choose another path")
-
-
 @contextlib.contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder to write into, which replaces `target` in one step if the block succeeds.
@@ -204,8 +195,13 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         DataError: The folder cannot be written, or holds something other than prepared data.
     """
     try:
-        if target.exists():
-            _check_replaceable(target)
+        if target.exists() and not target.is_dir():
+            raise DataError(f"{target} is a file, but prepared data is a folder: choose another path")
+        inside = {file.suffix for file in target.iterdir()} if target.exists() else set()
+        if inside and not inside & {".jsonl", ".json", ".parquet"}:  # the user's own work
+            raise DataError(
+                f"{target} holds something other than prepared data and would be replaced: choose another path"
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
     except OSError as e:

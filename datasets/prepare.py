@@ -11,15 +11,14 @@ from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
 from agent_envs.datasets.alfworld.rows import RELEASED_GAMES
 from agent_envs.datasets.data_dir import expanded, user_path
 from agent_envs.datasets.download import hub_source
+from agent_envs.datasets.fields import verl_row
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.papersearch.prepare import prepare_papers
 from agent_envs.datasets.qa.prepare import prepare_qa
-from agent_envs.datasets.verl_rows import verl_row
+from agent_envs.datasets.qa.rows import SOURCES as SOURCES_OF_ROWS
 from agent_envs.datasets.webshop.prepare import LINKS, prepare_webshop
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.tasks import read_rows
-
-__all__ = ["FROM", "PREPARERS", "SOURCES", "prepare"]
+from agent_envs.tasks import is_verl_row, read_rows
 
 PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     "alfworld": prepare_alfworld,
@@ -45,13 +44,14 @@ FROM = ("huggingface", "modelscope")
 """What `--source` takes."""
 
 _MODELSCOPE = "https://modelscope.cn/datasets/Melmaphother/Agent-R1-data"
-_RELEASED = {
-    "alfworld": "alfworld",
-    "papersearch": "pasa",
-    "webshop": "webshop_full",
-    **dict.fromkeys(("hotpotqa", "2wiki", "musique"), "hotpotqa"),
+_RELEASED: dict[str, tuple[tuple[str, ...], str]] = {
+    "alfworld": (("alfworld",), "alfworld_"),
+    "papersearch": (("pasa",), "bytedance/pasa"),
+    "webshop": (("webshop_full", "webshop"), "webshop_"),
+    "scienceworld": (("scienceworld",), "scienceworld_"),
+    **{name: (("hotpotqa",), source) for name, source in SOURCES_OF_ROWS.items()},
 }
-"""The folder of each task in Agent-R1's data release."""
+"""Each task's folders in Agent-R1's data release, and how the `data_source` of its rows begins."""
 
 
 def prepare(
@@ -71,17 +71,23 @@ def prepare(
         ConfigError: There is no such task, or its data is not there.
         DataError: The data cannot be fetched, read or written.
     """
-    prepare_task = PREPARERS[choice("task", task, PREPARERS)]
     if source is not None:
         choice("--source", source, FROM)
+    choice("task", task, {**PREPARERS, **(_RELEASED if source == "modelscope" else {})})
     if source == "huggingface" and "huggingface.co" not in SOURCES[task]:
         raise ConfigError(f"{task} is not on Hugging Face but at {SOURCES[task]}; leave out --source")
     if source == "modelscope":
         folder = _release_folder(task, from_path)
-        if task == "alfworld" and not (folder / RELEASED_GAMES).is_dir():
-            return prepare_task(str(folder), None if out is None else expanded(out))
-        return folder
-    return prepare_task(from_path, None if out is None else expanded(out))
+        if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():
+            if out is not None:
+                raise ConfigError(f"{task} of the data release is read where it is, {folder}: leave out --out")
+            return folder
+        from_path = str(folder)
+    elif from_path is not None and task in ("papersearch", *SOURCES_OF_ROWS):
+        for file in user_path(from_path).glob("*.parquet"):
+            if is_verl_row(next(read_rows(file), (None, ""))[0]):
+                raise ConfigError(f"{file} is of Agent-R1's data release: add --source modelscope")
+    return PREPARERS[task](from_path, None if out is None else expanded(out))
 
 
 def _release_folder(task: str, from_path: str | None) -> Path:
@@ -90,11 +96,13 @@ def _release_folder(task: str, from_path: str | None) -> Path:
         raise ConfigError(f"Agent-R1's data release is read for {', '.join(_RELEASED)}; for {task}, leave out --source")
     if from_path is None:
         raise ConfigError(f"download {_MODELSCOPE}, and pass its folder: --source modelscope --from FOLDER")
-    given = user_path(from_path)
-    folder = next((each for each in (given / _RELEASED[task], given) if [*each.glob("*.parquet")]), None)
-    if folder is None:
-        raise DataError(f"{from_path}: expected the release, or its folder {_RELEASED[task]}/ with files SPLIT.parquet")
-    for file in sorted(folder.glob("*.parquet")):
-        for row, where in read_rows(file):
-            verl_row(row, where)
+    given, (names, begin) = user_path(from_path), _RELEASED[task]
+    folders = [each for each in (*(given / name for name in names), given) if [*each.glob("*.parquet")]]
+    if not folders:
+        raise DataError(f"{from_path}: expected the release, or its folder {names[0]}/ with files SPLIT.parquet")
+    folder = folders[0]
+    pairs = (pair for file in sorted(folder.glob("*.parquet")) for pair in read_rows(file))
+    sources = {str(row.get("data_source")) for row, where in pairs if verl_row(row, where)}
+    if not any(name.startswith(begin) for name in sources):
+        raise DataError(f"{folder} has no rows of {task}, whose data_source is {begin!r}: got {sorted(sources)!r:.200}")
     return folder

@@ -65,6 +65,7 @@ EPISODES: dict[str, dict[str, Any]] = {
     "AgentR1/GSM8K-v0": {"index": 2, "level": 2},
     "AgentR1/GSM8KCode-v0": {"index": 2},
     "AgentR1/GSM8KTool-v0": {"index": 2, "level": 2},
+    "AgentR1/HelpDesk-v0": {"index": 0, "level": 3, "domains": "bicycle_hire"},
     "AgentR1/HotpotQA-v0": {"index": 0, "top_k": 1},
     "AgentR1/MathCode-v0": {"index": 0},
     "AgentR1/MuSiQue-v0": {"index": 0, "top_k": 1},

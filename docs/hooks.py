@@ -116,8 +116,8 @@ def reference_pages() -> Iterator[tuple[str, str]]:
         pages[page_of(name)] += lines + [line for each in module.defined for line in (f"::: {name}.{each}", "")]
     index = [
         "# Python\n",
-        "Every public name of the package: those that a module's `__all__` lists. Modules and names that begin with an "
-        "underscore may change at any time.\n",
+        "Every public name of the package: those that a module's `__all__` lists. Modules without one, and names that "
+        "begin with an underscore, may change at any time.\n",
     ]
     for page, lines in sorted(pages.items(), key=lambda item: (item[0] != "core", item[0])):
         title = "agent_envs" if page == "core" else f"agent_envs.{page}"

@@ -178,6 +178,29 @@ def fake_chat():
 
 
 @pytest.fixture(scope="session")
+def token_conversation():
+    """A class that shows observations as a rollout's actor does: the tokens of each prompt, from given responses."""
+    from agent_envs.prompts.conversation import Conversation
+    from agent_envs.prompts.past import TokenPast
+
+    class TokenConversation(Conversation):
+        def __init__(self, builder, instructions=""):
+            super().__init__(instructions)
+            self.builder, self.past = builder, TokenPast(latest_only=True)
+
+        def observe(self, observation, info):
+            super().observe(observation, info)
+            self.prompt = self.past.prompt(self.builder, self.messages)
+            return self.prompt.ids
+
+        def respond(self, text, response_ids):
+            super().respond(text)
+            self.past.answer(self.prompt, text, response_ids)
+
+    return TokenConversation
+
+
+@pytest.fixture(scope="session")
 def load_file():
     """A function that loads a file that is in no package, named from the repository's root."""
     return _loaded

@@ -142,11 +142,15 @@ async def _send(writer: asyncio.StreamWriter, status: int, body: bytes, headers:
 
 
 def completion(said: str | list[dict[str, Any]]) -> dict[str, Any]:
-    """A chat completion that says a text or makes calls, each {"name", "arguments"}."""
+    """A chat completion that says a text or makes calls, each {"name", "arguments"} and perhaps {"id"}."""
     message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
     if not isinstance(said, str):
         message["tool_calls"] = [
-            {"id": f"call-{i}", "type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}}
+            {
+                "id": call.get("id", f"call-{i}"),
+                "type": "function",
+                "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
+            }
             for i, call in enumerate(said)
         ]
     usage = {

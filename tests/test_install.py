@@ -350,7 +350,7 @@ def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
 
 def _runs_the_readme(root: Path, target: Path, folder: Path) -> None:
     """The README's example does what it shows, and its commands begin, with what the wheel installs."""
-    (example,) = re.findall(r"^```python\n(.*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    (example,) = re.findall(r"^```python\n(>>> .*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     code = (
         "import doctest, sys, agent_envs\n"
         "test = doctest.DocTestParser().get_doctest(sys.stdin.read(), {}, 'README', 'README', 0)\n"

@@ -3,6 +3,7 @@
 from agent_envs.wrappers.as_tool import AsTool
 from agent_envs.wrappers.augment import Augment
 from agent_envs.wrappers.chat_messages import ChatMessages
+from agent_envs.wrappers.expert_labels import ExpertLabels
 from agent_envs.wrappers.format_reward import FormatReward
 from agent_envs.wrappers.image_game import ImageGame
 from agent_envs.wrappers.limit_invalid_actions import LimitInvalidActions
@@ -15,7 +16,6 @@ from agent_envs.wrappers.reward_normalisation import RewardNormalisation
 from agent_envs.wrappers.sliding_window import SlidingWindow
 from agent_envs.wrappers.step_rewards import InvalidActionPenalty, StepPenalty, ToolCallReward
 from agent_envs.wrappers.strip_reasoning import StripReasoning
-from agent_envs.wrappers.summarize import Summarize
 from agent_envs.wrappers.text_game import TextGame
 from agent_envs.wrappers.token_budget import TokenBudget
 from agent_envs.wrapping.specs import apply_wrappers, parse_wrapper
@@ -24,6 +24,7 @@ __all__ = [
     "AsTool",
     "Augment",
     "ChatMessages",
+    "ExpertLabels",
     "FormatReward",
     "ImageGame",
     "InvalidActionPenalty",
@@ -37,7 +38,6 @@ __all__ = [
     "SlidingWindow",
     "StepPenalty",
     "StripReasoning",
-    "Summarize",
     "TextGame",
     "TokenBudget",
     "ToolCallReward",

@@ -7,13 +7,10 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 
-from agent_envs.messages import ImagePart, Message, TextPart, copied
+from agent_envs.messages import Message, copied, joined_content
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["SUMMARY", "ContextWrapper", "add_to_task", "split_exchanges", "split_summary"]
-
-SUMMARY = "\n\nSummary of the steps so far:\n"
-"""What stands between the task and a summary of earlier exchanges."""
+__all__ = ["ContextWrapper", "add_to_task", "split_exchanges"]
 
 
 def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
@@ -36,29 +33,11 @@ def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[li
     return opening, exchanges
 
 
-def split_summary(content: str, heading: str = SUMMARY) -> tuple[str, str]:
-    """Split a text from the summary at its end, heading included; "" if there is none.
-
-    >>> split_summary("Task. Summary: done", " Summary:")
-    ('Task.', ' Summary: done')
-    """
-    task, separator, summary = content.rpartition(heading) if heading else ("", "", "")
-    return (task, separator + summary) if separator else (content, "")
-
-
-def add_to_task(opening: list[Message], note: str, heading: str = "") -> list[Message]:
-    """Return an opening with a note at the end of the task, before a summary, so that roles still take turns."""
+def add_to_task(opening: list[Message], note: str) -> list[Message]:
+    """Return an opening with a note at the end of the task, so that roles still take turns."""
     if not opening or opening[-1]["role"] != "user":
         return [*opening, {"role": "user", "content": note.lstrip()}]
-    content = opening[-1]["content"]
-    if isinstance(content, str):
-        task, summary = split_summary(content, heading)
-        return [*opening[:-1], {**opening[-1], "content": f"{task}{note}{summary}"}]
-    last = content[-1]
-    before, text = (content[:-1], last["text"]) if last["type"] == "text" else (content, "")
-    task, summary = split_summary(text, heading)
-    parts: list[TextPart | ImagePart] = [*before, {"type": "text", "text": f"{task}{note}{summary}"}]
-    return [*opening[:-1], {**opening[-1], "content": parts}]
+    return [*opening[:-1], {**opening[-1], "content": joined_content([opening[-1]["content"], note], "")}]
 
 
 class ContextWrapper(PlacedWrapper):
@@ -74,19 +53,18 @@ class ContextWrapper(PlacedWrapper):
         super().__init__(env, **arguments)
         self.last_observation: list[Message] = []
         self._action = ""
-        self._over = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
         messages, info = self.env.reset(seed=seed, options=options)
-        self._action, self._over = "", False
+        self._action = ""
         self._begin()
         return self._shown(messages, info)
 
     def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
         messages, reward, terminated, truncated, info = self.env.step(action)
-        self._action, self._over = action, terminated
+        self._action = action
         messages, info = self._shown(messages, info)
         return messages, reward, terminated, truncated, info
 

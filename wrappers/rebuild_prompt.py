@@ -10,6 +10,7 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
+from agent_envs.per_process import PerProcess
 from agent_envs.pictures.marks import PictureMarks
 from agent_envs.pictures.picture import ImageObservation
 from agent_envs.policies.tokens import load_tokenizer
@@ -24,6 +25,7 @@ from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["RebuildPrompt"]
 
+_tokenizers: PerProcess[Any] = PerProcess()
 _PROBLEMS = 3
 _LONGEST_PROBLEM = 300  # characters
 _FOUND, _LEAST_FOUND = 30_720, 400  # characters of what was found
@@ -116,7 +118,7 @@ class RebuildPrompt(PlacedWrapper):
         self._label = PromptTexts._field_defaults["label"]
         written = self._template(template, prompts) if fn is None else checks.load_function(fn, what="fn")
         if isinstance(tokenizer, str):
-            tokenizer = load_tokenizer(tokenizer)
+            tokenizer = _tokenizers.get(tokenizer, lambda: load_tokenizer(tokenizer))
         self._shared = written, None if tokenizer is None else PromptBuilder.of_env(env, tokenizer)
         space = env.observation_space
         self._side = space.max_side if isinstance(space, ImageText) else 0  # 0: no pictures

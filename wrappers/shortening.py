@@ -6,7 +6,6 @@ from bisect import bisect
 from collections.abc import Callable
 
 from agent_envs.messages import Content, Message, content_text, cut_content, joined_content
-from agent_envs.wrappers.context import split_summary
 
 __all__ = ["shorten"]
 
@@ -14,7 +13,7 @@ _LEAST_SHOWN = 16  # characters of a shortened message
 
 
 def shorten(
-    messages: list[Message], protected: int, *, fits: Callable[[list[Message]], bool], summary: str = ""
+    messages: list[Message], protected: int, *, fits: Callable[[list[Message]], bool]
 ) -> tuple[list[Message], int]:
     """Cut every text to the largest number of characters with which the prompt fits.
 
@@ -22,9 +21,8 @@ def shorten(
 
     Args:
         messages: The prompt: the part that stays, then one action and the answers to it.
-        protected: Number of messages at the beginning that stay as they are, except for summaries.
+        protected: Number of messages at the beginning that stay as they are.
         fits: Whether a prompt is short enough.
-        summary: The heading of a summary in the protected messages, which is cut too; "" if there is none.
 
     Returns:
         The prompt, and how many of its texts were cut or left out. At its shortest it may still not fit.
@@ -38,24 +36,23 @@ def shorten(
     best = None
     while True:
         middle = (low + high) // 2
-        cut = _cut_texts(messages, protected, max(middle, _LEAST_SHOWN), summary)
+        cut = _cut_texts(messages, protected, max(middle, _LEAST_SHOWN))
         if fits(cut[0]):
             best, low = cut, middle
         else:
             high = middle
         if high - low <= max(1, low // 64) or middle <= _LEAST_SHOWN:
             break
-    shortest, count = _cut_texts(messages, protected, _LEAST_SHOWN, summary)
+    shortest, count = _cut_texts(messages, protected, _LEAST_SHOWN)
     return best or _first_results(messages, shortest, protected, fits) or (shortest, count)
 
 
-def _cut_texts(messages: list[Message], protected: int, limit: int, summary: str) -> tuple[list[Message], int]:
+def _cut_texts(messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
     """Cut all texts but the protected ones to ``limit`` characters; return the messages and how many were cut."""
-    out: list[Message] = []
-    for position, message in enumerate(messages):
-        content = message["content"]
-        short = _cut_summary(content, limit, summary) if position < protected else _cut_text(content, limit)
-        out.append(message if short is content else {**message, "content": short})
+    out = list(messages[:protected])
+    for message in messages[protected:]:
+        short = _cut_text(message["content"], limit)
+        out.append(message if short is message["content"] else {**message, "content": short})
     return out, sum(a is not b for a, b in zip(out, messages, strict=True))
 
 
@@ -64,19 +61,6 @@ def _cut_text(content: Content, limit: int) -> Content:
     length = len(content_text(content))
     note = f"\n[cut: {length} characters]"
     return cut_content(content, limit, note) if length > limit + len(note) else content
-
-
-def _cut_summary(content: Content, limit: int, heading: str) -> Content:
-    """Cut the summary at the end of a content, likewise."""
-    if isinstance(content, str):
-        task, text = split_summary(content, heading)
-        short = _cut_text(text, limit)
-        return content if short is text else f"{task}{short}"
-    last = content[-1]
-    if last["type"] == "image":
-        return content
-    end = _cut_summary(last["text"], limit, heading)
-    return content if end is last["text"] else [*content[:-1], {"type": "text", "text": content_text(end)}]
 
 
 def _first_results(

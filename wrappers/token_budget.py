@@ -17,11 +17,9 @@ from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
-from agent_envs.registration import layers
 from agent_envs.spaces import shows_pictures
-from agent_envs.wrappers.context import SUMMARY, ContextWrapper, add_to_task, split_exchanges
+from agent_envs.wrappers.context import ContextWrapper, add_to_task, split_exchanges
 from agent_envs.wrappers.shortening import shorten
-from agent_envs.wrappers.summarize import Summarize
 from agent_envs.wrapping.order import Place
 
 __all__ = ["TokenBudget"]
@@ -33,7 +31,7 @@ class TokenBudget(ContextWrapper):
     """Keep prompts within ``n`` tokens: drop the oldest exchanges, then shorten the texts of the last one.
 
     A prompt that grows and fits is shown as it is. One that does not fit loses its oldest exchanges, as few as possible
-    and never the last; if that is not enough, the longest remaining texts are cut, a summary (``Summarize``) included.
+    and never the last; if that is not enough, the longest remaining texts are cut.
     The instructions, the task and the generation prompt always stay. The opening says how many steps are left out, a
     cut text how long it was, and info has ``dropped_exchanges``, ``shortened_messages`` and ``prompt_tokens``.
 
@@ -77,7 +75,6 @@ class TokenBudget(ContextWrapper):
         self.template_kwargs = dict(template_kwargs or {})
         super().__init__(env, n=n, tokenizer=tokenizer, template_kwargs=self.template_kwargs or None)
         self._shared = self._builder(tokenizer)
-        self._summary = SUMMARY if any(isinstance(layer, Summarize) for layer in layers(env)) else ""
         self._begin()
 
     def reset(
@@ -190,9 +187,7 @@ class TokenBudget(ContextWrapper):
         ids = self._fitting(chosen)
         if ids is not None:
             return chosen, ids
-        shortened, count = shorten(
-            chosen, len(opening), fits=lambda tried: self._fitting(tried) is not None, summary=self._summary
-        )
+        shortened, count = shorten(chosen, len(opening), fits=lambda tried: self._fitting(tried) is not None)
         self._shortened += count
         return shortened, self._tokens(shortened)
 
@@ -200,7 +195,7 @@ class TokenBudget(ContextWrapper):
         if not dropped:
             return opening
         note = f"\n\n[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
-        return add_to_task(opening, note, self._summary)
+        return add_to_task(opening, note)
 
 
 @functools.lru_cache(maxsize=16)

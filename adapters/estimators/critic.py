@@ -52,8 +52,9 @@ def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     steps = lay_out(rows)
     v = steps.take(rows.values)
     final, metrics = steps.final_values(rows, options.bootstrap_truncated)
-    delta = steps.take(rows.rewards) + options.gamma * next_in_segment(v, steps.lengths, final) - v
-    a = discounted_sums(delta, steps.lengths, options.gamma * options.lam)
+    gamma = steps.discount(rows, options.gamma)
+    delta = steps.take(rows.rewards) + gamma * next_in_segment(v, steps.lengths, final) - v
+    a = discounted_sums(delta, steps.lengths, gamma * options.lam)
     return Advantages(steps.spread(whiten(a) if options.whiten else a), steps.spread(a + v), metrics)
 
 

@@ -41,7 +41,7 @@ def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     by_std = options.gigpo_norm == "mean_std_norm"
     group, _ = steps.groups(rows)
     episode, metrics = relative_scores(steps, rows, by_std=by_std, lone=options.lone_score)
-    g = discounted_sums(steps.take(rows.rewards), steps.lengths, options.gamma)
+    g = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, options.gamma))
     of = group[steps.trajectory]  # [steps]
     anchor = rows.anchor[steps.row]
     if options.similar_anchors:

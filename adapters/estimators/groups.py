@@ -217,7 +217,9 @@ def relative_scores(
     a, n, equal = group_centred(scores, group, groups, by_std=by_std)
     if lone:
         a = torch.where((n == 1)[group], scores, a)
-    return a, {"groups_of_one": float((n == 1).sum()), "groups_without_signal": float((equal & (n > 1)).sum())}
+    compared = n > 1
+    counts = {"groups_of_one": n == 1, "groups_compared": compared, "groups_without_signal": equal & compared}
+    return a, {name: float(which.sum()) for name, which in counts.items()}
 
 
 def _from_trajectories(steps: StepLayout, a: torch.Tensor, metrics: dict[str, float]) -> Advantages:

@@ -157,7 +157,7 @@ class RewardScale:
         """
         check_rows(rows)
         steps = lay_out(rows)
-        to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, self.gamma)
+        to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, self.gamma))
         returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
         if self.kind == "batch":
             self._count, self._mean, self._squares = 0, 0.0, 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agent_envs.adapters.estimators.checks import check_rows, note_zero_advantages
 from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
@@ -48,10 +49,29 @@ class Estimator:
             ConfigError: The rows lack what the estimator needs.
             DataError: A number or an index that is not valid; names the trajectory.
         """
+        if rows.role is not None:
+            return self._by_role(rows, options)
         counts = check_rows(rows, options.group_size if self.compares_groups else None)
         result = self.function(rows, options)
         counts |= result.metrics | note_zero_advantages(result.advantages, rows.valid, self.name)
         return replace(result, metrics=counts)
+
+    def _by_role(self, rows: StepRows, options: EstimatorOptions) -> Advantages:
+        """Apply the formula to each role by itself, as if the others were other batches."""
+        if self.needs_baseline:
+            raise ConfigError(
+                f"{self.name!r} compares with one greedy episode, and these episodes have roles: use grpo, rloo or gae"
+            )
+        assert rows.role is not None
+        parts = {
+            role: self(replace(rows, valid=rows.valid & (rows.role == role), role=None), options)
+            for role in rows.role.unique().tolist()
+        }
+        columns = ("advantages", "returns", "token_advantages", "token_returns")
+        values: dict[str, Any] = {name: [getattr(part, name) for part in parts.values()] for name in columns}
+        summed = {name: None if each[0] is None else sum(each) for name, each in values.items()}
+        metrics = {f"{name}/role_{role}": x for role, part in parts.items() for name, x in part.metrics.items()}
+        return Advantages(**summed, metrics=metrics)
 
     def check_group(self, size: int, setting: str) -> None:
         """Check that there is something to compare in groups of ``size`` episodes, which ``setting`` asks for.

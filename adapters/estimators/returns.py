@@ -21,7 +21,7 @@ def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
     No deviation. Without a critic a trajectory that a limit ended counts nothing beyond it.
     """
     steps = lay_out(rows)
-    g = discounted_sums(steps.take(rows.rewards), steps.lengths, options.gamma)
+    g = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, options.gamma))
     return Advantages(steps.spread(whiten(g) if options.whiten else g), steps.spread(g))
 
 

@@ -72,6 +72,10 @@ class StepRows:
     """gdpo: the named parts of each reward, float64, shape [rows, components]; None if it has none."""
     component_names: Sequence[str] = ()
     """gdpo: their names."""
+    time: torch.Tensor | None = None
+    """Environment steps taken before the step, int64; None where each step is one."""
+    role: torch.Tensor | None = None
+    """Number of the trajectory's role, int64; None without roles. Those of a role are whitened among themselves."""
     names: Sequence[str] | None = None
     """Names of trajectories by number, for error messages."""
 

@@ -84,6 +84,18 @@ class StepLayout:
         """Sum of the rewards of each trajectory, shape [m]."""
         return segment_sums(self.take(rows.rewards), self.trajectory, len(self.lengths))
 
+    def discount(self, rows: StepRows, gamma: float) -> float | torch.Tensor:
+        """Return gamma to the number of environment steps until each step's next one, shape [n], or gamma itself.
+
+        A call of the model without an environment step costs no discount (Sutton, Precup, Singh 1999).
+        """
+        if rows.time is None or gamma == 1:
+            return gamma
+        time = self.take(rows.time)
+        until = next_in_segment(time, self.lengths) - time
+        until[self.last] = 1.0
+        return gamma**until
+
     def groups(self, rows: StepRows) -> tuple[torch.Tensor, int]:
         """The group of each trajectory as 0..k-1, shape [m], and k."""
         if not len(self.lengths):
@@ -202,8 +214,8 @@ def next_in_segment(x: torch.Tensor, lengths: torch.Tensor, after: torch.Tensor 
     return out
 
 
-def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float) -> torch.Tensor:
-    """y_k = x_k + discount * y_{k+1} within each segment: a reverse scan.
+def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float | torch.Tensor) -> torch.Tensor:
+    """y_k = x_k + discount * y_{k+1} within each segment: a reverse scan. A tensor has the discount after each k.
 
     Segments are cut into blocks; a matrix of powers of the discount does the sums within blocks, the same recursion
     with discount^block does them over blocks. Nothing is divided by a power, so no discount (between 0 and
@@ -213,6 +225,12 @@ def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float) -> 
     [3.0, 4.0, 4.0, 8.0]
     """
     longest = int(lengths.max()) if lengths.numel() else 0
+    if isinstance(discount, torch.Tensor):
+        sums, first = x.clone(), lengths.cumsum(0) - lengths
+        for k in range(longest - 2, -1, -1):  # as many rounds as the longest segment has elements, a few hundred
+            at = first[lengths > k + 1] + k
+            sums[at] += discount[at] * sums[at + 1]
+        return sums
     if longest < 2 or discount == 0:
         return x.clone()
     size = min(_BLOCK, longest)

@@ -54,14 +54,14 @@ from agent_envs.adapters.losses.policy import (
 )
 from agent_envs.adapters.losses.tally import Tally, averages, merge
 from agent_envs.adapters.losses.terms import LossOptions
-from agent_envs.adapters.losses.value import entropy_loss, value_loss
+from agent_envs.adapters.losses.value import entropy_loss, label_loss, value_loss
 from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
 
 __all__ = [
     "KL_KINDS", "LOSS_PRESETS", "POLICY_LOSSES", "WEIGHTINGS", "KLController", "LossOptions", "PolicyLoss",
     "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller",
-    "kl_in_reward", "kl_loss", "kl_penalty", "loss_preset", "merge", "policy_loss", "reinforce", "step_weights",
-    "token_weights", "value_loss", "vanilla",
+    "kl_in_reward", "kl_loss", "kl_penalty", "label_loss", "loss_preset", "merge", "policy_loss", "reinforce",
+    "step_weights", "token_weights", "value_loss", "vanilla",
 ]  # fmt: skip
 
 

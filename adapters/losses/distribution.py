@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-__all__ = ["entropies", "log_probs_of", "square_sums"]
-
 PART = 1 << 24
 """Logits that are computed at a time: 64 MB in float32."""
 CPU_PART = 1 << 18

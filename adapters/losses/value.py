@@ -1,4 +1,4 @@
-"""The critic's loss and the policy's entropy: sums over flat tokens, like all losses here."""
+"""The critic's loss, a teacher's labels and the policy's entropy: sums over flat tokens, like all losses here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from agent_envs.adapters.losses.tally import Tally, mean
 
-__all__ = ["entropy_loss", "value_loss"]
+__all__ = ["entropy_loss", "label_loss", "value_loss"]
 
 
 def value_loss(
@@ -52,3 +52,12 @@ def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Te
     trained = weights != 0
     kept = torch.where(trained, entropy, 0.0)
     return (kept * weights).sum(), {"entropy": mean(kept, trained)}
+
+
+def label_loss(log_probs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """Return sum(weights * -log_probs), the cross-entropy of a teacher's labels, and ``label_loss``: its mean.
+
+    Both of shape [tokens]; the weights are 0 for tokens of no label.
+    """
+    nats = torch.where(weights != 0, -log_probs, 0.0)
+    return (nats * weights).sum(), {"label_loss": mean(nats, weights != 0)}

@@ -35,8 +35,9 @@ WEIGHTINGS = ("row", "token", "trajectory")
 
 
 def step_weights(
-    weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, mini_batch: torch.Tensor | None = None
-) -> torch.Tensor:
+    weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, mini_batch: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Return the weight of one trained token of each step.
 
     Args:
@@ -45,6 +46,7 @@ def step_weights(
         trajectory: Trajectory of each step, any int64, shape [steps].
         mini_batch: Mini-batch of each step, int64, shape [steps]; None for a single one. All steps of a trajectory are
             in the same one.
+        counts: How much each step counts beside the others, float, shape [steps]; None for all the same.
 
     Returns:
         float32, shape [steps]; 0 where ``lengths`` is 0.
@@ -64,31 +66,32 @@ def step_weights(
     def total(x: torch.Tensor) -> torch.Tensor:  # [kept steps] -> its sum over the step's mini-batch, [kept steps]
         return torch.zeros(count, dtype=torch.float64, device=x.device).index_add_(0, batch, x)[batch]
 
+    part = torch.ones_like(n) if counts is None else 1.0 / counts[kept].double()  # [kept steps] 1 over what it counts
     if weighting == "token":
-        out[kept] = 1.0 / total(n)
+        out[kept] = 1.0 / (total(n / part) * part)
     elif weighting == "row":
-        out[kept] = 1.0 / (total(torch.ones_like(n)) * n)
+        out[kept] = 1.0 / (total(1.0 / part) * part * n)
     else:
         which = trajectory[kept].unique(return_inverse=True)[1]
-        steps = torch.bincount(which)[which].double()  # [kept steps] T_i of the step's trajectory
-        out[kept] = 1.0 / (total(1.0 / steps) * steps * n)  # the T_i-th parts of all its steps make one trajectory
+        part = torch.bincount(which)[which].double() * part  # T_i of the step's trajectory
+        out[kept] = 1.0 / (total(1.0 / part) * part * n)  # the T_i-th parts of all its steps make one trajectory
     return out.float()
 
 
 def token_weights(
     weighting: str, lengths: torch.Tensor, trajectory: torch.Tensor, step_ids: torch.Tensor,
-    mini_batch: torch.Tensor | None = None,
+    mini_batch: torch.Tensor | None = None, counts: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Return ``step_weights`` for every token, float32 in the shape of ``step_ids``.
 
     Args:
-        weighting: As for ``step_weights``, like ``lengths``, ``trajectory`` and ``mini_batch``.
+        weighting: As for ``step_weights``, like the other arguments.
         step_ids: The step of each token, -1 for tokens that are not trained, int64, any shape.
 
     >>> token_weights("row", torch.tensor([2, 1]), torch.tensor([0, 0]), torch.tensor([-1, 0, 0, -1, 1])).tolist()
     [0.0, 0.25, 0.25, 0.0, 0.5]
     """
-    per_step = step_weights(weighting, lengths, trajectory, mini_batch)
+    per_step = step_weights(weighting, lengths, trajectory, mini_batch, counts)
     return torch.cat([per_step, per_step.new_zeros(1)])[step_ids]  # -1 reads the last one
 
 

@@ -17,16 +17,18 @@ import numpy as np
 import torch
 from transformers import Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
 
+from agent_envs.adapters.batches import fitting_tokens, micro_batches
 from agent_envs.files import replacing
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.features import forward_arguments
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "SupervisedTrainer"]
+__all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "SupervisedTrainer", "computes_bfloat16"]
 
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
+_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # capabilities of a CPU
 _ALIKE = 64  # tokens by which the lengths of sequences may differ that are not sorted
 
 
@@ -48,7 +50,7 @@ class Sequences:
     """Conversations as tokens, one after another."""
 
     ids: np.ndarray
-    """Token ids of all of them, uint16, shape [tokens]."""
+    """Token ids of all of them, uint32, shape [tokens]."""
     kinds: np.ndarray
     """Kind of each token, uint8, shape [tokens]."""
     starts: np.ndarray
@@ -66,26 +68,12 @@ class Sequences:
             for kind, spans in ((RESPONSE, conversation.responses), (IGNORED, conversation.ignored)):
                 for start, end in spans:
                     marks[start:end] = kind
-            ids.append(np.asarray(conversation.ids, dtype=np.uint16))
+            ids.append(np.asarray(conversation.ids, dtype=np.uint32))
             kinds.append(marks)
             starts.append(starts[-1] + len(marks))
             pictures.append(tuple(conversation.pictures))
         seen = tuple(pictures) if any(pictures) else ()
         return cls(np.concatenate(ids), np.concatenate(kinds), np.array(starts), seen)
-
-    @classmethod
-    def join(cls, parts: Sequence[Sequences]) -> Sequences:
-        """Return the sequences of all parts."""
-        ends = itertools.accumulate(len(part.ids) for part in parts)
-        starts = [part.starts[:-1] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
-        ids = np.concatenate([part.ids for part in parts])
-        pictures = [seen for part in parts for seen in part.pictures or ((),) * len(part)]
-        return cls(
-            ids,
-            np.concatenate([part.kinds for part in parts]),
-            np.concatenate([*starts, [len(ids)]]),
-            tuple(pictures) if any(pictures) else (),
-        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -105,8 +93,9 @@ class Sequences:
 class SupervisedTrainer:
     """Trains a model in place, a step at a time; one that takes pictures needs its ``image_tokens``.
 
-    Matrices inside the layers are trained with Muon, embeddings, norms and biases with AdamW. The learning rate rises
-    over `warmup` steps, stays, and falls to a twentieth over the last `decay` of the steps.
+    Matrices inside the layers are trained with Muon, embeddings, norms and biases with AdamW; without `muon` everything
+    with AdamW, as suits a language model that is trained already. The learning rate rises over `warmup` steps, stays,
+    and falls to a twentieth over the last `decay` of the steps. A step is computed in parts that fit into memory.
 
     Source:
         Muon: Keller Jordan and others, 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale that
@@ -126,18 +115,20 @@ class SupervisedTrainer:
         decay: float = 0.6,
         seed: int = 0,
         image_tokens: PictureTokens | None = None,
+        muon: bool = True,
     ) -> None:
         self.model, self.sequences, self.steps = model, sequences, steps
         self.tokens_per_step, self.context_weight = tokens_per_step, context_weight
         self.learning_rate, self.warmup, self.decay, self.seed = learning_rate, warmup, decay, seed
         self.step, self.image_tokens = 0, image_tokens
         trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        inner = [p for name, p in trained if p.dim() == 2 and ".layers." in name]
-        others = [p for name, p in trained if not (p.dim() == 2 and ".layers." in name)]
-        self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(inner, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
-        ]
+        inner = [p for name, p in trained if muon and p.dim() == 2 and ".layers." in name]
+        others = [p for name, p in trained if not (muon and p.dim() == 2 and ".layers." in name)]
+        adam = torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+        self.optimizers: list[torch.optim.Optimizer] = [adam]
+        if muon:
+            matrices = torch.optim.Muon(inner, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+            self.optimizers.insert(0, matrices)
         self._batches = self.batches()
 
     def train_step(self) -> tuple[float, float]:
@@ -151,33 +142,52 @@ class SupervisedTrainer:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * self._schedule()
         batch = next(self._batches)
+        lengths = np.diff(self.sequences.starts)[batch].tolist()
+        fitting = list(micro_batches(range(len(batch)), lengths, fitting_tokens(self.model)))
+        parts = [batch] if len(fitting) == 1 else [batch[rows] for rows in fitting]
+        counts = np.sum([self._count(i) for i in batch], axis=0)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        self.model.train()
+        sums = np.sum([self._backward(part, np.maximum(counts, 1), len(part) / len(batch)) for part in parts], axis=0)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.model.eval()
+        response, context = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).tolist()
+        return response, context
+
+    def _count(self, number: int) -> tuple[int, int]:
+        """Return how many tokens of a sequence's responses, and of its context, the loss is over."""
+        kinds = self.sequences.kinds[self.sequences.starts[number] + 1 : self.sequences.starts[number + 1]]
+        return int((kinds == RESPONSE).sum()), int((kinds == CONTEXT).sum()) if self.context_weight else 0
+
+    def _backward(self, batch: np.ndarray, counts: np.ndarray, share: float) -> tuple[float, float]:
+        """Add the gradient of some sequences of a step; return the sums of both kinds of losses.
+
+        Args:
+            batch: Which sequences these are.
+            counts: How many tokens of responses and of context the step has.
+            share: The share of the step's sequences.
+        """
         ids, kinds, present = self._padded(batch)
         seen: dict[str, torch.Tensor] = {}
         if self.image_tokens is not None:
             shown = [self.sequences.pictures[i] if self.sequences.pictures else () for i in batch]
             seen = forward_arguments(self.image_tokens, ids[:, :-1], shown)
-        self.model.train()
-        with torch.autocast(self.model.device.type, torch.bfloat16):
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=computes_bfloat16(self.model.device)):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
             hidden, *more = self.hidden(ids[:, :-1], seen, batch)
-            kept = present[:, 1:] & (kinds[:, 1:] != IGNORED)  # [sequences, tokens]
-            logits = self.model.lm_head(hidden[kept])
-        losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
-        acted = kinds[:, 1:][kept] == RESPONSE
-        responses, context = losses[acted], losses[~acted]
+            learned = (kinds[:, 1:] == RESPONSE) | ((kinds[:, 1:] == CONTEXT) & (self.context_weight > 0))
+            learned &= present[:, 1:]  # [sequences, tokens]
+            logits = self.model.lm_head(hidden[learned])
+        losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][learned], reduction="none")
+        acted = kinds[:, 1:][learned] == RESPONSE
+        response, context = losses[acted].sum(), losses[~acted].sum()
         # Two means: long pages with a short response each count as much as short ones.
-        means = [
-            weight * part.mean() for weight, part in ((1.0, responses), (self.context_weight, context)) if len(part)
-        ]
-        loss = torch.stack([*means, *more]).sum()
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        loss = response / counts[0] + self.context_weight * context / counts[1] + share * sum(more)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.model.eval()
-        return float(responses.detach().mean()), float(context.detach().mean())
+        return float(response.detach()), float(context.detach())
 
     def hidden(
         self, ids: torch.Tensor, seen: Mapping[str, torch.Tensor], batch: np.ndarray
@@ -250,3 +260,8 @@ class SupervisedTrainer:
         device = self.model.device
         token, kind, there = (torch.from_numpy(array).to(device) for array in (ids, kinds, present))
         return token, kind, there
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16; a CPU without them is 80 times slower in it."""
+    return device.type != "cpu" or any(torch.cpu.get_capabilities().get(name) for name in _BFLOAT16)

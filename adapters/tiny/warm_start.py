@@ -1,4 +1,4 @@
-"""Supervised warm start of `tiny-base` on demonstrations by an environment's expert, for tasks of one's own.
+"""Supervised warm start of tiny-base or a model of yours on demonstrations by an environment's expert.
 
 A model that never acts in a task's form gives reinforcement learning nothing to reinforce. The demonstrations come from
 `ExpertPolicy(noise=P)`: a share P of the demonstrated actions is well-formed but wrong on purpose. The warm start
@@ -8,10 +8,12 @@ therefore teaches a task's form; which actions are right is left to reinforcemen
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import trange
 
 from agent_envs.adapters.tiny.base import load_base
@@ -19,11 +21,16 @@ from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
+from agent_envs.errors import ConfigError
+from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
+from agent_envs.policies.local.loading import load_model
+from agent_envs.policies.tokens import load_tokenizer
 
 __all__ = ["make_warm_model"]
 
 TOKENS_PER_STEP = 4096
+_SAVED = 20  # steps between two states
 MAX_TOKENS = 4_000_000
 """Most tokens of different demonstrations; a longer warm start repeats them in another order."""
 
@@ -32,6 +39,7 @@ def make_warm_model(
     folder: str | Path,
     env_id: str,
     *,
+    model: str | None = None,
     steps: int,
     noise: float,
     seed: int,
@@ -42,9 +50,12 @@ def make_warm_model(
     pictures: bool = False,
     progress: bool = True,
 ) -> None:
-    """Teach tiny-base an environment's form and write it to `folder`, completely or not at all.
+    """Teach a model an environment's form and write it to `folder`, completely or not at all.
+
+    That of a model of yours goes on where it was stopped: every 20 steps its state is written beside `folder`.
 
     Args:
+        model: A Hugging Face folder or name; None for tiny-base.
         steps: Supervised steps of about 4,096 tokens; 0 leaves the base model as it is.
         noise: Share of the demonstrated actions that are wrong on purpose.
         max_length: Tokens of the longest demonstration that is trained on.
@@ -54,16 +65,24 @@ def make_warm_model(
 
     Raises:
         PolicyError: The environment has no expert for these tasks.
-        ConfigError: No demonstration fits.
+        ConfigError: No demonstration fits, or `model` is to learn from pictures.
     """
-    if not pictures:
+    if model is not None:
+        if pictures:
+            raise ConfigError(
+                "a warm start teaches a model of yours from text alone; leave --model or --warm-start out"
+            )
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        own = load_model(model, dtype=torch.float32, device=device)
+        made = VisionModel(own, load_tokenizer(model), None)
+    elif not pictures:
         made = VisionModel(*load_base(), None)
     else:
         made = build_vision_model(seed=seed) if steps else load_vision_base()
     if steps:
         demonstrations = play(
             env_id, policy=ExpertPolicy(noise=noise, seed=seed), seed=seed, env_kwargs=env_kwargs,
-            wrappers=wrappers, pool=pool, reader="" if pictures else "a tiny model",
+            wrappers=wrappers, pool=pool, reader="" if pictures else model or "a tiny model",
         )  # fmt: skip
         wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
         sequences = encode(
@@ -71,10 +90,18 @@ def make_warm_model(
         )
         if pictures:
             spread_features(made, itertools.chain.from_iterable(sequences.pictures))
+        rate = 1.2 / math.sqrt(made.model.num_parameters()) if model else 1e-3 if pictures else 2e-3
         trainer = SupervisedTrainer(
-            made.model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP,
-            learning_rate=1e-3 if pictures else 2e-3, seed=seed, image_tokens=made.pictures,
+            made.model, sequences, steps=steps, tokens_per_step=TOKENS_PER_STEP, learning_rate=rate, seed=seed,
+            image_tokens=made.pictures, muon=model is None, warmup=50 if model is None else min(50, steps // 10 + 1),
         )  # fmt: skip
-        for _ in trange(steps, desc="warm start", unit="step", disable=not progress):
+        state = Path(folder).with_name(f".{Path(folder).name}.warm-start.pt")
+        if state.exists():
+            trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
+        for step in trange(trainer.step, steps, desc="warm start", unit="step", disable=not progress):
             trainer.train_step()
+            if model is not None and step % _SAVED == _SAVED - 1:
+                with replacing(state) as partial:
+                    torch.save(trainer.state(), partial)
+        state.unlink(missing_ok=True)
     save_model(made.model, made.tokenizer, folder, made.pictures)

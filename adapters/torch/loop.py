@@ -4,12 +4,13 @@
 
 trains any Hugging Face causal language model on one device. Each iteration, from the top of this file to the bottom:
 
-1. ``play``: the model plays some tasks, each once per member of its group
-2. ``assemble``: the steps become rows of tokens (steps whose prompts grow share a row; rows of a group share what they
-   begin with) and an estimator's input
+1. ``play`` (in ``playing``): the model plays some tasks, each once per member of its group
+2. ``assemble`` (in ``batch``): the steps become rows of tokens (steps whose prompts grow share a row; rows of a group
+   share what they begin with) and an estimator's input
 3. ``score``: policy, reference and critic evaluate the tokens, without gradients
 4. ``credit``: the estimator turns the steps' rewards into an advantage for every token that the policy wrote
-5. ``update``: per mini-batch of whole groups, add up weight x token loss over its tokens, backward, clip, step
+5. ``update``: per mini-batch of whole groups, add up weight x token loss over its tokens, backward, clip, step;
+   a teacher's labels are further tokens of the same passes
 
 Estimators and losses are those of every other adapter, by name. With no trainer in between, the verl adapter is checked
 against this loop: the same episodes give the same loss and the same gradients. Options are in ``settings``; models,
@@ -23,7 +24,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,127 +32,26 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from agent_envs.adapters import losses
-from agent_envs.adapters.batches import LAST_STATE, build_batch, micro_batches, with_last_state
-from agent_envs.adapters.estimators import EstimatorOptions, StepRows, TokenRows, component_table, get_estimator
+from agent_envs.adapters.batches import fitting_tokens, micro_batches, with_last_state
+from agent_envs.adapters.branches import Tree, segments
+from agent_envs.adapters.estimators import EstimatorOptions, TokenRows, get_estimator, say_once
 from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.run import Record
+from agent_envs.adapters.teacher import NO_LABEL, Labels
+from agent_envs.adapters.torch.batch import Batch, assemble
 from agent_envs.adapters.torch.outputs import Outputs, token_log_probs, token_squares, token_values
-from agent_envs.adapters.torch.pictures import RowPictures
+from agent_envs.adapters.torch.playing import grow, play
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
-from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
-from agent_envs.policies import TransformersPolicy
-from agent_envs.prompts.pictures import PictureTokens
-from agent_envs.rollout.many import run_episodes
 
 __all__ = [
-    "Batch", "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "assemble", "credit", "critic_loss", "forward",
-    "learn", "main", "mean_log_ratio", "play", "score", "token_log_probs", "token_values", "train", "update",
+    "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "credit", "critic_loss", "forward", "iterate", "learn",
+    "main", "mean_log_ratio", "score", "token_log_probs", "token_values", "train", "update",
 ]  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------- 1. the model plays
-
-
-def play(run: Run, number: int, split: str, tasks: Any, per_task: int, temperature: float) -> list[Episode]:
-    """Play each task `per_task` times, in the order of the tasks; tokens and log-probabilities are kept as sampled."""
-    config = run.config
-    policy = TransformersPolicy(
-        run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
-        context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
-        pictures=run.pictures,
-    )  # fmt: skip
-    episodes = run_episodes(
-        config.env, policy, len(tasks) * per_task, env_kwargs=config.env_kwargs_of(split), wrappers=config.wrappers,
-        seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
-        concurrency=config.concurrency, step_timeout=config.step_timeout or None, on_error="record", progress=False,
-    )  # fmt: skip
-    policy.close()
-    return episodes
-
-
-# ---------------------------------------------------------------------------------- 2. steps become rows
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Episodes as tensors on the CPU: the tokens of all rows one after another, and a record of every step."""
-
-    ids: torch.Tensor
-    """Tokens, int64, shape [tokens]."""
-    row: torch.Tensor
-    """Row of each token, ascending, int64, shape [tokens]. A row holds as many steps as fit."""
-    step: torch.Tensor
-    """Step that wrote each token, -1 for what is not trained (prompts, tool results); int64, shape [tokens]."""
-    sampled: torch.Tensor
-    """Log-probability of each token when it was sampled, float32, shape [tokens]."""
-    start: torch.Tensor
-    """Index of each step's first token, int64, shape [steps]."""
-    steps: StepRows
-    """Reward, trajectory, group, ... of each step, sorted by trajectory and index. A step that is not valid was never
-    taken: it stands for the state that a limit left an episode in."""
-    trees: SortedRows | None = None
-    """What the rows share, if the models take them as prefix trees."""
-    pictures: RowPictures | None = None
-    """The pictures of the rows, if the models take pictures."""
-
-
-def assemble(
-    episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None,
-    layout: str = "merged", image_tokens: PictureTokens | None = None,
-) -> Batch:  # fmt: skip
-    """Return the batch of some episodes, without broken ones and without steps that have no tokens.
-
-    Args:
-        episodes: Episodes with the tokens of every step; for a critic as ``with_last_state`` returns them.
-        groups: Group of each episode: those of one task are compared.
-        baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
-        layout: ``steps`` (a row per step), ``merged``, or ``tree``: merged rows, of which the models compute what they
-            begin with once.
-        image_tokens: Those of a vision-language model; every row must have as many as its pictures give features.
-    """
-    kept = [i for i, episode in enumerate(episodes) if not episode.stop_reason.broken]
-    played = [episodes[i] for i in kept]
-    tokens = build_batch(played, "merged" if layout == "tree" else layout)
-    taken = [  # in the batch's order, each with the info the policy had before it acted
-        (t, step, episode.steps[t - 1].info if t else episode.reset_info)
-        for episode in played
-        for t, step in enumerate(episode.steps)
-        if step.prompt_ids and step.response_ids
-    ]
-    trajectory = torch.from_numpy(tokens.episode)
-    valid = torch.tensor([LAST_STATE not in step.info for _, step, _ in taken], dtype=torch.bool)
-    wrote = torch.from_numpy(tokens.step_ids)
-    wrote = torch.where(torch.cat([valid, valid.new_zeros(1)])[wrote], wrote, -1)  # -1 reads the last one
-    anchors = [str(info.get("anchor", "")) for _, _, info in taken]
-    numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
-    components, names = component_table([step.info.get("reward_components") or {} for _, step, _ in taken])
-    baseline = None
-    if baselines is not None:
-        baseline = torch.tensor([baselines[i] for i in kept], dtype=torch.float64)[trajectory]
-    steps = StepRows(
-        rewards=torch.from_numpy(tokens.rewards),
-        trajectory=trajectory,
-        step=torch.tensor([t for t, _, _ in taken], dtype=torch.int64),
-        group=torch.tensor([groups[i] for i in kept], dtype=torch.int64)[trajectory],
-        valid=valid,
-        truncated=torch.tensor([step.truncated and not step.terminated for _, step, _ in taken], dtype=torch.bool),
-        tokens=TokenRows(wrote),
-        baseline=baseline,
-        anchor=torch.tensor([numbers[anchor] for anchor in anchors], dtype=torch.int64),
-        anchor_texts=list(numbers),
-        components=components if names else None,
-        component_names=names,
-        names=[episode.episode_id for episode in played],
-    )
-    row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
-    ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
-    trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
-    return Batch(ids, row, wrote, sampled, start, steps, trees, RowPictures.of(tokens, image_tokens, layout))
 
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
@@ -165,23 +65,24 @@ def forward(
     The model is a causal language model, or a critic of the same form with one output; ``wanted`` is bool, of shape
     [tokens]. Yields the indices of a micro-batch's wanted tokens, shape [wanted], and the outputs for them.
     """
-    lengths = torch.bincount(batch.row).tolist()
+    lengths, limit = torch.bincount(batch.row).tolist(), config.micro_tokens or fitting_tokens(model)
     if batch.trees is not None:
-        offsets = np.cumsum([0, *lengths])
-        shared = batch.ids.numpy(), offsets, batch.trees, wanted.numpy()
-        for tree in tree_passes(*shared, config.micro_tokens, model.device):
+        shared = batch.ids.numpy(), np.cumsum([0, *lengths]), batch.trees, wanted.numpy()
+        for tree in tree_passes(*shared, limit, model.device):
             with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
                 outputs = tree.logits(model).float()
             yield tree.tokens, Outputs(outputs, tree.output.to(outputs.device))
         return
     ids, asked = batch.ids.split(lengths), wanted.split(lengths)
-    for rows in micro_batches(batch.row[wanted].unique().tolist(), lengths, config.micro_tokens):
+    for rows in micro_batches(batch.row[wanted].unique().tolist(), lengths, limit):
         # padded on the right, where no token of a causal model sees it
         padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
         seen = {} if batch.pictures is None else batch.pictures.arguments(padded, rows)
+        before, place = (position - 1).unique(return_inverse=True)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
-            outputs = model(input_ids=padded, use_cache=False, **seen).logits[row, position - 1].float()
+            outputs = model(input_ids=padded, use_cache=False, logits_to_keep=before.to(model.device), **seen).logits
+        outputs = outputs[row, place if outputs.shape[1] == len(before) else position - 1].float()  # all of a critic's
         if batch.pictures is not None:
             outputs = batch.pictures.without_reserved(outputs)
         yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, Outputs(outputs)
@@ -230,7 +131,7 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
             scores.old, scores.ref, batch.step, config.kl_kind, config.kl_coef
         )
         steps = steps.with_token_rewards(penalty)
-    options = EstimatorOptions(gamma=config.gamma, lam=config.lam, group_size=config.group)
+    options = EstimatorOptions(gamma=config.gamma, lam=config.lam, group_size=None if config.branch else config.group)
     result = get_estimator(config.estimator)(steps, options)
     return *result.on_tokens(batch.step), counts | result.metrics
 
@@ -275,16 +176,24 @@ def critic_loss(
 
 
 def accumulate(
-    model: Any, batch: Batch, weights: torch.Tensor, loss_of: LossOf, config: LoopConfig
-) -> tuple[float, dict[str, losses.Tally]]:
+    model: Any, batch: Batch, weights: torch.Tensor, loss_of: LossOf | None, config: LoopConfig,
+    taught: torch.Tensor | None = None,
+) -> tuple[float, dict[str, losses.Tally]]:  # fmt: skip
     """Add the gradient of a mini-batch to the model's, and return its loss and metrics.
 
     A loss is a sum over tokens of weight x token loss. The weights, shape [tokens], contain every normaliser and are 0
-    outside the mini-batch, so its micro-batches are simply added up.
+    outside the mini-batch, so its micro-batches are simply added up. ``taught`` are those of the labels.
     """
     total, parts = 0.0, []
-    for indices, outputs in forward(model, batch, weights != 0, config):
-        loss, metrics = loss_of(outputs, indices, weights[indices])
+    wanted = weights != 0 if taught is None else (weights != 0) | (taught != 0)
+    for indices, outputs in forward(model, batch, wanted, config):
+        loss, metrics = torch.zeros(()), dict[str, losses.Tally]()
+        if loss_of is not None:
+            loss, metrics = loss_of(outputs, indices, weights[indices])
+        if taught is not None:
+            log_probs, _ = token_log_probs(outputs, batch.ids[indices], config)
+            imitation, more = losses.label_loss(log_probs, taught[indices])
+            loss, metrics = loss + imitation, metrics | more
         loss.backward()
         total += float(loss.detach())
         parts.append(metrics)
@@ -292,17 +201,18 @@ def accumulate(
 
 
 def update(
-    model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf, *,
+    model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf | None, *,
     at_start: bool = False, seed: Sequence[int] = (0,), mean_of: Callable[[torch.Tensor], float] | None = None,
+    labels: Labels | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole groups of episodes.
 
     With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
-    the groups of each mini-batch, or its episodes if there are fewer groups than mini-batches. ``mean_of`` maps the
-    weights of a mini-batch to the loss's ``mean_log_ratio``.
+    a mini-batch's groups, or its episodes if there are too few. ``mean_of`` maps its weights to ``mean_log_ratio``.
+    The cross-entropy of ``labels`` is added, and is all without ``loss_of``.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
-    units = batch.steps.group.unique(return_inverse=True)[1]  # [steps]
+    units = (batch.steps.group if batch.tasks is None else batch.tasks).unique(return_inverse=True)[1]  # [steps]
     units = units if int(units.max()) + 1 >= config.mini_batches else trajectory
     trained = batch.step if not at_start else torch.where(losses.action_start(batch.step), batch.step, -1)
     lengths = torch.bincount(trained[trained >= 0], minlength=len(trajectory))  # [steps]
@@ -310,11 +220,16 @@ def update(
     for _ in range(config.epochs):
         drawn = torch.from_numpy(rng.permutation(int(units.max()) + 1)) % config.mini_batches  # [units]
         mini_batch = drawn[units]  # [steps]
-        weights = losses.token_weights(config.weighting, lengths, trajectory, trained, mini_batch)  # [tokens]
+        weights = losses.token_weights(config.weighting, lengths, trajectory, trained, mini_batch, batch.counts)
+        weights = torch.zeros_like(weights) if loss_of is None else weights  # [tokens]
+        taught = None if labels is None else labels.weights(config.weighting, trajectory, mini_batch, batch.counts)
         for number in mini_batch[lengths > 0].unique():
             own = weights * (mini_batch[trained] == number)
-            of = loss_of if mean_of is None else functools.partial(loss_of, mean_log_ratio=mean_of(own))
-            loss, metrics = accumulate(model, batch, own, of, config)
+            of = loss_of
+            if of is not None and mean_of is not None:
+                of = functools.partial(of, mean_log_ratio=mean_of(own))
+            part = None if labels is None or taught is None else taught * (mini_batch[labels.step] == number)
+            loss, metrics = accumulate(model, batch, own, of, config, part)
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
             optimizer.step()
             optimizer.zero_grad()
@@ -329,6 +244,12 @@ def update(
 def learn(run: Run, batch: Batch, number: int) -> Record:
     """Do steps 3 to 5 on one batch: update the model, and the critic if there is one."""
     config, models, optimizers, seed = run.config, run.models, run.optimizers, (run.config.seed, number)
+    labels = batch.labels(config.teaching.weight_at(number))
+    if labels is not None and not bool((labels.step >= 0).any()):
+        say_once(NO_LABEL)
+    if labels is not None and config.teacher_mode == "alone":
+        said = update(models["model"], optimizers["model"], batch, config, None, seed=seed, labels=labels)
+        return named("actor", said) | named("teacher", labels.metrics(batch.step))
     old = score(models["model"], batch, config)
     ref = score(models["reference"], batch, config) if "reference" in models else None
     values = score(models["critic"], batch, config, of="values") if "critic" in models else None
@@ -338,12 +259,68 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
     mean_of = functools.partial(mean_log_ratio, models["model"], batch, config, old) if config.loss == "capo" else None
-    said = update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed, mean_of=mean_of)
+    if labels is not None:
+        if config.teacher_mode == "silent":
+            labels = labels.without_signal(batch.steps.group, batch.step, advantages)
+        record |= named("teacher", labels.metrics(batch.step))
+    said = update(
+        models["model"], optimizers["model"], batch, config, of_actor, seed=seed, mean_of=mean_of, labels=labels
+    )
     record |= named("actor", said)
     if values is not None:
         of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start
         metrics = update(models["critic"], optimizers["critic"], batch, config, of_critic, at_start=at_start, seed=seed)
         record |= named("critic", metrics)
+    return record
+
+
+def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
+    """Do an iteration: play, and update on what was played; return its metrics.
+
+    Raises:
+        BackendError: Too many episodes broke.
+    """
+    config, group, began = run.config, run.config.group, time.monotonic()
+    drawn, taught = run.draw(number), config.teaching.weight_at(number) > 0
+    episodes: list[Episode] = []
+    greedy: list[Episode] = []
+    trees: list[Tree] = []
+    levels: Record = {}
+    for name, level, tasks in drawn:
+        how: dict[str, Any] = {"taught": taught, **({"level": level} if level else {})}
+        if config.branch:
+            trees += (grown := grow(run, number, tasks, first=len(trees), **how))
+            played = [episode for tree in grown for episode in tree.episodes]
+        else:
+            played = play(run, number, config.split, tasks, group, config.temperature, **how)
+        if run.estimator.needs_baseline:
+            greedy += play(run, number, config.split, tasks, 1, 0.0, **{**how, "taught": False})
+        known = [episode.success for episode in played if not episode.stop_reason.broken]
+        if level:
+            levels |= {f"{name}/episodes": len(known), f"{name}/success": sum(known) / max(len(known), 1)}
+        episodes += played
+    broken = failures.note((episode.stop_reason, episode.error) for episode in episodes)
+    record: Record = named("train", about(episodes) | broken | levels)
+    baselines = None
+    if run.estimator.needs_baseline:
+        baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(group)]
+    record["seconds/play"] = time.monotonic() - began
+    began = time.monotonic()
+    if "critic" in run.models:
+        of_run = (run.tokenizer, config.max_tokens, run.tool_instructions)
+        episodes = [with_last_state(episode, *of_run) for episode in episodes]
+    of_group = [i // group for i in range(len(episodes))]
+    parts: tuple[Any, ...] = ()
+    if config.branch:
+        episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
+    laid = (run.layout, run.pictures, config.gamma, config.train_roles, run.labels if taught else None)
+    batch = assemble(episodes, of_group, baselines, *laid, *parts)
+    record["train/rows"] = len(batch.row.unique())
+    record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
+    record["train/sampled_tokens"] = int((batch.step >= 0).sum())
+    if record["train/sampled_tokens"]:  # otherwise no episode has a token to learn from
+        record |= learn(run, batch, number)
+    record["seconds/update"] = time.monotonic() - began
     return record
 
 
@@ -357,31 +334,12 @@ def train(config: LoopConfig) -> list[Record]:
         ConfigError: The environment or model does not exist, or OUT holds a run with other settings.
         BackendError: Too many episodes broke.
     """
-    run, group, failures = Run(config), config.group, FailureBudget(config.max_broken)
+    run, failures = Run(config), FailureBudget(config.max_broken)
     if not run.records:
         episodes = play(run, 0, config.eval_split, run.held_out, 1, config.temperature)
         run.log({"step": 0, **named("val", about(episodes))})
     for number in run.iterations():
-        began = time.monotonic()
-        tasks = run.draw(number)
-        episodes = play(run, number, config.split, tasks, group, config.temperature)
-        broken = failures.note((episode.stop_reason, episode.error) for episode in episodes)
-        record: Record = {"step": number, **named("train", about(episodes) | broken)}
-        baselines = None
-        if run.estimator.needs_baseline:
-            greedy = play(run, number, config.split, tasks, 1, 0.0)
-            baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(group)]
-        record["seconds/play"] = time.monotonic() - began
-        began = time.monotonic()
-        if "critic" in run.models:
-            of_run = (run.tokenizer, config.max_tokens, run.tool_instructions)
-            episodes = [with_last_state(episode, *of_run) for episode in episodes]
-        batch = assemble(episodes, [i // group for i in range(len(episodes))], baselines, run.layout, run.pictures)
-        record["train/rows"] = len(batch.row.unique())
-        record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
-        if bool((batch.step >= 0).any()):  # otherwise no episode has a token to learn from
-            record |= learn(run, batch, number)
-        record["seconds/update"] = time.monotonic() - began
+        record: Record = {"step": number, **iterate(run, number, failures)}
         if run.evaluates(number):
             episodes = play(run, number, config.eval_split, run.held_out, 1, config.temperature)
             record |= named("val", about(episodes))

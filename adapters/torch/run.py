@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,20 +17,25 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification
 
+from agent_envs.adapters.batches import fitting_tokens, token_bytes
+from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
-from agent_envs.adapters.run import Record, append_record, read_records, success_lines, write_records
+from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
+from agent_envs.adapters.teacher import label_ids
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.pictures import check_layout
 from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
-from agent_envs.episodes.record import Episode
+from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import load_picture_tokens
 from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
@@ -39,9 +45,15 @@ __all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
 
 _log = logging.getLogger(__name__)
 
+_LIBRARIES = 0.6  # GB
+
 _MAY_CHANGE = frozenset(
     {"steps", "save_every", "eval_every", "minutes", "concurrency", "device", "layout", "micro_tokens", "out"}
 )
+
+_ADDED = (
+    "branch", "curriculum", "freeze_vision", "levels", "teacher", "teacher_mode", "teacher_until", "teacher_weight",
+)  # fmt: skip
 
 
 class Run:
@@ -71,10 +83,19 @@ class Run:
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss, updates=config.mini_batches * config.epochs)
         self.pool, self.held_out, space, self.tool_instructions = task_pools(config)
+        of_levels = Curriculum(config.levels).env_kwargs if config.levels else []
+        self.pools = [
+            task_pools(
+                dataclasses.replace(config, env_kwargs={**config.env_kwargs, **own}, levels={}, curriculum="uniform")
+            )[0]
+            for own in of_levels
+        ]
+        """Number of tasks of each level."""
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
-        if not config.freeze_vision:
-            del settings["freeze_vision"]  # settings of older runs lack it
-        elif not shows_pictures(space):
+        for option in dataclasses.fields(config):
+            if option.name in _ADDED and settings[option.name] in (option.default, {}):
+                del settings[option.name]  # settings of older runs lack it
+        if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = versions(config.env)
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
@@ -92,6 +113,9 @@ class Run:
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
         write_records(self.folder / "metrics.jsonl", self.records)
+        self._collapse = CollapseWatch()
+        for record in self.records:
+            self._collapse.update(record)
 
         start = self._start_model(shows_pictures(space))
         self.tokenizer = load_tokenizer(start)
@@ -145,6 +169,7 @@ class Run:
     def iterations(self) -> Iterator[int]:
         """Yield the numbers of the remaining iterations that the limit of time leaves, setting their learning rates."""
         steps = self.config.steps
+        tqdm.write(f"memory: about {self.gigabytes():.1f} GB", file=sys.stderr)
         for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
             for name, rate in self.rates.items():
                 for group in self.optimizers[name].param_groups:
@@ -153,19 +178,50 @@ class Run:
             if self.stopped:
                 return
 
+    def gigabytes(self) -> float:
+        """Return about what the run takes: weights, gradients, AdamW's moments, a micro-batch, and the libraries."""
+        sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in self.models.items()}
+        state = sum(count * (16 if name in self.optimizers else 4) for name, count in sizes.items())
+        model = self.models["model"]
+        return (state + (self.config.micro_tokens or fitting_tokens(model)) * token_bytes(model)) / 1e9 + _LIBRARIES
+
     def evaluates(self, number: int) -> bool:
         """Whether the held-out tasks are played after an iteration."""
         return number == self.config.steps or bool(self.config.eval_every and number % self.config.eval_every == 0)
 
-    def draw(self, number: int) -> np.ndarray:
-        """Draw the indices of an iteration's tasks."""
-        rng = np.random.default_rng([self.config.seed, number])
-        return rng.choice(self.pool, min(self.config.tasks, self.pool), replace=False)
+    def draw(self, number: int) -> list[tuple[str, dict[str, Any], np.ndarray]]:
+        """Draw an iteration's tasks: the name and the argument of each of its levels, and the indices of its tasks."""
+        config, rng = self.config, np.random.default_rng([self.config.seed, number])
+        if not config.levels:
+            return [("", {}, rng.choice(self.pool, min(config.tasks, self.pool), replace=False))]
+        levels = Curriculum(config.levels, config.curriculum)
+        drawn = levels.draw(config.tasks, seed=config.seed, number=number, steps=config.steps, records=self.records)
+        return [
+            (levels.names[i], levels.env_kwargs[i], rng.choice(pool, min(drawn.count(i), pool), replace=False))
+            for i, pool in enumerate(self.pools)
+            if i in drawn
+        ]
+
+    def labels(self, states: Sequence[tuple[Episode, Step, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
+        """Return the tokens of the teacher's label in each state, given with its episode, its step, and its info."""
+        builders: dict[str, PromptBuilder] = {}
+        labels = []
+        for episode, step, info in states:
+            if (builder := builders.get(episode.episode_id)) is None:
+                builder = builders[episode.episode_id] = PromptBuilder(
+                    self.tokenizer, episode.tools, pictures=self.pictures, tool_instructions=self.tool_instructions
+                )
+            room = self.config.max_tokens - len(step.prompt_ids or ())
+            labels.append(label_ids(builder, info, min(self.config.max_response_tokens, room)))
+        return labels
 
     def log(self, record: Record) -> None:
         """Append a line to metrics.jsonl; warn once if the ratios of the policy loss never leave 1."""
         if "actor/ratio/moved" in record and (notice := self._watch.update(record["actor/ratio/moved"])):
             _log.warning("%s", notice)
+        for line, reason in self._collapse.update(record):
+            tqdm.write(f"step {record['step']}: {line}", file=sys.stderr)
+            _log.warning("%s", reason)
         self.records.append(record)
         append_record(self.folder / "metrics.jsonl", record)
 
@@ -191,8 +247,8 @@ class Run:
         move_folder(parts, self.folder / "checkpoint")
 
     def _start_model(self, pictures: bool) -> str:
-        """Return the model to start from; without one, tiny-base or tiny-vision, warmed up if that was asked for."""
-        if self.config.model:
+        """Return the model to start from, tiny-base or tiny-vision if none is named, after a warm start if any."""
+        if self.config.model and not self.config.warm_start:
             return self.config.model
         start, config = self.folder / "start", self.config
         if not start.exists():
@@ -200,7 +256,8 @@ class Run:
 
             splits = takes_splits(config.env)
             make_warm_model(
-                start, config.env, steps=config.warm_start, noise=config.demo_noise, seed=config.seed,
+                start, config.env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
+                seed=config.seed,
                 env_kwargs=config.env_kwargs_of(config.split) | ({"data": "generated"} if splits else {}),
                 wrappers=config.wrappers, max_length=config.max_tokens, pool=None if splits else self.pool,
                 pictures=pictures,
@@ -246,15 +303,20 @@ def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any], str
     An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
 
     Raises:
-        ConfigError: The environment does not exist.
+        ConfigError: The environment does not exist, or has no expert to teach.
     """
     one_split = not takes_splits(config.env)
-    sizes = []
+    sizes: list[int] = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
-        kwargs = config.env_kwargs_of(split)
-        env = make_text_env(config.env, kwargs, config.wrappers)
+        taught, own = config.teacher and not sizes, (config.env_kwargs_of(split), config.wrappers)
+        env = make_text_env(config.env, *(config.teaching.asked(*own) if taught else own))
         space = env.observation_space
-        env.reset(options={"index": 0})  # a wrapper may reject every task
+        _, info = env.reset(options={"index": 0})  # a wrapper may reject every task
+        if taught and "expert_action" not in info:
+            raise ConfigError(
+                f"{config.env} has no expert for the first task of its split {split!r}: leave out teacher, or take "
+                "data that has one (generated tasks do)"
+            )
         if not env.has_wrapper_attr("num_tasks"):
             raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
         sizes.append(int(env.get_wrapper_attr("num_tasks")))
@@ -293,7 +355,17 @@ def about(episodes: Sequence[Episode]) -> Record:
         "calls": float(np.mean([episode.calls for episode in episodes])),
         "length": float(np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])),
         "broken": played - len(episodes),
+        **_of_agent(episodes),
     }
+
+
+def _of_agent(episodes: Sequence[Episode]) -> Record:
+    """Return the metrics of an agent's calls, and how often it failed; none if the episodes are not an agent's."""
+    if all(step.time is None for episode in episodes for step in episode.steps):
+        return {}
+    failed = sum(episode.stop_reason is StopReason.AGENT_ERROR for episode in episodes)
+    made = call_metrics([calls_made(episode) for episode in episodes])
+    return {**named("agent", made), "stop/agent_error": failed / len(episodes)}
 
 
 def named(role: str, metrics: Mapping[str, Any]) -> Record:

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_envs.adapters.branches import Branches
+from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
 from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
+from agent_envs.adapters.teacher import Teacher
+from agent_envs.agents.loading import load_agent
 from agent_envs.checks import choice, integer, json_object, number
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.specs import takes_splits
@@ -40,12 +44,30 @@ class LoopConfig:
     eval_split: str = _option("test", "split to evaluate on")
     env_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "further arguments, as a JSON object"})
     wrappers: tuple[str, ...] = _option((), '"Name(key=value)"; may be repeated')
+    agent: str = _option("", "what plays with the model: module:function, or compact(...) (default: a call per step)")
+    score: str = _option("", "judges what the agent did: module:function")
+    train_roles: tuple[str, ...] = _option((), "role of the agent that is trained; may be repeated (default: all)")
     steps: int = _option(40, "iterations of playing and updating")
     tasks: int = _option(16, "tasks of an iteration")
     group: int = _option(8, "episodes of a task, which are compared with each other")
+    branch: str = _option(
+        "", "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one, drawn from this range"
+    )
+    levels: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "values of an argument of the environment to train on, as JSON"}
+    )
+    curriculum: str = _option("uniform", "how levels are chosen: uniform, fixed (in order) or learnable")
     eval_tasks: int = _option(256, "held-out tasks played before and after; 0 for none")
     eval_every: int = _option(0, "iterations between two evaluations; 0 for one before and one after")
     estimator: str = _option("grpo", "advantage estimator: grpo, gae, gigpo, ..., or module:name of your own")
+    teacher: str = _option(
+        "", "who labels the states that the policy reaches: expert, or expert:NAME of several experts"
+    )
+    teacher_weight: float = _option(1.0, "weight of the labels' cross-entropy beside the policy loss")
+    teacher_until: int = _option(0, "iteration by which that weight has fallen to 0; 0 to keep it")
+    teacher_mode: str = _option(
+        "mixed", "mixed with the policy loss, alone in its place, or silent: only for groups without a signal"
+    )
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
     loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce, or module:name of your own")
@@ -61,7 +83,7 @@ class LoopConfig:
     entropy_coef: float = _option(0.0, "bonus for the entropy of the policy")
     epochs: int = _option(1, "passes over the episodes of an iteration")
     mini_batches: int = _option(2, "updates of a pass, each on whole episodes")
-    micro_tokens: int = _option(16_384, "most padded tokens of one forward and backward pass")
+    micro_tokens: int = _option(0, "most padded tokens of one forward and backward pass; 0 for what memory allows")
     learning_rate: float = _option(3e-4, "learning rate of AdamW; about 1e-6 for models of billions of parameters")
     critic_learning_rate: float = _option(1e-3, "learning rate of the critic, if the estimator needs one")
     freeze_vision: bool = _option(False, "leave the vision tower of a model that takes pictures as it is")
@@ -76,7 +98,7 @@ class LoopConfig:
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
     dtype: str = _option("float32", "precision of the computation: float32, or bfloat16 with weights in float32")
     seed: int = _option(0, "seed of tasks, sampling and mini-batches")
-    warm_start: int = _option(0, "supervised steps of tiny-base on demonstrations before the first iteration")
+    warm_start: int = _option(0, "supervised steps on demonstrations before the first iteration")
     demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
     minutes: float = _option(0.0, "stop after the iteration in which so many minutes have passed; 0 for no limit")
@@ -87,21 +109,49 @@ class LoopConfig:
         choice("kl_kind", self.kl_kind, KL_KINDS)
         choice("weighting", self.weighting, WEIGHTINGS)
         choice("dtype", self.dtype, ("float32", "bfloat16"))
-        for name in ("tasks", "group", "epochs", "mini_batches", "micro_tokens", "max_response_tokens", "max_tokens",
+        for name in ("tasks", "group", "epochs", "mini_batches", "max_response_tokens", "max_tokens",
                      "concurrency", "save_every"):  # fmt: skip
             integer(name, getattr(self, name), minimum=1)
         for name in ("temperature", "learning_rate", "critic_learning_rate", "grad_clip"):
             number(name, getattr(self, name), above=0)
-        for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed"):
+        for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed", "micro_tokens"):
             integer(name, getattr(self, name), minimum=0)
         number("max_broken", self.max_broken, minimum=0, maximum=1)
         for name in ("kl_coef", "minutes", "step_timeout"):
             number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:
             raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
-        get_estimator(self.estimator).check_group(self.group, "group")
+        if not (self.teacher and self.teacher_mode == "alone" and not self.teacher_until):
+            get_estimator(self.estimator).check_group(self.group, "group")
+        if self.levels:
+            Curriculum(self.levels, self.curriculum)
+        elif self.curriculum != "uniform":
+            raise ConfigError(f"curriculum={self.curriculum} chooses among levels: add levels")
+        if self.branch:
+            parts = 1 + Branches.read(self.branch).more
+            if self.group % parts or self.group < 2 * parts:
+                raise ConfigError(
+                    f"with branch={self.branch} a group is at least two times {parts} episodes, got group={self.group}"
+                )
+            if self.agent or self.score or self.step_timeout:
+                raise ConfigError("branch is for a loop of one call per step: leave out agent, score and step_timeout")
+            if not get_estimator(self.estimator).compares_groups:
+                raise ConfigError(
+                    f"branch is for estimators that compare a group, such as rloo; got {self.estimator!r}"
+                )
+        if self.teaching.spec and self.agent:
+            raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
+        if self.train_roles and not self.agent:
+            raise ConfigError("train_roles are of those that an agent plays: add agent")
         policy_loss(self.loss)
+        if self.agent:
+            load_agent(self.agent)
         EstimatorOptions(gamma=self.gamma, lam=self.lam)
+
+    @property
+    def teaching(self) -> Teacher:
+        """What the run is taught."""
+        return Teacher(self.teacher, self.teacher_weight, self.teacher_until, self.teacher_mode)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
         """Return the keyword arguments of the environment for a split, which one without splits is not told."""
@@ -129,9 +179,10 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
     metavars = {"env": "ID", "out": "DIR", "model": "DIR", int: "N", float: "X", str: "NAME"}
     for option in dataclasses.fields(LoopConfig):
         name, text, default = f"--{option.name.replace('_', '-')}", option.metadata["help"], option.default
-        if option.name == "wrappers":
-            parser.add_argument("--wrapper", dest="wrappers", action="append", default=[], metavar="SPEC", help=text)
-        elif option.name == "env_kwargs":
+        if isinstance(default, tuple):
+            flag, metavar = ("--wrapper", "SPEC") if option.name == "wrappers" else (name, "ROLE")
+            parser.add_argument(flag, dest=option.name, action="append", default=[], metavar=metavar, help=text)
+        elif option.name in ("env_kwargs", "levels"):
             parser.add_argument(name, default="{}", metavar="JSON", help=text)
         elif isinstance(default, bool):
             parser.add_argument(name, action="store_true", help=text)
@@ -141,5 +192,6 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
             needed = option.name in ("env", "out")
             parser.add_argument(name, type=type(default), default=default, metavar=metavar, required=needed, help=text)
     given = vars(parser.parse_args(argv))
-    kwargs = json_object("--env-kwargs", given["env_kwargs"])
-    return LoopConfig(**{**given, "wrappers": tuple(given["wrappers"]), "env_kwargs": kwargs})
+    given |= {name: json_object(f"--{name.replace('_', '-')}", given[name]) for name in ("env_kwargs", "levels")}
+    given |= {name: tuple(given[name]) for name in ("wrappers", "train_roles")}
+    return LoopConfig(**given)

@@ -35,11 +35,6 @@ with needs_extra("hf"):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
-__all__ = [
-    "FAMILIES", "TREE_ATTENTION", "Bucket", "FlexPlan", "Plan", "SdpaPlan", "check_model", "enable", "plan_attention",
-    "takes_trees",
-]  # fmt: skip
-
 TREE_ATTENTION = "agentr1_tree"
 """Name of the attention implementation."""
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")

@@ -93,7 +93,7 @@ class _Environment:
             self._close()
             raise ConfigError(
                 "these wrappers return whole prompts as messages, but with environment_factory TRL keeps the "
-                "conversation; use rollout_func=EpisodeRollout()"
+                "conversation; use EpisodeTrainer"
             )
         return _shown(observation)
 
@@ -175,9 +175,7 @@ def environment_class(
     specs = tuple(env.get_wrapper_attr("tools"))
     env.close()
     if not specs:
-        raise ConfigError(
-            f"{env_id} has no tools: its actions are text. Use rollout_func=EpisodeRollout(), or wrappers=['AsTool']"
-        )
+        raise ConfigError(f"{env_id} has no tools: its actions are text. Use EpisodeTrainer, or wrappers=['AsTool']")
     for spec in specs:
         name = spec["function"]["name"]
         if name in _RESERVED or name.startswith("_"):
@@ -213,47 +211,34 @@ def environment_dataset(
 
 
 def episode_reward(
-    completions: Sequence[Any],
-    environments: Sequence[Any] | None = None,
-    episode_return: Sequence[float | None] | None = None,
-    episode_success: Sequence[bool] | None = None,
-    log_metric: Any = None,
-    **kwargs: Any,
+    completions: Sequence[Any], environments: Sequence[Any] | None = None, log_metric: Any = None, **kwargs: Any
 ) -> list[float | None]:
     """Return the return of each episode, for ``GRPOTrainer(reward_funcs=...)``; None if the environment broke.
 
-    With an environment class the episode ends here: a last message without a call is the answer, which the environment
-    now scores. Logs the metric ``env/success``.
+    The episode ends here: a last message without a call is the answer, which the environment now scores. Logs the
+    metric ``env/success``.
 
     Args:
         completions: Messages, or text, of each episode.
         environments: Instances of an environment class, one per episode.
-        episode_return: Returns from ``EpisodeRollout``, instead of ``environments``.
-        episode_success: Successes from ``EpisodeRollout``.
 
     Raises:
-        ConfigError: Both are missing.
+        ConfigError: The trainer has no environments.
         BackendError: Too many episodes of the environment class broke.
     """
-    if environments is not None:
-        for environment, completion in zip(environments, completions, strict=True):
-            _finish(environment, completion)
-            environment._close()
-        records = [environment.record for environment in environments]
-        if records:
-            ended = [(StopReason.ERROR if r.error else StopReason.TERMINATED, r.error or None) for r in records]
-            environments[0]._failures.note(ended)
-        rewards = [None if record.error else total(record.rewards) for record in records]
-        solved = [bool(record.info.get("success", False)) for record in records]
-    elif episode_return is not None:
-        rewards = [None if r is None else float(r) for r in episode_return]
-        solved = list(episode_success or [])
-    else:
-        raise ConfigError("episode_reward needs environment_factory=environment_class(...) or EpisodeRollout()")
-    scored = [s for s, reward in zip(solved, rewards, strict=False) if reward is not None]
-    if log_metric is not None and scored:
-        log_metric("env/success", sum(scored) / len(scored))
-    return rewards
+    if environments is None:
+        raise ConfigError("episode_reward needs environment_factory=environment_class(...)")
+    for environment, completion in zip(environments, completions, strict=True):
+        _finish(environment, completion)
+        environment._close()
+    records = [environment.record for environment in environments]
+    if records:
+        ended = [(StopReason.ERROR if r.error else StopReason.TERMINATED, r.error or None) for r in records]
+        environments[0]._failures.note(ended)
+    solved = [bool(record.info.get("success", False)) for record in records if not record.error]
+    if log_metric is not None and solved:
+        log_metric("env/success", sum(solved) / len(solved))
+    return [None if record.error else total(record.rewards) for record in records]
 
 
 def _finish(environment: _Environment, completion: Any) -> None:

@@ -16,19 +16,6 @@ from agent_envs.branching import restore, snapshot
 from agent_envs.policies.random import random_value
 from agent_envs.text_env import TextEnv
 
-__all__ = [
-    "Watch",
-    "after_end",
-    "difference",
-    "experts",
-    "lengths",
-    "nobody",
-    "orders",
-    "repeats",
-    "resets",
-    "snapshots",
-]
-
 _TASKS = 8
 _MORE = 1.01  # what counts as more than the expert's return
 _IDLE = 2  # tasks on which nothing is done up to the limit

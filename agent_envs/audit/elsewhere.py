@@ -27,8 +27,6 @@ from agent_envs.checks import load_function
 from agent_envs.registration import make_env
 from agent_envs.rollout.panel import named
 
-__all__ = ["hash_seeds", "maker_of"]
-
 _SEEDS = ("1", "2")
 _TASKS = 8
 _SECONDS = 300.0

@@ -14,23 +14,11 @@ from typing import Any
 from agent_envs.audit.play import Played
 from agent_envs.episodes.record import Episode, write_episodes
 from agent_envs.files import write_text
-from agent_envs.text import plain
+from agent_envs.text import count_of, plain
 
-__all__ = [
-    "CERTIFICATE_FILE",
-    "EPISODES_FILE",
-    "KINDS",
-    "Attempt",
-    "Certificate",
-    "Finding",
-    "Kind",
-    "exceeds",
-]
+__all__ = ["KINDS", "Attempt", "Certificate", "Finding", "Kind", "exceeds"]
 
-CERTIFICATE_FILE = "certificate.json"
-EPISODES_FILE = "episodes.jsonl"
 _LUCK = 0.0005  # one side of it
-_SHOWN = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +184,13 @@ class Certificate:
     def write(self, folder: Path) -> None:
         """Write `certificate.json` and the findings' episodes, which `agentr1 view FOLDER` shows."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_episodes(folder / EPISODES_FILE, self.named_episodes())
-        write_text(folder / CERTIFICATE_FILE, json.dumps(self.to_dict(), indent=1) + "\n")
+        write_episodes(folder / "episodes.jsonl", self.named_episodes())
+        write_text(folder / "certificate.json", json.dumps(self.to_dict(), indent=1) + "\n")
 
     def table(self) -> str:
         """Return the certificate as a table for a person."""
         expert = "no expert" if self.expert is None else f"the expert solves {100 * self.expert:.4g} %"
-        lines = [f"{self.env}: {self.tasks} tasks, {self.episodes} episodes; {expert}", ""]
+        lines = [f"{self.env}: {count_of(self.tasks, 'task')}, {count_of(self.episodes, 'episode')}; {expert}", ""]
         lines.append(f"{'attack':15} {'policies':>8} {'solved':>8} {'pay':>6}  best")
         for kind, count in Counter(attempt.kind for attempt in self.attempts).items():
             if (best := self.best(kind)) is not None:
@@ -213,5 +201,5 @@ class Certificate:
         lines += ["", f"{exploits} exploits, {len(self.findings) - exploits} other faults"]
         for number, finding in enumerate(self.findings, start=1):
             label = f"{number:02d}-{finding.kind}"
-            lines.append(f"  {label}: {finding.name[: 2 * _SHOWN]}: {finding.why}")
+            lines.append(f"  {label}: {finding.name[:200]}: {finding.why}")
         return plain("\n".join(lines))

@@ -18,8 +18,6 @@ from typing import Any
 
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
 
-__all__ = ["Guard", "Stuck", "run_apart"]
-
 _LOOKS = 0.25  # seconds between two looks at the clock
 _LONGEST_MARK = 2000  # bytes
 

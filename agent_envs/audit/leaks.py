@@ -21,8 +21,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import layers, offered_tools
 from agent_envs.text_env import TextEnv
 
-__all__ = ["leaks", "options", "tools"]
-
 _TASKS = 24  # on which actions are tried; all are reset
 _PROBED = 6
 _PLANS = 12

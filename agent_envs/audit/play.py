@@ -27,8 +27,6 @@ from agent_envs.threads import background_loop
 from agent_envs.wrappers.game import Game
 from agent_envs.wrappers.text_game import TextGame
 
-__all__ = ["Act", "Arena", "Hung", "Played", "View", "extended", "scripted"]
-
 _STALLED = 3  # times that an action may change nothing before an episode is left
 _MOST_STEPS = 200  # of an episode without a limit of its own
 

@@ -19,8 +19,6 @@ from agent_envs.errors import AgentEnvsError
 from agent_envs.policies import RandomPolicy
 from agent_envs.registration import available_actions
 
-__all__ = ["answers", "judged", "tried"]
-
 _Z = 3.29  # of a two-sided 99.9 % interval: an audit tries about a hundred policies
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
 _HEDGES = 10
@@ -175,13 +173,10 @@ def tried(arena: Arena, study: Study, progress: bool) -> Iterator[tuple[Attempt,
             played.append(arena.play(task, attack.act, patient=attack.patient))
             if len(played) == attack.sample and not any(study.solved(one) or one.reward > 0 for one in played):
                 break
-            if len(played) == _REFUSED and all(map(_refused, played)):
+            steps = (step for one in played for step in one.episode.steps)
+            if len(played) == _REFUSED and all(s.info.get("invalid_action") is True and s.reward <= 0 for s in steps):
                 break
         yield judged(study, attack.kind, attack.name, [one for one in played if one.actions])
-
-
-def _refused(played: Played) -> bool:
-    return all(step.info.get("invalid_action") is True and step.reward <= 0 for step in played.episode.steps)
 
 
 def judged(study: Study, kind: str, name: str, played: Sequence[Played]) -> tuple[Attempt, Finding | None]:

@@ -19,8 +19,6 @@ from agent_envs.rollout.panel import canonical
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import TextEnv
 
-__all__ = ["shared_tasks", "sketch"]
-
 _NAMES = (("train", "training"), ("validation", "valid", "val", "dev", "eval"), ("test", "testing"))  # of one split
 _WORDS = frozenset(name for names in _NAMES for name in names)
 _TIMES = 4  # as many tasks of a split are compared as are played, times this

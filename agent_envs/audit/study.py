@@ -11,8 +11,6 @@ from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.texts import FORMS
 from agent_envs.text_env import TextEnv
 
-__all__ = ["Study", "expert_act", "study"]
-
 _BROKEN_END = re.compile(r"[\w.-]*$")  # the beginnings of answers may agree too
 _BROKEN_START = re.compile(r"^[\w.]*")
 _common_start = os.path.commonprefix  # of characters

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
-__all__ = ["CONSTANTS", "FORMS", "IMITATIONS", "RULES", "SHAPES", "SILENCE", "WHOLE", "leaves", "normal"]
-
 _TEXTS = json.loads(resources.files(__package__).joinpath("texts.json").read_text("utf-8"))
 SILENCE: tuple[str, ...] = tuple(_TEXTS["silence"])
 """Actions that say nothing."""

@@ -26,10 +26,8 @@ from typing import Any
 
 from agent_envs.audit.guard import run_apart
 from agent_envs.checks import json_object
-from agent_envs.cli.options import option
+from agent_envs.cli.options import arguments_of, option
 from agent_envs.errors import ConfigError
-
-__all__ = ["Options", "run"]
 
 _FOUND = 3  # the exit status
 
@@ -60,14 +58,8 @@ def run(options: Options) -> str | tuple[str, int]:
 def _audited(options: Options, kwargs: dict[str, Any]) -> tuple[str, int]:
     from agent_envs.audit import audit
 
-    certificate = audit(
-        options.env,
-        env_kwargs=kwargs,
-        tasks=options.tasks,
-        chance=options.chance,
-        step_timeout=options.step_timeout,
-        progress=not options.quiet and sys.stderr.isatty(),
-    )
+    settings = {**arguments_of(audit, options), "env_kwargs": kwargs}
+    certificate = audit(options.env, **settings, progress=not options.quiet and sys.stderr.isatty())
     said = json.dumps(certificate.to_dict(), indent=1) if options.json else certificate.table()
     if options.out is not None:
         certificate.write(Path(options.out))

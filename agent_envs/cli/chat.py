@@ -11,6 +11,8 @@ examples:
         --base-url http://localhost:8000/v1 --model Qwen/Qwen3-8B
   an agent in a household that you advise as it plays:
     agentr1 chat --env AgentR1/ALFWorld-v0 --index 3 --model models/mine
+  an agent of your own, which answers each question as it likes:
+    agentr1 chat --agent my_flow:plan_and_work --checkpoint runs/plan
 
 /tools shows the tools, /reset starts over, /quit (or Ctrl-D) ends. A backslash at the end of a line continues it.
 """
@@ -20,22 +22,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.agents.loading import AgentPolicy, with_agent
 from agent_envs.cli.options import option
 from agent_envs.cli.policy import PolicyOptions
-from agent_envs.errors import BackendError, EpisodeStop, PromptError
+from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
 from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.registration import env_name
+from agent_envs.rollout.one import run_episode
 from agent_envs.threads import background_loop
-
-__all__ = ["Chat", "Options", "run"]
+from agent_envs.wrapping.specs import make_text_env
 
 _COMMANDS = "/tools, /reset, /quit"
 
@@ -47,13 +49,17 @@ class Options(PolicyOptions):
     group = "conversation"
     index: int | None = option(None, "play this task and advise the agent, even if the environment takes questions")
     seed: int = option(0, "seed of the agent's sampling")
+    agent: str | None = option(
+        None, "what answers with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
+    )
 
 
 def run(options: Options) -> str:
     """Talk until the person quits, and report how much was played."""
-    env = options.chosen_env().make()
+    env = make_text_env(*options.chosen_env())
     try:
-        chat = Chat(env, options.chosen_policy(seed=options.seed), index=options.index)
+        policy = with_agent(options.chosen_policy(seed=options.seed), options.agent)
+        chat = Chat(env, policy, index=options.index)
         chat.talk()
     finally:
         env.close()
@@ -61,35 +67,23 @@ def run(options: Options) -> str:
 
 
 class Chat:
-    """A person's conversation with an agent.
+    """A person's conversation with an agent that plays task `index`, or takes questions where it is None.
 
-    Args:
-        env: Where the agent acts.
-        policy: The agent.
-        index: The task to play; None to take questions, or to draw a task if the environment takes none.
-        ask: Shows a prompt and returns what the person writes; raises EOFError at the end.
+    Where the environment takes no questions, a task is drawn.
     """
 
-    def __init__(
-        self,
-        env: gym.Env[Any, str],
-        policy: Policy,
-        *,
-        index: int | None = None,
-        ask: Callable[[str], str] = read_text,
-        show: Callable[[str], None] = show,
-    ) -> None:
+    def __init__(self, env: gym.Env[Any, str], policy: Policy, *, index: int | None = None) -> None:
         self.env = env
         self.policy = policy
         self.index = index
         self.asks = index is None and "question" in getattr(env.unwrapped, "reset_options", ())
         """Whether the person asks questions; otherwise the agent plays a task."""
+        if isinstance(policy, AgentPolicy) and not self.asks:
+            raise ConfigError("--agent answers questions: give an environment that takes them, and no --index")
         self.questions = 0
         """Questions asked so far, or tasks played."""
         self.steps = 0
         """Actions so far."""
-        self._ask = ask
-        self._show = show
         self._actor: Any = None
         self._acting = False  # whether the agent is acting, which Ctrl-C stops
         self._interactive = sys.stdin.isatty()
@@ -97,7 +91,7 @@ class Chat:
     def talk(self) -> None:
         """Talk until /quit or the end of the input; without a terminal, a BackendError of the server ends it too."""
         what = "Ask a question" if self.asks else "The agent plays; press Enter to continue, or write advice"
-        self._show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
+        show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
         self._show_tools()
         while True:
             try:
@@ -109,7 +103,7 @@ class Chat:
                 return
             except _StartOver:
                 self._actor = None
-                self._show("(started over)")
+                show("(started over)")
             except (EpisodeStop, PromptError) as e:  # a full context, an empty answer, messages that do not fit
                 self._forget(str(e) or type(e).__name__)
             except BackendError as e:
@@ -122,16 +116,16 @@ class Chat:
                 self._forget("stopped")
 
     def _show_tools(self) -> None:
-        self._show(tool_lines(self.env.get_wrapper_attr("tools")) or "(no tools: actions are texts)")
+        show(tool_lines(self.env.get_wrapper_attr("tools")) or "(no tools: actions are texts)")
 
     def _forget(self, why: str) -> None:
         self._actor, self._acting = None, False
-        self._show(f"({why}: the conversation starts over)")
+        show(f"({why}: the conversation starts over)")
 
     def _words(self, prompt: str) -> str:
         """Return what the person writes, after carrying out commands."""
         while True:
-            text = self._ask(prompt)
+            text = read_text(prompt)
             word = text.strip()
             if word == "/quit":
                 raise EOFError
@@ -140,7 +134,7 @@ class Chat:
             if word == "/tools":
                 self._show_tools()
             elif word.startswith("/") and " " not in word:
-                self._show(f"Unknown command {word}; there are {_COMMANDS}.")
+                show(f"Unknown command {word}; there are {_COMMANDS}.")
             else:
                 return text
 
@@ -149,9 +143,12 @@ class Chat:
         question = self._words("you> ")
         if not question.strip():
             return
+        if isinstance(self.policy, AgentPolicy):
+            self._agent(question)
+            return
         observation, info = self.env.reset(options={"question": question})
         if observation_text(observation).strip() != question.strip():
-            self._show(observation_text(observation))
+            show(observation_text(observation))
         self.questions += 1
         if self._actor is None:
             self._actor = self.policy.start(self.env)
@@ -159,21 +156,33 @@ class Chat:
         while not over:
             observation, info, over, cut = self._step(observation, info)
             if cut:
-                self._show("(the step limit ended it)")
+                show("(the step limit ended it)")
+
+    def _agent(self, question: str) -> None:
+        """Have an agent answer a question, which is an episode, and show what it did."""
+        self._acting = True
+        episode = run_episode(self.env, self.policy, options={"question": question})
+        self._acting = False
+        self.questions, self.steps = self.questions + 1, self.steps + len(episode.steps)
+        for step in episode.steps:
+            show(f"{step.role or 'agent'}> {step.action}")
+            _show_results(step.info.get("tool_results", []))
+        if episode.error:
+            show(f"({episode.error.strip().splitlines()[-1]})")
 
     def _game(self) -> None:
         """Play one task, with advice between the steps."""
         observation, info = self.env.reset(options=None if self.index is None else {"index": self.index})
         self._actor = self.policy.start(self.env)
         self.questions += 1
-        self._show(f"\ntask {info.get('task_id', '')}\n{observation_text(observation)}")
+        show(f"\ntask {info.get('task_id', '')}\n{observation_text(observation)}")
         over = False
         while not over:
             observation = _advised(observation, self._words("advice> ").strip())
             observation, info, over, cut = self._step(observation, info)
             if over:
                 end = "the step limit ended it" if cut else "solved" if info.get("success") else "over, not solved"
-                self._show(f"({end}, score {info.get('score', 0.0):g})")
+                show(f"({end}, score {info.get('score', 0.0):g})")
         self._actor = None
         self._words("Enter for another task> ")
 
@@ -184,20 +193,19 @@ class Chat:
         if response.empty:
             raise EpisodeStop("the agent wrote nothing")
         self.steps += 1
-        self._show(f"agent> {response.text}")
+        show(f"agent> {response.text}")
         observation, _, terminated, truncated, info = self.env.step(response.text)
         self._acting = False
         results = info.get("tool_results", [])
-        for result in results:
-            self._show(f"{'error of ' if result['error'] else ''}{result['name'] or 'tool'}> {result['content']}")
+        _show_results(results)
         if not results and not (terminated and self.asks):  # the observation after an answer only tells the score
-            self._show(observation_text(observation))
+            show(observation_text(observation))
         return observation, info, bool(terminated or truncated), bool(truncated and not terminated)
 
     def _response(self, observation: Observation, info: dict[str, Any]) -> Response:
         action = self._actor.act(observation, info)
         if inspect.isawaitable(action):
-            future = asyncio.run_coroutine_threadsafe(_awaited(action), background_loop())
+            future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(action, None), background_loop())
             try:
                 action = future.result()
             finally:
@@ -209,8 +217,9 @@ class _StartOver(Exception):  # noqa: N818  not an error
     """The person wants to start over."""
 
 
-async def _awaited(action: Any) -> Any:
-    return await action
+def _show_results(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        show(f"{'error of ' if result['error'] else ''}{result['name'] or 'tool'}> {result['content']}")
 
 
 def _advised(observation: Observation, advice: str) -> Observation:

@@ -22,8 +22,7 @@ from agent_envs.cli.options import option
 from agent_envs.errors import ConfigError
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
 from agent_envs.rollout.panel import PANEL_FILE
-
-__all__ = ["Options", "run"]
+from agent_envs.text import count_of
 
 
 @dataclass(kw_only=True)
@@ -65,7 +64,7 @@ def _side(text: str) -> list[EvaluatedRun]:
 
 
 def _table(first: str, second: str, comparison: PairedComparison) -> str:
-    lines = [f"{second} against {first}: {comparison.tasks} task{'' if comparison.tasks == 1 else 's'}"]
+    lines = [f"{second} against {first}: {count_of(comparison.tasks, 'task')}"]
     sizes = [len(side) for side in (comparison.first, comparison.second)]
     if max(sizes) > 1:
         lines[0] += f", {sizes[1]} runs against {sizes[0]}"

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -44,13 +45,12 @@ from agent_envs.pictures.folder import FOLDER, PictureFolder
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate
 from agent_envs.spaces import shows_pictures
-
-__all__ = ["Options", "Tally", "demonstration_rows", "run", "write_rows"]
+from agent_envs.text import count_of
+from agent_envs.wrapping.specs import make_text_env
 
 _SUFFIXES = (".jsonl", ".parquet")
 _HOPELESS = 20
 _BATCH = 1000  # rows that are turned into columns at once
-_TOOLS = ("tools", "tool_instructions")  # columns that rows of tasks without tools lack
 _NESTED = ("messages", "tools")  # columns that come last
 
 
@@ -67,27 +67,12 @@ class Options(RunOptions, OutputOptions):
     quiet: bool = option(False, "show no progress bar")
 
 
-@dataclass
-class Tally:
-    """Counts of what was written (`episodes`, `rows`) and left out (`failed` episodes, rows that are `duplicates`).
-
-    `played` are the tasks tried, `unsolvable` those without an expert.
-    """
-
-    episodes: int = 0
-    rows: int = 0
-    played: int = 0
-    failed: int = 0
-    duplicates: int = 0
-    unsolvable: int = 0
-
-
 def run(options: Options) -> str:
     out = path_suffix("--out", options.output_file(), _SUFFIXES)
     integer("--n", options.n, minimum=1)
-    choice, tally = options.chosen_env(), Tally()
+    choice, tally = options.chosen_env(), Counter[str]()
     policy = ExpertPolicy(noise=options.noise, seed=options.seed)
-    env = choice.make()
+    env = make_text_env(*choice)
     try:
         rows = demonstration_rows(
             env, policy, options.n, seed=options.seed, every=options.all, duplicates=options.keep_duplicates,
@@ -96,15 +81,15 @@ def run(options: Options) -> str:
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
         env.close()
-    parts = [f"{tally.rows} rows of {tally.episodes} episodes in {out}"]
-    if tally.episodes < options.n:
+    parts = [f"{count_of(tally['rows'], 'row')} of {count_of(tally['episodes'], 'episode')} in {out}"]
+    if tally["episodes"] < options.n:
         parts.append(f"fewer than --n {options.n}: the split has no more tasks")
     left_out = {
-        "failed and were left out (--all keeps them)": tally.failed,
-        "duplicate rows were left out": tally.duplicates,
-        "tasks have no expert": tally.unsolvable,
+        "failed": "failed and were left out (--all keeps them)",
+        "duplicates": "duplicate rows were left out",
+        "unsolvable": "tasks have no expert",
     }
-    parts += [f"{count} {what}" for what, count in left_out.items() if count]
+    parts += [f"{tally[name]} {what}" for name, what in left_out.items() if tally[name]]
     return "; ".join(parts)
 
 
@@ -116,54 +101,46 @@ def demonstration_rows(
     seed: int = 0,
     every: bool = False,
     duplicates: bool = False,
-    tally: Tally | None = None,
+    tally: Counter[str] | None = None,
     progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `count` demonstrated episodes, or of fewer if the split has no more tasks.
 
-    Args:
-        env: The environment in its wrappers.
-        policy: The expert.
-        count: Number of episodes.
-        seed: Seed of the order of tasks, each of which comes once.
-        every: Whether to keep failed episodes.
-        duplicates: Whether to keep rows with the same conversation.
-        tally: Counts what is yielded and left out.
-        progress: Whether to show a progress bar.
-
-    Raises:
-        PolicyError: The environment has no expert for these tasks.
+    Each task comes once, in an order that follows from `seed`. Failed episodes are left out unless `every` is asked
+    for, and conversations that have been seen without `duplicates`. `tally` counts `episodes` and `rows` that are
+    yielded, tasks `played`, episodes that `failed`, rows that are `duplicates`, and tasks that are `unsolvable`,
+    without an expert; a PolicyError if all are.
     """
     from tqdm import tqdm
 
     if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
         raise PolicyError("the environment has no numbered tasks with an expert, so there is nothing to demonstrate")
-    tally = Tally() if tally is None else tally
+    tally = Counter() if tally is None else tally
     seen: set[bytes] = set()
     pictured = shows_pictures(env.observation_space)
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
     with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
         for index in order.tolist():
-            tally.played += 1
+            tally["played"] += 1
             try:
                 parts = demonstrate(env, policy, index)
             except PolicyError:
-                tally.unsolvable += 1
-                if tally.unsolvable >= min(_HOPELESS, len(order)) and tally.unsolvable == tally.played:
+                tally["unsolvable"] += 1
+                if tally["unsolvable"] >= min(_HOPELESS, len(order)) and tally["unsolvable"] == tally["played"]:
                     raise
                 continue
             if not (every or parts[0].success):
-                tally.failed += 1
+                tally["failed"] += 1
                 continue
             first_steps = accumulate((len(part.actions) for part in parts[:-1]), initial=0)
             rows = [_row(part, step, pictured) for part, step in zip(parts, first_steps, strict=True)]
             new = [row for row in rows if duplicates or _is_new(row, seen)]
-            tally.duplicates += len(rows) - len(new)
+            tally["duplicates"] += len(rows) - len(new)
             if new:
-                tally.episodes, tally.rows = tally.episodes + 1, tally.rows + len(new)
+                tally.update(episodes=1, rows=len(new))
                 bar.update()
                 yield from new
-            if tally.episodes >= count:
+            if tally["episodes"] >= count:
                 return
 
 
@@ -189,22 +166,16 @@ def _row(demonstration: Demonstration, step: int, pictured: bool) -> dict[str, A
 
 
 def _is_new(row: dict[str, Any], seen: set[bytes]) -> bool:
-    pictures = [picture.digest for picture in row.get("images", ())]
+    pictures, before = [picture.digest for picture in row.get("images", ())], len(seen)
     text = json.dumps([row["messages"], row.get("tools"), *pictures], sort_keys=True).encode()
-    key = hashlib.blake2b(text, digest_size=16).digest()
-    new = key not in seen
-    seen.add(key)
-    return new
+    seen.add(hashlib.blake2b(text, digest_size=16).digest())
+    return len(seen) > before
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as .jsonl or .parquet, depending on the suffix. The file appears whole or not at all.
+    """Write rows as .jsonl or .parquet, by the suffix; the file appears whole or, with a DataError, not at all.
 
     Pictures lie in ``pictures`` beside the file, whose rows have their paths from there.
-
-    Raises:
-        DataError: There are no rows, or a parquet column cannot hold the tools or pictures.
-        MissingExtraError: A parquet file needs pyarrow.
     """
     if path.suffix == ".parquet":
         _parquet()  # before anything is played
@@ -234,21 +205,14 @@ def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
     try:
         while batch := list(islice(rows, _BATCH if tables else 1)):
             if "images" in batch[0]:
-                raise DataError(
-                    "a parquet file of demonstrations cannot hold pictures yet; write a .jsonl file instead"
-                )
-            tables.append(
-                pyarrow.Table.from_pylist([{**row, **{key: row.get(key) for key in _TOOLS}} for row in batch])
-            )
+                raise DataError("a parquet file of demonstrations cannot hold pictures yet; write a .jsonl file")
+            tables.append(pyarrow.Table.from_struct_array(pyarrow.array(batch)))
         if tables:
             table = pyarrow.concat_tables(tables, promote_options="permissive")
-            columns = [key for key in table.column_names if table[key].null_count < len(table)]
-            columns.sort(key=lambda name: name in _NESTED)
+            columns = sorted(table.column_names, key=lambda name: name in _NESTED)
             pyarrow.parquet.write_table(table.select(columns), file)
     except pyarrow.ArrowException as e:
-        raise DataError(
-            f"a parquet column cannot hold these tools ({str(e)[:200]}); write a .jsonl file instead"
-        ) from e
+        raise DataError(f"a parquet column cannot hold these tools ({e!s:.200}); write a .jsonl file") from e
     return bool(tables)
 
 

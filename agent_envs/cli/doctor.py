@@ -1,10 +1,11 @@
 """Look at what is installed and in which versions, try what should work on this machine, and say what to do.
 
-A line begins with ok, with absent (not there, and needed only for what the line says), with differs (another version
-than the pinned one, which may work) or with broken. The exit status is 1 if something is broken, else 0.
+A line begins with ok, with differs (another version than the pinned one, which may work) or with broken; --all adds
+what is absent, and needed only for what its line says. The exit status is 1 if something is broken, else 0.
 
 examples:
   agentr1 doctor
+  agentr1 doctor --all
   agentr1 doctor --quick                     # starts neither Ray nor torch
   agentr1 doctor --json | jq '.findings[] | select(.state == "broken")'
   agentr1 doctor --constraints constraints-gpu.txt
@@ -12,6 +13,7 @@ examples:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -39,8 +41,6 @@ from agent_envs.registration import make_env
 from agent_envs.rollout.one import run_episode
 from agent_envs.sandbox import open_sandbox
 
-__all__ = ["Finding", "Options", "run"]
-
 _PROJECT = "agent-envs"
 _EPISODE = "AgentR1/GSM8KTool-v0"
 _SECONDS = 120
@@ -62,16 +62,11 @@ if torch.cuda.is_available():
 class Finding(NamedTuple):
     """A line of the report."""
 
-    part: str
-    """`installed` or `works`."""
-    name: str
-    """An extra, or what was tried."""
-    state: str
-    """`ok`, `absent`, `differs` or `broken`."""
+    part: str  # `installed` or `works`
+    name: str  # an extra, or what was tried
+    state: str  # `ok`, `absent`, `differs` or `broken`
     detail: str
-    """What was found."""
-    remedy: str = ""
-    """What to do about it; empty where nothing has to be done."""
+    remedy: str = ""  # empty where nothing has to be done
 
 
 _Outcome = tuple[str, str] | tuple[str, str, str]
@@ -83,6 +78,7 @@ class Options:
     """What is tried, and how the report looks."""
 
     quick: bool = option(False, "leave out what takes seconds: Ray, torch and GPUs")
+    all: bool = option(False, "show what is absent too, and how to get it")
     constraints: str | None = option(
         None,
         "compare what is installed with these pins (default: constraints.txt of the checkout, if this is one)",
@@ -111,7 +107,7 @@ def run(options: Options) -> tuple[str, int]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count() or 1,
     }
-    report = _as_text(machine, findings)
+    report = _as_text(machine, findings, options.all)
     if options.json:
         report = json.dumps({**machine, "findings": [each._asdict() for each in findings]}, indent=1)
     return report, int(any(each.state == "broken" for each in findings))
@@ -151,8 +147,7 @@ def _extras() -> Iterator[Finding]:
             for need, version in versions.items()
             if version is not None and not need.specifier.contains(version, prereleases=True)
         ]
-        said = ", ".join(f"{need.name} {version}" for need, version in versions.items())
-        state, detail = "ok", said
+        state, detail = "ok", ", ".join(f"{need.name} {version}" for need, version in versions.items())
         if wrong:
             state, detail = "broken", ", ".join(wrong)
         elif missing:
@@ -184,11 +179,8 @@ def _pins(file: Path) -> Finding:
 
 def _episode() -> _Outcome:
     try:
-        env = make_env(_EPISODE, split="test")
-        try:
+        with contextlib.closing(make_env(_EPISODE, split="test")) as env:
             episode = run_episode(env, ExpertPolicy(), options={"index": 0})
-        finally:
-            env.close()
         if episode.success:
             return "ok", f"the expert solves a task of {_EPISODE}"
         said = episode.error or f"the expert of {_EPISODE} did not solve its task"
@@ -270,15 +262,15 @@ def _tried(code: str) -> tuple[bool, str]:
     return done.returncode == 0, said[-1] if said else f"ended with status {done.returncode}"
 
 
-def _as_text(machine: Mapping[str, object], findings: Sequence[Finding]) -> str:
+def _as_text(machine: Mapping[str, object], findings: Sequence[Finding], everything: bool) -> str:
     width = max(len(each.name) for each in findings)
-    lines = [
-        f"agent_envs {machine['agent_envs']}, Python {machine['python']}, {machine['system']}, {machine['cores']} cores"
-    ]
+    lines = ["agent_envs {agent_envs}, Python {python}, {system}, {cores} cores".format_map(machine)]
     for part, title in (("installed", "installed"), ("works", "works here")):
-        some = [f"  {each.state:8} {each.name:{width}}  {each.detail}" for each in findings if each.part == part]
-        lines += ["", title, *some]
-    for title, absent in (("to do", False), ("if you need it", True)):
-        advised = [each for each in findings if each.remedy and (each.state == "absent") is absent]
-        lines += ["", title, *(f"  {each.name:{width}}  {each.remedy}" for each in advised)] if advised else []
+        lines += ["", title]
+        for each in findings:
+            if each.part == part and (everything or each.state != "absent"):
+                lines.append(f"  {each.state:8} {each.name:{width}}  {each.detail}")
+                lines += [f"{'':{width + 13}}{each.remedy}"] if each.remedy else []
+    absent = [each.name for each in findings if each.state == "absent"]
+    lines += ["", f"absent: {', '.join(absent)} (--all says how to get them)"] if absent and not everything else []
     return "\n".join(lines)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import gymnasium as gym
 
 from agent_envs.checks import integer, json_object
 from agent_envs.cli.options import option
@@ -18,38 +16,17 @@ from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recipes import recipe
-from agent_envs.wrapping.recorded import episode_env, recorded_env
-from agent_envs.wrapping.specs import make_text_env, parse_wrapper
-
-__all__ = ["EnvChoice", "EnvOptions", "RunOptions", "response_limit"]
+from agent_envs.wrapping.recorded import RecordedEnv, episode_env, recorded_env
+from agent_envs.wrapping.specs import parse_wrapper
 
 _INSIDE = ("checkpoints", "actor", "huggingface")  # folders of a checkpoint, beneath the run's own
 
 
-@dataclass(frozen=True, slots=True)
-class EnvChoice:
-    """An environment as a command line names it; its three parts are arguments of `run_episodes`."""
-
-    env_id: str
-    """What `gymnasium.make` takes: "Id" or "module:Id"."""
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the environment, among them `split` and `data` if they were given."""
-    wrappers: tuple[str, ...] = ()
-    """Wrapper specs, innermost first."""
-
-    def make(self, **kwargs: Any) -> gym.Env[Any, Any]:
-        """Make the environment in its wrappers; `kwargs` take precedence.
-
-        Raises:
-            ConfigError: There is no such environment, it rejects the arguments, or it is not a text environment.
-        """
-        return make_text_env(self.env_id, {**self.env_kwargs, **kwargs}, self.wrappers)
-
-    def of_episode(self, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> EnvChoice:
-        """Add what a run's settings (`run_settings`) and an episode say of the environment; what was given wins."""
-        of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
-        recorded = episode_env(of, settings, env_id=self.env_id, env_kwargs=self.env_kwargs, trust=trust)
-        return EnvChoice(recorded.env_id, recorded.env_kwargs, (*recorded.wrappers, *self.wrappers))
+def of_episode(given: RecordedEnv, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> RecordedEnv:
+    """Add what a run's settings (`run_settings`) and an episode say of the environment; what was given wins."""
+    of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
+    recorded = episode_env(of, settings, env_id=given.env_id, env_kwargs=given.env_kwargs, trust=trust)
+    return recorded._replace(wrappers=(*recorded.wrappers, *given.wrappers))
 
 
 @dataclass(kw_only=True)
@@ -69,12 +46,8 @@ class EnvOptions:
     )
     prompts: str | None = option(None, "your own wording for --recipe, a TOML or JSON file", metavar="FILE:NAME")
 
-    def given_env(self) -> EnvChoice:
-        """Return what the command line says of the environment; the id is "" if it names none.
-
-        Raises:
-            ConfigError: `--env-kwargs` or a `--wrapper` cannot be read, or there is no such recipe.
-        """
+    def given_env(self) -> RecordedEnv:
+        """Return what the command line says of the environment; the id is "" if it names none."""
         kwargs = json_object("--env-kwargs", self.env_kwargs)
         for name, value in (("split", self.split), ("data", self.data)):
             if name in kwargs:
@@ -88,12 +61,12 @@ class EnvOptions:
                 raise ConfigError(
                     "--prompts is for --recipe; else write --wrapper \"RebuildPrompt(prompts='FILE:NAME')\""
                 )
-            return EnvChoice(self.env or "", kwargs, tuple(self.wrapper))
+            return RecordedEnv(self.env or "", kwargs, tuple(self.wrapper))
         if self.env is not None:
             raise ConfigError("give either --env or --recipe, which names an environment")
         task, at, release = self.recipe.partition("@")
-        found = recipe(task, release if at else None, prompts=self.prompts, **kwargs)
-        return EnvChoice(found.env_id, found.env_kwargs, (*found.wrappers, *self.wrapper))
+        released = recipe(task, release if at else None, prompts=self.prompts, **kwargs)
+        return released._replace(wrappers=(*released.wrappers, *self.wrapper))
 
 
 @dataclass(kw_only=True)
@@ -114,25 +87,22 @@ class RunOptions(EnvOptions):
         """Return the folder whose run.json names the environment."""
         return self.run
 
-    def chosen_env(self) -> EnvChoice:
+    def chosen_env(self) -> RecordedEnv:
         """Return the environment that was named, without making it.
 
         What is taken from a run, and where the command line differs, is said on standard error. Another environment
         than the run's has none of its arguments and wrappers.
-
-        Raises:
-            ConfigError: There is none, or no run.json, or it sets what only the user may.
         """
         choice, source = self.given_env(), self.source()
         if source and not (self.bare and choice.env_id):
             recorded = self._of_run(choice, *_record(Path(source)))
-            choice = EnvChoice(recorded.env_id, choice.env_kwargs, choice.wrappers) if self.bare else recorded
+            choice = choice._replace(env_id=recorded.env_id) if self.bare else recorded
         if not choice.env_id:
             raise ConfigError("give --env ID, such as AgentR1/GSM8KTool-v0, or --run DIR with the folder of a run")
         return choice
 
-    def _of_run(self, given: EnvChoice, record: Mapping[str, Any], where: str) -> EnvChoice:
-        env_id, kwargs, wrappers = given.env_id, given.env_kwargs, given.wrappers
+    def _of_run(self, given: RecordedEnv, record: Mapping[str, Any], where: str) -> RecordedEnv:
+        env_id, kwargs, wrappers = given
         if "env" not in record:
             if self.run:
                 raise ConfigError(
@@ -142,7 +112,7 @@ class RunOptions(EnvOptions):
         if env_id not in ("", record["env"]):
             _say(f"--env is {env_id}, in {where} {record['env']}: its arguments and wrappers are left out")
             return given
-        choice = EnvChoice(*recorded_env(record, where, env_kwargs=kwargs, wrappers=wrappers, trust=self.trust))
+        choice = recorded_env(record, where, env_kwargs=kwargs, wrappers=wrappers, trust=self.trust)
         parts = [json.dumps(choice.env_kwargs)] if choice.env_kwargs else []
         _say(f"from {where}: " + ", ".join([choice.env_id, *parts, *choice.wrappers]))
         own = {**record, **(record.get("env_kwargs") or {})}
@@ -156,11 +126,7 @@ class RunOptions(EnvOptions):
 
 
 def response_limit(checkpoint: str) -> int | None:
-    """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json.
-
-    Raises:
-        ConfigError: It says something else.
-    """
+    """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json."""
     record, where = _record(Path(checkpoint))
     limit = record.get("response_length")
     return None if limit is None else integer(f"response_length in {where}", limit, minimum=1)

@@ -4,7 +4,7 @@ examples:
   agentr1 eval --env AgentR1/GSM8KTool-v0 --policy expert --n 200
   agentr1 eval --env AgentR1/ALFWorld-v0 --model Qwen/Qwen3-4B --base-url http://localhost:8000/v1 --out runs/qwen
   agentr1 eval --checkpoint runs/mine                       # in the environment that it was trained in
-  agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, pass@4, pass@8
+  agentr1 eval ... --samples 8 --temperature 0.8            # pass@1, pass@2, ..., and pass^2, ...: all of k solved
   agentr1 eval ... --out runs/qwen                          # run it again to resume; with a larger --n to play more
   agentr1 eval ... --ray auto --workers 64 --concurrency 4096          # on a Ray cluster
   agentr1 eval --panel runs/qwen --policy expert --out runs/expert     # the same tasks: agentr1 compare takes both
@@ -22,16 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_envs.checks import shown
-from agent_envs.cli.environments import EnvChoice
-from agent_envs.cli.options import option
+from agent_envs.cli.options import arguments_of, given_options, option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.rollout.panel import Panel, read_panel
 from agent_envs.rollout.ray_engine import RayEngine
-from agent_envs.wrapping.recorded import recorded_env
-
-__all__ = ["Options", "run"]
+from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
+from agent_envs.wrapping.specs import make_text_env
 
 _RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 _MOST_INDICES = 10_000_000
@@ -48,7 +46,7 @@ class _TaskOptions:
     panel: str | None = option(
         None, "play the tasks of another evaluation: its --out, or the panel.json in it", metavar="FILE"
     )
-    samples: int = option(1, "episodes per task, for pass@k")
+    samples: int = option(1, "episodes per task, for pass@k and pass^k")
     seed: int = option(0, "seed of the drawn tasks and of policies that draw")
 
 
@@ -86,6 +84,10 @@ class Options(PolicyOptions, _TaskOptions, _ClusterOptions):
     out: str | None = option(
         None, "folder for episodes.jsonl and summary.json; run the same command again to resume", metavar="DIR"
     )
+    agent: str | None = option(
+        None, "what plays with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
+    )
+    score: str | None = option(None, "judges what the agent did: module:function", metavar="SPEC")
     retry_errors: bool = option(False, "replay episodes that an error or a time-out ended")
     concurrency: int = option(32, "episodes played at the same time")
     step_timeout: float | None = option(None, "end an episode if a step takes longer", metavar="SECONDS")
@@ -111,12 +113,12 @@ def run(options: Options) -> str:
     indices = None if options.indices is None else _indices(options.indices)
     panel = None if options.panel is None else read_panel(options.panel)
     choice = _chosen_env(options, panel)
-    env = choice.make()
+    env = make_text_env(*choice)
     if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
         one_file = Path(choice.env_kwargs.get("data", "")).is_file()
         choice.env_kwargs["split"] = "all" if one_file else "test"
         try:
-            choice.make().close()
+            make_text_env(*choice).close()
         except ConfigError as e:
             if not isinstance(e.__cause__, TypeError):
                 raise
@@ -127,28 +129,19 @@ def run(options: Options) -> str:
     engine = options.chosen_engine()
     samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
-    evaluation = evaluate(
-        choice.env_id,
-        make_policies(samples, seed=options.seed),
-        None if options.all else 100 if options.n is None else options.n,
-        samples=options.samples,
-        indices=indices,
-        panel=panel,
-        seed=options.seed,
-        env_kwargs=choice.env_kwargs,
-        wrappers=choice.wrappers,
-        out=options.out,
-        settings=options.policy_settings(),
-        retry_errors=options.retry_errors,
-        concurrency=options.concurrency,
-        step_timeout=options.step_timeout,
-        episode_timeout=options.episode_timeout,
-        token_budget=options.token_budget,
-        give_up_after=options.give_up_after or None,
-        prices=prices,
-        engine=engine or "threads",
-        progress=not options.quiet,
-    )
+    settings = {
+        **arguments_of(evaluate, options),
+        **choice._asdict(),
+        "policy": make_policies(samples, seed=options.seed),
+        "n": None if options.all else 100 if options.n is None else options.n,
+        "indices": indices,
+        "panel": panel,
+        "settings": options.policy_settings() | given_options(options, ["agent", "score"]),
+        "give_up_after": options.give_up_after or None,
+        "prices": prices,
+        "engine": engine or "threads",
+    }
+    evaluation = evaluate(**settings, progress=not options.quiet)
     if evaluation.scores and evaluation.errors == len(evaluation.scores):
         kept = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
         raise BackendError(f"all {evaluation.errors} episodes broke: {evaluation.scores[0].error}{kept}")
@@ -170,17 +163,14 @@ def run(options: Options) -> str:
     return "\n".join(lines)
 
 
-def _chosen_env(options: Options, panel: Panel | None) -> EnvChoice:
+def _chosen_env(options: Options, panel: Panel | None) -> RecordedEnv:
     """Return the environment of the arguments, which need not repeat what the panel says."""
     if panel is None:
         return options.chosen_env()
     if options.run is not None:
         raise ConfigError("give either --run or --panel: a panel has an environment of its own")
-    given = options.given_env()
-    env_id, kwargs, wrappers, where = given.env_id, given.env_kwargs, given.wrappers, str(options.panel)
-    return EnvChoice(
-        *recorded_env(panel.to_dict(), where, env_id=env_id, env_kwargs=kwargs, wrappers=wrappers, trust=options.trust)
-    )
+    given = options.given_env()._asdict()
+    return recorded_env(panel.to_dict(), str(options.panel), **given, trust=options.trust)
 
 
 def _indices(text: str) -> list[int]:

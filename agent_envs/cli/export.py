@@ -19,8 +19,6 @@ from pathlib import Path
 from agent_envs.cli.options import option
 from agent_envs.errors import ConfigError
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class Options:

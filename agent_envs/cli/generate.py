@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from agent_envs.cli.options import option
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class Options:

@@ -1,8 +1,9 @@
-"""List every environment: what it is, which data it has on this machine, and which extras it can use.
+"""List every environment: the step limit, the data on this machine, the extras that are not installed, and the task.
 
-Every environment plays generated tasks out of the box, without a network. For official data, run `agentr1 prepare TASK`
-and then use data="official", or --data official; the path of files in the released format works too. An extra is only
-needed for the purpose shown beside it.
+Every environment of this package plays generated tasks out of the box, without a network; those listed last play
+another package's. For official data, run `agentr1 prepare TASK`
+and then use data="official", or --data official; the path of files in the released format works too. An extra comes
+with `pip install 'agent-envs[EXTRA]'`; --json says what each is for, how to get the data, and which tools there are.
 
 examples:
   agentr1 list
@@ -13,7 +14,6 @@ examples:
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import json
@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
-from agent_envs.cli.environments import EnvChoice
 from agent_envs.cli.options import option
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
-
-__all__ = ["NEEDS", "Need", "Options", "describe", "run"]
+from agent_envs.wrapping.specs import make_text_env
 
 
 class Need(NamedTuple):
@@ -50,6 +49,7 @@ _SEARCHED = (
 NEEDS = {
     "AgentR1/ALFWorld-v0": (Need("alfworld", "alfworld", "engine='textworld', the original engine"),),
     "AgentR1/Gem-v0": (Need("gem", "gem", "the games of the package gem-llm"),),
+    "AgentR1/HelpDesk-v0": (),
     "AgentR1/HotpotQA-v0": _SEARCHED,
     "AgentR1/MCP-v0": (Need("mcp", "mcp", "the tools of servers of the Model Context Protocol"),),
     "AgentR1/MathCode-v0": (Need("math", "math_verify", "released problems of mathematics"), _DATA),
@@ -60,6 +60,7 @@ NEEDS = {
     "AgentR1/ReasoningGym-v0": (Need("suites", "reasoning_gym", "the generators of the package reasoning-gym"),),
     "AgentR1/ScienceWorld-v0": (Need("suites", "scienceworld", "the simulator of the package scienceworld"),),
     "AgentR1/SkyRLGym-v0": (Need("suites", "skyrl_gym", "the environments of the package skyrl-gym"),),
+    "AgentR1/TauBench-v0": (Need("openai", "openai", "customer='llm', a model that plays the customer"),),
     "AgentR1/TextArena-v0": (Need("suites", "textarena", "the games of the package textarena"),),
     "AgentR1/TextWorld-v0": (Need("suites", "textworld", "the text adventures of the package textworld"),),
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
@@ -87,12 +88,12 @@ def run(options: Options) -> str:
     rows = [describe(env_id) for env_id in _chosen(options.names)]
     if options.json:
         return json.dumps(rows, indent=1)
-    foreign = []
+    lines = [("id", "steps", "data here", "missing extras", "task"), *map(_cells, rows)]
     for env_id in () if options.names else FOREIGN_IDS:
-        foreign += [env_id, f"  {_description(gym.spec(env_id))}"]
-        need = NEEDS[env_id][0]
-        foreign += [] if _installed(need.module) else [f"  needs     pip install 'agent-envs[{need.extra}]'"]
-    return "\n\n".join([*map(_as_text, rows), *(["\n".join(foreign)] if foreign else [])])
+        missing = ",".join(need.extra for need in NEEDS[env_id] if not _installed(need.module))
+        lines.append((env_id, "", "", missing, _description(gym.spec(env_id))))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    return "\n".join("  ".join([*map(str.ljust, line, widths), line[-1]]) for line in lines)
 
 
 def describe(env_id: str) -> dict[str, Any]:
@@ -102,9 +103,6 @@ def describe(env_id: str) -> dict[str, Any]:
         `id`, `description`, `max_episode_steps` (or None), `tools` (names; None if the environment cannot be made),
         `data`: `{"generated": bool, "official": {"in_place": bool, "note": how to get it} or None}` (None for an
         environment that takes no data), and `extras`: a list of `{"extra", "purpose", "installed", "install"}`.
-
-    Raises:
-        ConfigError: There is no such environment.
     """
     tools, generated, note = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
@@ -112,18 +110,15 @@ def describe(env_id: str) -> dict[str, Any]:
     classes = [cls for cls in inspect.getmro(entry) if cls is not object] if inspect.isclass(entry) else [entry]
     takes_data = any("data" in inspect.signature(cls).parameters for cls in classes)
     _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
-    has_official = official or official_note.startswith("data: ")
+    data: dict[str, Any] | None = {"generated": generated, "official": None} if takes_data else None
+    if data and (official or official_note.startswith("data: ")):
+        data["official"] = {"in_place": official, "note": official_note.removeprefix("data: ")}
     return {
         "id": spec.id,
         "description": _description(spec),
         "max_episode_steps": spec.max_episode_steps,
         "tools": tools,
-        "data": {
-            "generated": generated,
-            "official": {"in_place": official, "note": official_note.removeprefix("data: ")} if has_official else None,
-        }
-        if takes_data
-        else None,
+        "data": data,
         "extras": [
             {
                 "extra": need.extra,
@@ -140,11 +135,8 @@ def describe(env_id: str) -> dict[str, Any]:
 def _chosen(names: list[str]) -> list[str]:
     found: list[str] = []
     for name in names or [""]:
-        known = [
-            env_id
-            for env_id in (*ENV_IDS, *PICTURE_IDS, *(FOREIGN_IDS if name else ()))
-            if name.lower() in env_id.lower()
-        ]
+        ids = (*ENV_IDS, *PICTURE_IDS, *(FOREIGN_IDS if name else ()))
+        known = [env_id for env_id in ids if name.lower() in env_id.lower()]
         if ":" in name or (not known and name in gym.registry):
             known = [name]
         if not known:
@@ -156,7 +148,7 @@ def _chosen(names: list[str]) -> list[str]:
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:
     """Return the tools' names, whether the environment can be made, and why not ("data: ..." if data is missing)."""
     try:
-        env = EnvChoice(env_id, kwargs).make()
+        env = make_text_env(env_id, kwargs, ())
     except DataError as e:
         return None, False, f"data: {e}"
     except AgentEnvsError as e:
@@ -170,10 +162,7 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, 
 
 
 def _entry(spec: Any) -> Any:
-    if callable(spec.entry_point):
-        return spec.entry_point
-    module, _, name = str(spec.entry_point).partition(":")
-    return getattr(importlib.import_module(module), name)
+    return spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
 
 
 def _description(spec: Any) -> str:
@@ -189,19 +178,9 @@ def _installed(module: str) -> bool:
         return False
 
 
-def _as_text(row: dict[str, Any]) -> str:
-    limit = "" if row["max_episode_steps"] is None else f" (at most {row['max_episode_steps']} steps)"
-    lines = [row["id"], f"  {row['description']}{limit}"]
-    if row["tools"]:
-        lines.append(f"  tools     {', '.join(row['tools'])}")
-    if row["data"] is not None:
-        official, kinds = row["data"]["official"], ["generated"] if row["data"]["generated"] else []
-        if official is not None:
-            kinds.append("official, in place" if official["in_place"] else official["note"])
-        lines.append(f"  data      {'; '.join(kinds) or 'none'}")
-    if "problem" in row:
-        lines.append(f"  problem   {row['problem']}")
-    for extra in row["extras"]:
-        if not extra["installed"]:
-            lines.append(f"  missing   {extra['install']}  for {extra['purpose']}")
-    return "\n".join(lines)
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    data = row["data"] or {"generated": False, "official": None}
+    kinds = ["generated"] * data["generated"] + ["official"] * bool((data["official"] or {}).get("in_place"))
+    missing = dict.fromkeys(each["extra"] for each in row["extras"] if not each["installed"])
+    task = f"{row['description']} Problem: {row['problem']}" if "problem" in row else row["description"]
+    return row["id"], str(row["max_episode_steps"] or ""), ", ".join(kinds), ",".join(missing), task

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from agent_envs.cli.options import option
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class Options:

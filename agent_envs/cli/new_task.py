@@ -31,8 +31,6 @@ from agent_envs.cli.options import option
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
-__all__ = ["Options", "check_name", "render", "run"]
-
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _IMPORTS = re.compile(r"^from agent_envs\S* import .+\n(?:from .+\n)*", re.MULTILINE)
@@ -74,14 +72,7 @@ def run(options: Options) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it can name a package.
-
-    Raises:
-        ConfigError: It cannot; the message suggests a similar name that can.
-
-    >>> check_name("my_task")
-    'my_task'
-    """
+    """Return `name` if it can name a package; else a ConfigError suggests a similar name that can."""
     if _NAME.fullmatch(name) and len(name) <= 40:
         if keyword.iskeyword(name) or name in _RESERVED or name in sys.stdlib_module_names:
             raise ConfigError(f"NAME {name!r} is used by Python or by this project; choose another")
@@ -94,13 +85,7 @@ def check_name(name: str) -> str:
 
 
 def render(name: str, env_id: str, *, tools: bool) -> dict[str, str]:
-    """Return the texts of the task's files by path, relative to the folder.
-
-    Args:
-        name: Name of the package, as `check_name` returns it.
-        env_id: The id to register.
-        tools: Whether actions are tool calls instead of commands.
-    """
+    """Return the texts of the task's files by path, relative to the folder; its actions are `tools` or commands."""
     kind = "tools" if tools else "commands"
     words = {
         "package": name,

@@ -12,24 +12,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from agent_envs.checks import argument_names
 from agent_envs.errors import ConfigError
-
-__all__ = [
-    "AddressOptions",
-    "EpisodeOptions",
-    "OutputOptions",
-    "add_options",
-    "given_options",
-    "option",
-    "refuse_unread",
-    "spelled",
-]
 
 
 def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
@@ -104,12 +94,14 @@ def given_options(options: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) != defaults[name]}
 
 
-def refuse_unread(options: Any, kind: str, what: str, **more: str) -> None:
-    """Refuse options that are not of this kind; `what` says what was chosen, `more` the kinds of further options.
+def arguments_of(taker: Callable[..., Any], options: Any) -> dict[str, Any]:
+    """Return the values of those options that a function, or a class, takes as arguments of the same names."""
+    taken = argument_names(taker)
+    return {name: value for name, value in vars(options).items() if name in taken}
 
-    Raises:
-        ConfigError: One is given that only other kinds read.
-    """
+
+def refuse_unread(options: Any, kind: str, what: str, **more: str) -> None:
+    """Refuse options that only other kinds read; `what` says what was chosen, `more` the kinds of further options."""
     readers = {**{each.name: each.metadata["of"] for each in fields(options) if "of" in each.metadata}, **more}
     for name in sorted(given_options(options, readers)):
         if kind not in (kinds := readers[name].split()):
@@ -124,11 +116,7 @@ class OutputOptions:
     force: bool = option(False, "replace the file if it exists")
 
     def output_file(self) -> Path:
-        """Return the file that `--out` names.
-
-        Raises:
-            ConfigError: It exists, and `--force` is not given; or something else is there.
-        """
+        """Return the file that `--out` names, which must not exist unless `--force` is given."""
         path = Path(self.out or "")
         if os.path.lexists(path) and not (self.force and path.is_file()):
             if path.is_file():

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from agent_envs.viewer.server import PageServer
 
-__all__ = ["serve_page", "serve_until_stopped"]
-
 _Server = TypeVar("_Server")
 _POLL = 0.1  # seconds
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_envs import checks
-from agent_envs.cli.environments import EnvChoice, RunOptions
+from agent_envs.cli.environments import RunOptions, of_episode
 from agent_envs.cli.options import AddressOptions, option
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
@@ -36,9 +36,8 @@ from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.pictures.folder import PictureFolder
-from agent_envs.wrapping.recorded import run_settings
-
-__all__ = ["Options", "run"]
+from agent_envs.wrapping.recorded import RecordedEnv, run_settings
+from agent_envs.wrapping.specs import make_text_env
 
 
 @dataclass(kw_only=True)
@@ -61,13 +60,18 @@ def run(options: Options) -> str:
     if save is not None and save.is_dir():
         raise ConfigError(f"--save {save} is a folder; give a file in it")
     episode, choice = _replayed(options)
-    env = choice.make()
+    env = make_text_env(*choice)
     try:
         if episode is None:
             game = PlayGame(env, index=options.index, seed=seed, save=save)
         else:
             game = PlayGame(env, index=episode.index, seed=episode.seed, save=save)
-            _replay(game, episode, len(episode.steps) if options.step is None else options.step)
+            count = len(episode.steps) if options.step is None else options.step
+            differing, taken = game.replay(episode.steps[:count]), len(game.turns)
+            notes = [f"{differing} observations differ from the record"] if differing else []
+            notes += [f"the episode ended after {taken} of them"] if taken < count else []
+            different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
+            sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
         if options.web:
             from agent_envs.cli.pages import serve_page
             from agent_envs.cli.play_web import play_server
@@ -86,7 +90,7 @@ def run(options: Options) -> str:
     return summary if save is None else f"{summary}; in {save}"
 
 
-def _replayed(options: Options) -> tuple[Episode | None, EnvChoice]:
+def _replayed(options: Options) -> tuple[Episode | None, RecordedEnv]:
     """Return the episode to replay, if there is one, and the environment."""
     if options.replay is None:
         for name in ("line", "step"):
@@ -104,7 +108,7 @@ def _replayed(options: Options) -> tuple[Episode | None, EnvChoice]:
     if options.run:
         return episode, options.chosen_env()
     settings = {} if options.bare else run_settings(path)
-    return episode, options.given_env().of_episode(settings, episode, trust=options.trust)
+    return episode, of_episode(options.given_env(), settings, episode, trust=options.trust)
 
 
 def _stored_episode(source: str, line: int | None) -> tuple[Episode, Path]:
@@ -124,13 +128,3 @@ def _stored_episode(source: str, line: int | None) -> tuple[Episode, Path]:
         return Episode.from_dict(row, PictureFolder(paths[0])), paths[0]
     except ValueError as e:
         raise DataError(f"{paths[0]}, line {number}: not an episode: {e}") from e
-
-
-def _replay(game: PlayGame, episode: Episode, count: int) -> None:
-    """Take the first actions of an episode, and say where the play differs from the record."""
-    differing = game.replay(episode.steps[:count])
-    taken = len(game.turns)
-    notes = [f"{differing} observations differ from the record"] if differing else []
-    notes += [f"the episode ended after {taken} of them"] if taken < count else []
-    different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
-    sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")

@@ -21,8 +21,6 @@ from agent_envs.episodes.record import Episode, Step, StopReason, append_episode
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
 from agent_envs.registration import available_actions, offered_tools
 
-__all__ = ["Argument", "Choice", "PlayGame", "StepFailedError", "Turn", "choices"]
-
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -35,10 +33,7 @@ class Argument:
     about: str = ""
 
     def read(self, text: str) -> Any:
-        """Return the value that a person wrote.
-
-        Raises:
-            ValueError: It has the wrong type.
+        """Return the value that a person wrote; a ValueError if it has the wrong type.
 
         >>> Argument("n", "integer").read("3"), Argument("q").read("3")
         (3, '3')
@@ -96,10 +91,6 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else "value"
 
 
-class StepFailedError(AgentEnvsError):
-    """A step failed, or was interrupted; the episode is as it was before."""
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """An action and the point at which it was chosen."""
@@ -111,13 +102,9 @@ class Turn:
 
 
 class PlayGame:
-    """Episodes that a person plays, the first of which has begun.
+    """Episodes that a person plays, the first of which has begun: task `index`, or one that is drawn.
 
-    Args:
-        env: The environment in its wrappers.
-        index: The first task, or None to draw one.
-        seed: Seed of the first task; the following tasks are drawn with the following seeds.
-        save: The file to which every episode with an action is appended, or None.
+    The following tasks are drawn with the seeds that follow `seed`. Every episode with an action is appended to `save`.
     """
 
     def __init__(self, env: gym.Env[Any, str], *, index: int | None, seed: int | None, save: Path | None) -> None:
@@ -173,10 +160,10 @@ class PlayGame:
             result = self.env.step(action)
         except KeyboardInterrupt:
             self._return_to(point)
-            raise StepFailedError("\nStopped; the step is taken back.") from None
+            raise BackendError("\nStopped; the step is taken back.") from None
         except Exception as e:
             self._return_to(point)
-            raise StepFailedError(f"{type(e).__name__}: {e}\nThe step is taken back.") from e
+            raise BackendError(f"{type(e).__name__}: {e}\nThe step is taken back.") from e
         step = self._record.transition(self.env, action, result)
         self._record.add(step, result[0])
         self.turns.append(Turn(point, self.info, step))
@@ -204,11 +191,7 @@ class PlayGame:
         return action
 
     def replay(self, steps: Sequence[Step]) -> int:
-        """Take the actions of recorded steps on the current task, as far as they go before it ends.
-
-        Returns:
-            How many observations before an action differ from the recorded ones.
-        """
+        """Take recorded actions until the task ends; return how many observations differ from the record."""
         differing = 0
         for step in steps:
             if self.over:
@@ -222,11 +205,7 @@ class PlayGame:
         return self._record.episode((self._record.reason if self.over else None) or StopReason.CUT)
 
     def end(self) -> None:
-        """Count and save the current episode if it has an action.
-
-        Raises:
-            BackendError: The file cannot be written.
-        """
+        """Count and save the current episode if it has an action."""
         if not self.turns:
             return
         self.played += 1

@@ -17,8 +17,7 @@ from agent_envs.policies.terminal import read_text, show, tool_lines
 from agent_envs.policies.terminal_pictures import PersonPictures
 from agent_envs.registration import env_name
 from agent_envs.rewards import total
-
-__all__ = ["COMMANDS", "PlayTerminal", "in_columns"]
+from agent_envs.text import count_of
 
 _SHOWN = 8000  # characters of an observation that are shown at once
 
@@ -154,8 +153,7 @@ class PlayTerminal:
         step, earned = game.turns[-1].step, total(turn.step.reward for turn in game.turns)
         solved = "solved" if step.info.get("success") else "not solved"
         limit = "" if step.terminated else ", the step limit is reached"
-        steps = "1 step" if len(game.turns) == 1 else f"{len(game.turns)} steps"
-        show(f"The episode is over after {steps}: {solved}{limit}. Return {earned:g}.")
+        show(f"The episode is over after {count_of(len(game.turns), 'step')}: {solved}{limit}. Return {earned:g}.")
         show("/undo, /restart, /new, /task N or /quit")
 
     def show_choices(self, most: int = 60) -> None:
@@ -170,10 +168,6 @@ class PlayTerminal:
         for number, turn in enumerate(self.game.turns, start=1):
             action = " ".join(turn.step.action.split())
             show(f"{number:>3} {turn.step.reward:>8.3f}  {action[:160]}{'...' if len(action) > 160 else ''}")
-
-    def show_info(self) -> None:
-        """Show the latest info as JSON."""
-        show(json.dumps(to_json_types(self.game.info), indent=1, ensure_ascii=False))
 
 
 def _show_help() -> None:
@@ -191,7 +185,10 @@ COMMANDS: Mapping[str, tuple[str, Callable[[PlayTerminal, str], None]]] = {
     ),
     "help": ("list these commands", lambda face, rest: _show_help()),
     "history": ("show the actions so far and their rewards", lambda face, rest: face.show_history()),
-    "info": ("show the info of the last step", lambda face, rest: face.show_info()),
+    "info": (
+        "show the info of the last step",
+        lambda face, rest: show(json.dumps(to_json_types(face.game.info), indent=1, ensure_ascii=False)),
+    ),
     "instructions": ("show the instructions and the tools again", lambda face, rest: face.show_instructions()),
     "more": ("show the last observation in full", lambda face, rest: show(observation_text(face.game.observation))),
     "new": ("end this episode and draw another task", lambda face, rest: face.move(face.game.new)),

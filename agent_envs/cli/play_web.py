@@ -16,8 +16,6 @@ from agent_envs.registration import env_name
 from agent_envs.viewer.server import PageServer
 from agent_envs.viewer.shape import Numbered, Origin, shown_episode
 
-__all__ = ["play_server"]
-
 _MOST = 5000  # choices that are listed
 _NOWHERE = Origin(Path("-"), 0, "", "", -1)
 

@@ -24,8 +24,7 @@ from agent_envs.cli.options import OutputOptions, option
 from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
 from agent_envs.episodes.statistics import clustered_mean
 from agent_envs.errors import ConfigError
-
-__all__ = ["Options", "run", "tables"]
+from agent_envs.text import count_of
 
 
 @dataclass(kw_only=True)
@@ -68,8 +67,8 @@ def tables(configurations: Sequence[Configuration]) -> str:
                 lines.append(f"{configuration.label:{width}}  {phase:8}  step {step:<6} {'  '.join(cells)}")
         if not any(each.curves for each in configuration.runs):
             cells = [f"{measure.name} {configuration.estimate(measure.name).shown()}" for measure in MEASURES]
-            count = len(configuration.over_episodes("success"))
-            lines.append(f"{configuration.label:{width}}  {count} episodes  {'  '.join(cells)}")
+            count = count_of(len(configuration.over_episodes("success")), "episode")
+            lines.append(f"{configuration.label:{width}}  {count}  {'  '.join(cells)}")
     rows = []
     for configuration in configurations:
         for over, values_of in (("steps", configuration.over_steps), ("episodes", configuration.over_episodes)):

@@ -12,15 +12,13 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
 
+from agent_envs import policies
 from agent_envs.checks import json_object, shown
 from agent_envs.cli.environments import RunOptions, response_limit
-from agent_envs.cli.options import given_options, option, refuse_unread, spelled
+from agent_envs.cli.options import given_options, option, refuse_unread
 from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, did_you_mean
-from agent_envs.policies.made import MadePolicy
-from agent_envs.policies.policy import Policy
-
-__all__ = ["POLICIES", "PolicyKind", "PolicyOptions"]
+from agent_envs.policies import MadePolicy, Policy
 
 
 class PolicyKind(NamedTuple):
@@ -29,36 +27,25 @@ class PolicyKind(NamedTuple):
     make: Callable[[dict[str, Any], int], Policy]
     """Makes the policy from the options that were given (names with underscores) and a seed."""
     help: str
-    needs: tuple[str, ...] = ()
     seeded: bool = True
     """Whether its draws depend on its seed and the task only, so that each sample of a task needs its own seed."""
 
 
 def _openai(options: dict[str, Any], seed: int) -> Policy:
-    from agent_envs.policies import OpenAIPolicy
-
     url = options.get("base_url")
     if url is not None and not url.startswith(("http://", "https://")):
         raise ConfigError(f"--base-url must be a URL such as http://localhost:8000/v1, got {shown(url)}")
     request = json_object("--request", options.pop("request", None))
     if "top_p" in options:
         request["top_p"] = options.pop("top_p")
-    return OpenAIPolicy(**options, request=request)
-
-
-def _transformers(options: dict[str, Any], seed: int) -> Policy:
-    from agent_envs.policies import TransformersPolicy
-
-    return TransformersPolicy(_folder(options), **_in_process(options), seed=seed)
+    return policies.OpenAIPolicy(**options, request=request)
 
 
 def _vllm(options: dict[str, Any], seed: int) -> Policy:
-    from agent_envs.policies import VLLMPolicy
-
     engine = json_object("--engine", options.pop("engine", None))
     if "dtype" in options:
         engine["dtype"] = options.pop("dtype")
-    return VLLMPolicy(_folder(options), **_in_process(options), seed=seed, engine=engine)
+    return policies.VLLMPolicy(_folder(options), **_in_process(options), seed=seed, engine=engine)
 
 
 def _in_process(options: dict[str, Any]) -> dict[str, Any]:
@@ -79,31 +66,22 @@ def _folder(options: dict[str, Any]) -> str:
     return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))
 
 
-def _expert(options: dict[str, Any], seed: int) -> Policy:
-    from agent_envs.policies import ExpertPolicy
-
-    return ExpertPolicy(noise=options.get("demo_noise", 0.0), seed=seed)
-
-
-def _random(options: dict[str, Any], seed: int) -> Policy:
-    from agent_envs.policies import RandomPolicy
-
-    return RandomPolicy(seed=seed)
-
-
 POLICIES: dict[str, PolicyKind] = {
     "openai": PolicyKind(
         _openai,
         "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
-        needs=("model",),
         seeded=False,
     ),
     "transformers": PolicyKind(
-        _transformers, "a Hugging Face model or a checkpoint of `agentr1 train` in this process, on a CPU or GPU"
+        lambda given, seed: policies.TransformersPolicy(_folder(given), **_in_process(given), seed=seed),
+        "a Hugging Face model or a checkpoint of `agentr1 train` in this process, on a CPU or GPU",
     ),
     "vllm": PolicyKind(_vllm, "the same with vLLM's engine in this process"),
-    "expert": PolicyKind(_expert, "the environment's own solver"),
-    "random": PolicyKind(_random, "random valid actions"),
+    "expert": PolicyKind(
+        lambda given, seed: policies.ExpertPolicy(noise=given.get("demo_noise", 0.0), seed=seed),
+        "the environment's own solver",
+    ),
+    "random": PolicyKind(lambda given, seed: policies.RandomPolicy(seed=seed), "random valid actions"),
 }
 """What `--policy` can name."""
 
@@ -178,22 +156,13 @@ class PolicyOptions(RunOptions):
     engine: str | None = option(
         None, 'vllm: further arguments of the engine, such as {"tensor_parallel_size": 2}', metavar="JSON", of="vllm"
     )
-    best_of: int | None = option(None, "sample N candidates for every action and play the best")
-    best_by: str | None = option(
-        None, "how to choose it (default: majority; reward cheats)", choices=("majority", "logprob", "reward")
-    )
     demo_noise: float | None = option(None, "expert: share of actions that are wrong on purpose", of="expert")
 
     def source(self) -> str | None:
         return self.run or self.checkpoint
 
     def chosen_policy(self, *, seed: int = 0) -> Policy:
-        """Make the policy that was named; `seed` is that of a policy that draws.
-
-        Raises:
-            ConfigError: There is no such policy, it needs a missing option, or it does not read one that is given.
-            MissingExtraError: The policy needs a package that is not installed.
-        """
+        """Make the policy that was named; `seed` is that of a policy that draws."""
         return self.chosen_policies(1, seed=seed)[0]
 
     def chosen_policies(self, samples: int, *, seed: int = 0) -> list[Policy]:
@@ -201,7 +170,7 @@ class PolicyOptions(RunOptions):
         name, given = self._chosen()
         policy: Any = POLICIES[name].make(given, seed)
         seeded = POLICIES[name].seeded
-        return [self._best(policy.with_seed(seed + sample) if seeded else policy) for sample in range(samples)]
+        return [policy.with_seed(seed + sample) if seeded else policy for sample in range(samples)]
 
     def policies_there(self, samples: int, *, seed: int) -> Sequence[Policy]:
         """Return what `chosen_policies` does, but made by each worker: models and clients are not sent to them."""
@@ -215,19 +184,7 @@ class PolicyOptions(RunOptions):
         settings = {"policy": name, **{name: value for name, value in given.items() if name not in _HARMLESS}}
         if "request" in settings:
             settings["request"] = _without_secrets(json_object("--request", settings["request"]))
-        if self.best_of is not None:
-            settings |= {"best_of": self.best_of, "best_by": self.best_by or "majority"}
         return settings
-
-    def _best(self, policy: Policy) -> Policy:
-        """Return the policy, wrapped to play the best of its candidates if --best-of is given."""
-        if self.best_of is None:
-            if self.best_by is not None:
-                raise ConfigError("--best-by says how --best-of chooses; give --best-of N too")
-            return policy
-        from agent_envs.policies import BestOfN
-
-        return BestOfN(policy, self.best_of, self.best_by or "majority")
 
     def _chosen(self) -> tuple[str, dict[str, Any]]:
         """Return the name of the policy, and the options that were given."""
@@ -243,9 +200,8 @@ class PolicyOptions(RunOptions):
         refuse_unread(self, name, f"--policy {name}")
         read = [each.name for each in fields(self) if name in each.metadata.get("of", "").split()]
         given = given_options(self, [*read, *(["trust"] if name in _HERE.split() else [])])
-        for needed in POLICIES[name].needs:
-            if needed not in given:
-                raise ConfigError(f"--policy {name} needs {spelled(needed)}: {POLICIES[name].help}")
+        if name == "openai" and "model" not in given:
+            raise ConfigError(f"--policy openai needs --model: {POLICIES[name].help}")
         if "checkpoint" in given and "max_tokens" not in given and (limit := response_limit(given["checkpoint"])):
             given["max_tokens"] = limit
         return name, given

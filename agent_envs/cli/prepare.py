@@ -15,11 +15,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from agent_envs.checks import choice
 from agent_envs.cli.options import option
 from agent_envs.datasets.prepare import FROM, SOURCES, prepare
-
-__all__ = ["Options", "run"]
 
 
 @dataclass(kw_only=True)
@@ -38,8 +35,9 @@ class Options:
 
 
 def run(options: Options) -> str:
-    task = choice("task", options.task, SOURCES)
-    if options.from_path is None and options.source != "modelscope":  # said before anything that can fail
+    task = options.task
+    downloads = options.from_path is None and options.source != "modelscope"
+    if downloads and task in SOURCES:  # said before anything that can fail
         sys.stderr.write(
             f"{task} comes from {SOURCES[task]}; if you have the files: agentr1 prepare {task} --from PATH\n"
         )

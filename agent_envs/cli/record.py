@@ -17,12 +17,11 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.options import AddressOptions, arguments_of, option
 from agent_envs.cli.pages import serve_until_stopped
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
-
-__all__ = ["Options", "run"]
+from agent_envs.text import count_of
 
 
 @dataclass(kw_only=True)
@@ -57,25 +56,17 @@ def run(options: Options) -> str:
     if key_name is not None and not os.environ.get(key_name):
         raise ConfigError(f"the environment variable {key_name} is not set")
     server = RecordingServer(
-        options.upstream,
-        options.out,
-        host=options.host,
-        port=options.port,
+        folder=options.out,
         token=options.token(),
         judge_token=read_token(_judge_token(Path(options.out))),
         upstream_key=None if key_name is None else os.environ[key_name],
-        tokenizer=options.tokenizer,
-        env_id=options.env_id,
-        episode_timeout=options.episode_timeout,
-        call_timeout=options.call_timeout,
         max_request=options.max_request_mb << 20,
-        keep_open=options.keep_open,
+        **arguments_of(RecordingServer, options),
     )
-
     allow_open_files()
     serve_until_stopped(server, lambda opened: f"recording {options.upstream} at {opened.url} into {options.out}")
     left = len(server.store.open)
-    return f"stopped: {server.store.finished} episodes in {server.store.path}" + (
+    return f"stopped: {count_of(server.store.finished, 'episode')} in {server.store.path}" + (
         f"; {left} unfinished ones stay open for the next start" if left else ""
     )
 

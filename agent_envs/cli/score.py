@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from agent_envs.checks import load_function
-from agent_envs.cli.environments import EnvChoice, EnvOptions
+from agent_envs.cli.environments import EnvOptions, of_episode
 from agent_envs.cli.options import EpisodeOptions, OutputOptions, option, refuse_unread
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode, stored_row
@@ -43,9 +43,9 @@ from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.files import replacing
 from agent_envs.pictures.folder import PictureFolder
-from agent_envs.wrapping.recorded import run_settings
-
-__all__ = ["Options", "run"]
+from agent_envs.text import count_of
+from agent_envs.wrapping.recorded import RecordedEnv, run_settings
+from agent_envs.wrapping.specs import make_text_env
 
 _REWARDS = "replay module:function"
 _WAYS = [*_REWARDS.split(), "papers"]
@@ -129,7 +129,8 @@ def _rewarded(options: Options) -> str:
             raise DataError(f"{', '.join(options.episodes)}: no episode to score")
     lines = []
     if replays:
-        lines.append(f"{len(replays)} episodes replayed, {len(replays) - len(different)} with the same observations")
+        same = len(replays) - len(different)
+        lines.append(f"{count_of(len(replays), 'episode')} replayed, {same} with the same observations")
     if different:
         left_out = " and were left out" if options.only_same else " (--only-same leaves them out)"
         lines.append(
@@ -138,7 +139,7 @@ def _rewarded(options: Options) -> str:
             "were made with?"
         )
     if unchanged:
-        lines.append(f"{unchanged} episodes without steps are unchanged")
+        lines.append(f"{count_of(unchanged, 'episode')} without steps kept unchanged")
     return "\n".join([*lines, str(out), "", _table(rows)])
 
 
@@ -197,7 +198,7 @@ def _by_function(name: str) -> _Score:
     return score
 
 
-def _by_replay(given: EnvChoice, trust: bool, stack: ExitStack) -> _Score:
+def _by_replay(given: RecordedEnv, trust: bool, stack: ExitStack) -> _Score:
     """Return what replays episodes, None for one without steps; `stack` closes the environments."""
     envs: dict[str, gym.Env[Any, Any]] = {}
 
@@ -206,10 +207,10 @@ def _by_replay(given: EnvChoice, trust: bool, stack: ExitStack) -> _Score:
             return None
         if before.index is None and before.seed is None:
             raise DataError(f"episode {before.episode_id!r} has neither an index nor a seed, so its task is unknown")
-        choice = given.of_episode(settings, before, trust=trust)
+        choice = of_episode(given, settings, before, trust=trust)
         key = repr(choice)
         if key not in envs:
-            envs[key] = choice.make()
+            envs[key] = make_text_env(*choice)
             stack.callback(envs[key].close)
         return replay(envs[key], before)
 

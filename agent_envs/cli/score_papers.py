@@ -1,8 +1,9 @@
 """Precision, recall and F1 of stored paper searches, by threshold and depth as the released table has them.
 
 For each threshold from 0 to 0.9 and each depth (10000, 100, 50, 25), the papers found with at least this score are
-ranked, cut at the depth, and compared with the answers by the letters of their titles; the table holds means
-over episodes. Scores and titles are in `info["found"]` of the steps, answers in `info["answers"]` of the reset.
+ranked, cut at the depth, and compared with the answers by the letters of their titles, or by their arXiv ids where
+`info["answer_ids"]` has them, as in the released recipe; the table holds means over episodes. Scores, ids and titles
+are in `info["found"]` of the steps, answers in `info["answers"]` of the reset.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
-from agent_envs.retrieval.papers.paper import title_key
-
-__all__ = ["DEPTHS", "THRESHOLDS", "PaperEpisode", "paper_episode", "paper_table", "score_papers"]
+from agent_envs.retrieval.papers.paper import arxiv_id, title_key
+from agent_envs.text import count_of
 
 THRESHOLDS = tuple(n / 10 for n in range(10))
 DEPTHS = (10000, 100, 50, 25)
@@ -33,9 +33,9 @@ class PaperEpisode:
 
     task_id: str
     found: tuple[tuple[float, str], ...]
-    """Score and `title_key` of each paper found, best first, each title once."""
+    """Score and `title_key` (or id) of each paper found, best first, each once."""
     answers: frozenset[str]
-    """The `title_key`s of the answers."""
+    """The `title_key`s of the answers, or their ids."""
     failed: bool = False
 
 
@@ -61,11 +61,9 @@ def score_papers(options: Any) -> str:
     rows = paper_table(read(), thresholds, depths)
     if options.json:
         return json.dumps({**noted, "tasks": len(tasks), "table": rows})
-    head = f"{noted['episodes']} episodes of {len(tasks)} queries"
+    head = f"{count_of(noted['episodes'], 'episode')} of {count_of(len(tasks), 'task')}"
     if noted["errors"]:
-        head += (
-            f"; {noted['errors']} ended with an error and {'are left out' if options.skip_errors else 'are counted'}"
-        )
+        head += f"; {noted['errors']} ended with an error and are {'left out' if options.skip_errors else 'counted'}"
     if noted["without_answers"]:
         head += f"; {noted['without_answers']} have no answers and count as nothing found"
     lines = [f"{'threshold':>9}  {'top_k':>7}  {'precision':>9}  {'recall':>6}  {'f1':>6}  {'papers':>6}"]
@@ -76,11 +74,7 @@ def score_papers(options: Any) -> str:
 
 
 def paper_episode(row: Any, where: str) -> PaperEpisode:
-    """Read a line of an episodes.jsonl.
-
-    Raises:
-        DataError: It is not an episode of paper search.
-    """
+    """Read a line of an episodes.jsonl; a DataError if it is not an episode of paper search."""
     try:
         infos = [row["reset_info"], *(step["info"] for step in row["steps"])]
         failed = StopReason(row["stop_reason"]).broken
@@ -89,15 +83,19 @@ def paper_episode(row: Any, where: str) -> PaperEpisode:
         answers = infos[0]["answers"]
         if isinstance(answers, str) or not all(isinstance(title, str) for title in answers):
             raise TypeError("'answers' must be a list of titles")
+        keys, ids = list(map(title_key, answers)), list(map(arxiv_id, infos[0].get("answer_ids", ())))
+        keys = keys if len(ids) in (0, len(keys)) else ids
+        known = {name: key for name, key in zip(ids, keys, strict=False) if name}
         pool: dict[str, float] = {}
         for paper in (paper for info in infos for paper in info.get("found", ())):
             score, title = paper["score"], paper["title"]
             if type(score) not in (int, float) or not math.isfinite(score) or not isinstance(title, str):
                 raise TypeError("'found' must be a list of {'id', 'title', 'score'}")
-            key = title_key(title)
+            name = arxiv_id(str(paper.get("id")))
+            key = known.get(name, name if known and name else title_key(title))
             pool[key] = max(float(score), pool.get(key, -math.inf))
         ranked = sorted(((score, key) for key, score in pool.items()), key=lambda paper: -paper[0])
-        return PaperEpisode(str(infos[0]["task_id"]), tuple(ranked), frozenset(map(title_key, answers)), failed)
+        return PaperEpisode(str(infos[0]["task_id"]), tuple(ranked), frozenset(keys), failed)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise DataError(
             f"{where}: not an episode of paper search with its 'answers' and 'found' papers ({type(e).__name__}: "
@@ -114,9 +112,6 @@ def paper_table(
     >>> table = paper_table([PaperEpisode("task", found, frozenset({"a", "c"}))], [0.0, 0.5], [10, 1])
     >>> [(row["precision"], row["recall"]) for row in table]
     [(0.6666666666666666, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.5)]
-
-    Raises:
-        DataError: There are no episodes.
     """
     cells = [(threshold, depth) for threshold in thresholds for depth in depths]
     sums = [[0.0] * 4 for _ in cells]
@@ -145,8 +140,8 @@ def _numbers(text: str | None, name: str, kind: type, least: float, default: tup
         return default
     try:
         numbers = tuple(kind(part) for part in text.split(","))
-    except ValueError as e:
-        raise ConfigError(f"{name} must be numbers separated by commas, got {shown(text)}") from e
+    except ValueError:
+        numbers = (math.nan,)
     if not all(math.isfinite(number) and number >= least for number in numbers):
-        raise ConfigError(f"{name} must be numbers of at least {least:g}, got {shown(text)}")
+        raise ConfigError(f"{name} must be numbers of at least {least:g}, separated by commas, got {shown(text)}")
     return numbers

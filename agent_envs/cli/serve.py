@@ -22,8 +22,6 @@ from agent_envs.cli.environments import RunOptions
 from agent_envs.cli.options import AddressOptions, given_options, option
 from agent_envs.files import allow_open_files
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class _LimitOptions(AddressOptions):

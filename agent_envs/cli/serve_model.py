@@ -25,8 +25,6 @@ from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import read_text
 
-__all__ = ["Options", "run"]
-
 # What a chat template writes in a call, and vLLM's parser of it. If several match, the first is right.
 _TOOL_PARSERS = (
     ("<|channel|>", "openai"),
@@ -81,8 +79,11 @@ def _command(options: Options) -> list[str]:
     flags: dict[str, Any] = {"model": model, "served_model_name": name, "host": options.host, "port": options.port}
     if options.chat_template:
         flags["chat_template"] = options.chat_template
-    if parser := options.tool_parser or _tool_parser(_template(options, model)):
+    template = "" if options.tool_parser else _template(options, model)
+    if parser := options.tool_parser or next((parser for mark, parser in _TOOL_PARSERS if mark in template), None):
         flags |= {"enable_auto_tool_choice": True, "tool_call_parser": parser}
+    else:
+        print(f"{name}: its chat template has no tools; clients need --tool-mode text", file=sys.stderr)
     flags |= json_object("--engine", options.engine)
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *map(_flag, flags, flags.values())]
 
@@ -99,11 +100,6 @@ def _template(options: Options, model: str) -> str:
     if template is None:
         raise ConfigError(f"{model} has no chat template; give one with --chat-template FILE")
     return template if isinstance(template, str) else json.dumps(template, ensure_ascii=False)
-
-
-def _tool_parser(template: str) -> str:
-    """Return the parser of a template's calls; "" if it writes none that vLLM reads."""
-    return next((parser for mark, parser in _TOOL_PARSERS if mark in template), "")
 
 
 def _flag(name: str, value: Any) -> str:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent_envs.retrieval import Retriever
     from agent_envs.serving.search import SearchServer
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class Options(AddressOptions):

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from agent_envs.cli.options import option
 from agent_envs.errors import check_release
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(kw_only=True)
 class Options:
@@ -52,6 +50,14 @@ class Options:
         None, "further arguments of the environment, as a JSON object; of several: {ID: {...}}", metavar="JSON"
     )
     wrappers: list[str] = option([], '"Name(key=value)"; may be repeated', "--wrapper", metavar="SPEC")
+    agent: str | None = option(
+        None, "what plays with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
+    )
+    score: str | None = option(None, "judges what the agent did: module:function", metavar="SPEC")
+    train_roles: list[str] = option([], "role of the agent that is trained; may be repeated (default: all)")
+    teacher: str | None = option(
+        None, "who labels the states that the policy reaches: expert, or expert:NAME of several", metavar="WHO"
+    )
     out: str | None = option(
         None, "folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)", metavar="DIR"
     )
@@ -61,7 +67,7 @@ class Options:
         metavar="DIR",
     )
     seed: int = option(0, "seed of tasks, demonstrations, model and sampling")
-    warm_start: int | None = option(None, "supervised steps of tiny-base before (default: 0)")
+    warm_start: int | None = option(None, "supervised steps on demonstrations before (default: 0)")
     demo_noise: float | None = option(None, "share of demonstrated actions that are wrong on purpose")
     val_fraction: float = option(0.1, "share held out of data without such a split")
     trust: bool = option(False, "resume from the checkpoint in --out even if its files hold code")
@@ -84,7 +90,8 @@ def run(options: Options) -> str:
     from agent_envs.datasets.models import model_path
 
     settings = dict(vars(options))
-    trust, dry_run = settings.pop("trust"), settings.pop("dry_run")
+    trust, dry_run, teacher = (settings.pop(name) for name in ("trust", "dry_run", "teacher"))
+    settings["overrides"] = [*options.overrides, *([f"++agentr1.teacher='{teacher}'"] if teacher else [])]
     settings["model"] = None if options.model is None else model_path(options.model)
     composed = compose_run(**settings)
     check_verl(composed.verl())

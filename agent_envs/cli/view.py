@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.cli.options import AddressOptions, EpisodeOptions, OutputOptions, option
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.text import count_of
 
 if TYPE_CHECKING:
     from agent_envs.viewer.shape import Numbered
-
-__all__ = ["Options", "run"]
 
 _PAGE = "episodes.html"
 _LARGE = 100  # megabytes of a page
@@ -86,7 +85,7 @@ def _write(options: Options, title: str, shaper: Any) -> str:
     count = write_view(shown, out, title=title, shaper=shaper, curves=training_curves(options.episodes))
     megabytes = out.stat().st_size >> 20
     hint = f", which has {megabytes} MB; --serve opens sooner" if megabytes > _LARGE else ""
-    return f"{count} episodes in {out}{hint}"
+    return f"{count_of(count, 'episode')} in {out}{hint}"
 
 
 def _serve(options: Options, title: str, shaper: Any) -> str:

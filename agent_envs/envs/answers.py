@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.text_env import Outcome
 
-__all__ = ["NO_ANSWER", "judged"]
-
 NO_ANSWER = "No answer was found. Expected <answer>...</answer>."
 
 

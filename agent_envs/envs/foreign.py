@@ -22,21 +22,6 @@ from agent_envs.envs.replayed import ReplayedEnv
 from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.problem_env import ProblemEnv
 
-__all__ = [
-    "FIRST_SEEDS",
-    "OwnDraws",
-    "PosedEnv",
-    "PosedTask",
-    "PosedTasks",
-    "SeededGame",
-    "SeededTask",
-    "SeededTasks",
-    "calls_runners",
-    "made",
-    "require_generated",
-    "require_trust",
-]
-
 FIRST_SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 """First seed of each split: the seeds of two splits lie further apart than a split is long."""
 

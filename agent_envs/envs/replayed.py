@@ -16,8 +16,6 @@ from agent_envs.errors import BackendError, BackendReplyError, ConfigError
 from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["Replayed", "ReplayedEnv", "Reply", "Trail"]
-
 
 @dataclass(slots=True)
 class Trail:

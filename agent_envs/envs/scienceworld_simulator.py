@@ -24,8 +24,6 @@ from typing import Any
 from agent_envs.errors import BackendDownError, needs_extra
 from agent_envs.per_process import PerProcess
 
-__all__ = ["UNKNOWN", "Reply", "Session", "gold_path"]
-
 UNKNOWN = "No known action matches that input."
 """What the simulator answers to a text that it cannot read."""
 

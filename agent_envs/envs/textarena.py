@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,18 @@ _MOST_TURNS = 1000  # of an opponent in a row
 
 _Opponent = Callable[[str, np.random.Generator], str]
 
+_SEATS = ("first", "second")
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn(Reply):
+    """What a game says to whoever is next."""
+
+    player: int = 0
+    """The seat of who is next, or who moved last if the game is over."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """At the end, the reward of the other player of a game of two."""
+
 
 def random_move(said: str, rng: np.random.Generator) -> str:
     """Return one of the moves in brackets in the last line that has any, which is where games list them.
@@ -42,9 +54,9 @@ def random_move(said: str, rng: np.random.Generator) -> str:
 
 
 class _Game:
-    """A game in progress, seen from one seat, with random numbers of its own."""
+    """A game in progress, seen from one seat, or from both if `player` is None, with random numbers of its own."""
 
-    def __init__(self, env: str, seed: int, player: int, opponent: _Opponent | None) -> None:
+    def __init__(self, env: str, seed: int, player: int | None, opponent: _Opponent | None) -> None:
         import textarena
         from textarena.envs.registration import ENV_REGISTRY
 
@@ -59,27 +71,29 @@ class _Game:
             while hasattr(self._base, "env"):
                 self._base = self._base.env
         self.players = self._base.state.num_players
-        self.first = self._until_ones_turn(False) if self.players == 1 or opponent is not None else Reply("")
+        alone = self.players == 1 or opponent is not None
+        self.first = self._until_ones_turn(False, player or 0) if alone else _Turn("")
 
-    def act(self, action: str) -> Reply:
+    def act(self, action: str) -> _Turn:
         state = self._base.state
+        player = state.current_player_id
         before = vars(state).get("error_count", 0)
         with self._playing():
             done, _ = self._game.step(action)
         invalid = vars(state).get("error_count", 0) > before or bool(
-            state.game_info.get(self._player, {}).get("invalid_move")
+            state.game_info.get(player, {}).get("invalid_move")
         )
-        reply = self._until_ones_turn(bool(done))
+        reply = self._until_ones_turn(bool(done), player)
         return replace(reply, invalid=invalid)
 
     def close(self) -> None:
         """A game holds nothing but memory."""
 
-    def _until_ones_turn(self, done: bool) -> Reply:
-        """Have the opponent play until it is one's turn, or the game is over."""
+    def _until_ones_turn(self, done: bool, player: int) -> _Turn:
+        """Have the opponent play until it is one's turn, or the game is over; `player` moved last."""
         state = self._base.state
         for _ in range(_MOST_TURNS):
-            if done or state.current_player_id == self._player:
+            if done or self._player in (None, state.current_player_id):
                 break
             assert self._opponent is not None
             try:
@@ -92,8 +106,11 @@ class _Game:
                 done = bool(self._game.step(move)[0])
         else:
             raise BackendReplyError(f"the opponent played {_MOST_TURNS} turns in a row")
-        reward = float((state.rewards or {}).get(self._player, 0.0)) if done else 0.0
-        return Reply(self._said_to(self._player), reward, done)
+        if not done:
+            return _Turn(self._said_to(state.current_player_id), player=state.current_player_id)
+        paid = [float((state.rewards or {}).get(seat, 0.0)) for seat in range(2)]
+        said = self._said_to(player)
+        return _Turn(said, paid[player], done, player=player, rewards={_SEATS[1 - player]: paid[1 - player]})
 
     def _said_to(self, player: int) -> str:
         """Return what a player has not read yet, without its own words."""
@@ -155,14 +172,16 @@ class TextArenaEnv(SeededGame):
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (what was said last), `invalid_action` (the game calls the move
     invalid, or fails at it: then nothing has happened), `score` (the reward), `success` (the reward is 1),
-    `reward_components` (`game`).
+    `reward_components` (`game`). With `player="both"` also `player` ("first" or "second", whose turn it is) and at
+    the end `rewards`, the other player's; `reward`, `score` and `success` are then those of the player who moved.
 
     ## Arguments
     `gym.make("AgentR1/TextArena-v0", env="Mastermind-v0", split="train")`
     - `env`: a game's id in the package.
     - `opponent`: for games of two: "random" (one of the moves that the game lists in brackets), or
       "module:function", a function of what the game said to the opponent since its last move and of a generator.
-    - `player`: the seat, 0 or 1.
+    - `player`: the seat, 0 or 1, or "both": then there is no opponent, and each observation is what is said to the
+      player whose turn it is, so that an agent plays both as two roles.
     - `split`: "train" (100,000 seeds), "validation" or "test" (1,000 each).
 
     ## Data
@@ -177,17 +196,27 @@ class TextArenaEnv(SeededGame):
     instructions = "Play the game that is described. Write each move as its rules say, in square brackets."
 
     def __init__(
-        self, *, env: str = "Mastermind-v0", opponent: str | _Opponent = "random", player: int = 0, **kwargs: Any
+        self,
+        *,
+        env: str = "Mastermind-v0",
+        opponent: str | _Opponent = "random",
+        player: int | Literal["both"] = 0,
+        **kwargs: Any,
     ) -> None:
         check_release("textarena", "suites")
         super().__init__(env=env, **kwargs)
-        self.player = integer("player", player, minimum=0, maximum=1)
+        self.player = player if player == "both" else integer("player", player, minimum=0, maximum=1)
         self._against = random_move if opponent == "random" else load_function(opponent, "opponent")
         players = _Game(self.env, 0, 0, None).players
-        choice("player", player, range(players))
+        choice("player", player, (0,) if players == 1 else (0, 1, "both"))
 
     def open_live(self, start: int) -> _Game:
-        return _Game(self.env, start, self.player, self._against)
+        return _Game(self.env, start, None if self.player == "both" else self.player, self._against)
+
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        turn = self.state.last
+        rewards = {"rewards": turn.rewards} if turn.done else {}
+        return super().info(outcome) | ({"player": _SEATS[turn.player], **rewards} if self.player == "both" else {})
 
     def act(self, action: str) -> Outcome:
         move = action.rpartition("</think>")[2]

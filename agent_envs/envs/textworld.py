@@ -77,14 +77,6 @@ class _Games(ListedTasks[_Game]):
         return hashlib.blake2b(Path(self[index].file).read_bytes(), digest_size=16).hexdigest()
 
 
-def _find_games(game: str, split: str) -> _Games:
-    files, name = find_files(game, split, task="textworld", suffixes=(".z8",))
-    for file in files:
-        if not file.with_suffix(".json").is_file():
-            raise DataError(f"{file} has no {file.stem}.json beside it; tw-make writes both, and both are needed")
-    return _Games([_Game(f"textworld/{name}/{file.stem}", str(file.resolve())) for file in files], game, name)
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """A point in a game, which a process of TextWorld's own plays."""
@@ -243,7 +235,11 @@ class TextWorldEnv(TextEnv):
 
     def open_tasks(self) -> SeededTasks | _Games:
         if self.game is not None:
-            return _find_games(self.game, self.split)
+            files, name = find_files(self.game, self.split, task="textworld", suffixes=(".z8",))
+            if alone := [file for file in files if not file.with_suffix(".json").is_file()]:
+                raise DataError(f"{alone[0]} has no {alone[0].stem}.json beside it, which tw-make writes and is needed")
+            games = [_Game(f"textworld/{name}/{file.stem}", str(file.resolve())) for file in files]
+            return _Games(games, self.game, name)
         return SeededTasks(
             " ".join(["textworld", *_order(self.challenge, self.level, self.settings, self.split)]), self.split
         )

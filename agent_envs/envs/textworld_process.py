@@ -23,8 +23,6 @@ from typing import Any
 from agent_envs.errors import DataError
 from agent_envs.per_process import PerProcess
 
-__all__ = ["RunningGames", "ask"]
-
 _SECONDS = 120.0  # that an answer may take; milliseconds are usual
 _MOST_GAMES = 64  # that stand somewhere; another is played again from its beginning
 

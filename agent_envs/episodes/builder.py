@@ -16,8 +16,6 @@ from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
 from agent_envs.spaces import kept_action
 
-__all__ = ["EpisodeBuilder"]
-
 
 @dataclass
 class EpisodeBuilder:
@@ -46,6 +44,8 @@ class EpisodeBuilder:
     observation: Observation = ""
     """The latest observation."""
     steps: list[Step] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
+    """See `Episode.roles`."""
     size: EpisodeSize = field(default_factory=EpisodeSize)
 
     def reset(self, env: gym.Env[Any, Any], observation: Any, info: Mapping[str, Any]) -> None:
@@ -76,12 +76,7 @@ class EpisodeBuilder:
             truncated=bool(truncated and not terminated),
             info=self.keep(info),
         )
-        if response is None:
-            return step
-        names = ("prompt_ids", "response_ids", "response_logprobs")
-        tokens: Any = {name: tuple(values) for name in names if (values := getattr(response, name)) is not None}
-        usage = None if response.usage is None else dict(response.usage)
-        return replace(step, usage=usage, prompt_pictures=tuple(response.pictures), **tokens)
+        return step if response is None else replace(step, **token_fields(response))
 
     def add(self, step: Step, observation: Any) -> None:
         """Add a step and the observation that it led to."""
@@ -121,4 +116,13 @@ class EpisodeBuilder:
             final_observation=self.observation,
             stop_reason=reason,
             error=error,
+            roles=self.roles,
         )
+
+
+def token_fields(response: Response) -> dict[str, Any]:
+    """Return the fields of a step that say what a response cost and which tokens it has."""
+    names = ("prompt_ids", "response_ids", "response_logprobs")
+    tokens: Any = {name: tuple(values) for name in names if (values := getattr(response, name)) is not None}
+    usage = None if response.usage is None else dict(response.usage)
+    return {"usage": usage, "prompt_pictures": tuple(response.pictures), **tokens}

@@ -15,8 +15,6 @@ from agent_envs.messages import Observation, copied, observation_pictures
 from agent_envs.pictures.folder import reference
 from agent_envs.pictures.picture import Picture, as_picture, is_pictured
 
-__all__ = ["EpisodeSize", "own_copy", "recorded", "text_bytes", "to_json_types"]
-
 
 def to_json_types(value: Any) -> Any:
     """Return a value with NumPy scalars and arrays, tuples, sets and enums as the types that JSON has.

@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any
 
+from agent_envs.episodes.growing import shortened, whole
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.files import JSONLines
@@ -25,7 +26,7 @@ from agent_envs.pictures.folder import PictureFolder, stored_observation
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import data_url
 from agent_envs.rewards import total
-from agent_envs.text import plain
+from agent_envs.text import count_of, plain
 
 __all__ = [
     "GIVEN_UP",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-"""Version of the dictionaries that `Episode.to_dict` makes."""
+"""Version of the dictionaries that `Episode.to_dict` makes; those of an agent's episodes have the next one."""
 MAX_EPISODE_BYTES = 1 << 27
 """Most text and pictures in the steps of an episode, in bytes of memory; the step that goes beyond is its last."""
 GIVEN_UP = "given_up"
@@ -61,6 +62,10 @@ class StopReason(StrEnum):
     """The step limit ended it."""
     CONTEXT_LENGTH = "context_length"
     """The next prompt left no room for a response."""
+    CALL_LIMIT = "call_limit"
+    """The agent used up the calls of an episode."""
+    AGENT_ERROR = "agent_error"
+    """The agent failed after at least one reply of the model; ``Episode.error`` holds the traceback."""
     EMPTY_GENERATION = "empty_generation"
     """The policy returned nothing."""
     TOKEN_LIMIT = "token_limit"
@@ -102,7 +107,10 @@ class StopReason(StrEnum):
 
 
 _NUMBER = (int, float)
-_OPTIONAL = ("prompt_pictures", "usage")  # fields of a step that are not always there
+_OF_AGENTS = ("role", "trained", "time", "after")
+_DEFAULTS: dict[str, Any] = {  # of fields that are not always there
+    "prompt_pictures": [], "usage": None, "role": "", "trained": True, "time": None, "after": None
+}  # fmt: skip
 _NO_FOLDER = PictureFolder(os.devnull)  # pictures of an episode that was read without its folder
 
 
@@ -140,22 +148,32 @@ class Step:
     """Tokens spent on this action: `prompt_tokens`, `completion_tokens`, `cached_tokens`; None if unknown."""
     prompt_pictures: tuple[Picture, ...] = ()
     """The pictures of the prompt in the order of their tokens, if `prompt_ids` has any."""
+    role: str = ""
+    """Who acted, where an episode has several who are paid on their own; what stands before a slash is the role."""
+    trained: bool = True
+    """Whether the step is trained."""
+    time: int | None = None
+    """Environment steps taken before the model was asked; None if each step is one."""
+    after: int | None = None
+    """Index of the step whose conversation the prompt continues, if an agent made the prompts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as types that JSON has; a picture as a reference to its file."""
         data = {f.name: to_json_types(getattr(self, f.name)) for f in fields(self)}
-        if not self.prompt_pictures:
-            del data["prompt_pictures"]
+        for name in ("prompt_pictures", *_OF_AGENTS):
+            if data[name] == _DEFAULTS[name]:
+                del data[name]
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], pictures: PictureFolder | None = None) -> Step:
         """Return the step that `to_dict` wrote; see `Episode.from_dict`."""
-        values = {f.name: data[f.name] for f in fields(cls) if f.name not in _OPTIONAL}
+        values = {f.name: data[f.name] for f in fields(cls) if f.name not in _DEFAULTS}
         values["observation"] = stored_observation(values["observation"], pictures or _NO_FOLDER)
         values["prompt_pictures"] = tuple(map((pictures or _NO_FOLDER).find, data.get("prompt_pictures", ())))
-        values["usage"] = data.get("usage")  # older files have none
+        values |= {name: data.get(name, _DEFAULTS[name]) for name in ("usage", *_OF_AGENTS)}  # older files have none
         _check(values, action=str, reward=_NUMBER, info=dict, usage=(dict, NoneType))
+        _check(values, role=str, trained=bool, time=(int, NoneType), after=(int, NoneType))
         _check({"score": 0.0, **values["info"]}, score=_NUMBER)
         for name, count in (values["usage"] or {}).items():
             _check({name: count}, **{str(name): int})
@@ -191,7 +209,9 @@ class Episode:
     stop_reason: StopReason
     """Why the episode ended."""
     error: str | None = None
-    """The traceback if `stop_reason` is ERROR."""
+    """The traceback if `stop_reason` is ERROR or AGENT_ERROR."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Group of each role that is not compared within the episode's: see `RecordedModel.role`."""
 
     @property
     def reward(self) -> float:
@@ -214,10 +234,17 @@ class Episode:
         return float(self.steps[-1].info.get("score", 0.0)) if self.steps else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the episode as types that JSON has, with `schema_version`."""
-        rows = {"steps": [step.to_dict() for step in self.steps]}
-        values = {f.name: rows.get(f.name) or to_json_types(getattr(self, f.name)) for f in fields(self)}
-        return {"schema_version": SCHEMA_VERSION, **values}
+        """Return the episode as types that JSON has, with `schema_version`.
+
+        A step that goes on from another one (`after`) has what is new in its prompt; `shared` counts the messages,
+        tokens and pictures that it begins with.
+        """
+        rows = [step.to_dict() | ({"shared": n} if any(n) else {}) for step, n in shortened(self.steps)]
+        values = {f.name: rows if f.name == "steps" else to_json_types(getattr(self, f.name)) for f in fields(self)}
+        of_agent = bool(self.roles) or any(name in row for row in rows for name in _OF_AGENTS)
+        if not self.roles:
+            del values["roles"]
+        return {"schema_version": SCHEMA_VERSION + of_agent, **values}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], pictures: PictureFolder | None = None) -> Episode:
@@ -233,17 +260,17 @@ class Episode:
         if not isinstance(data, Mapping):
             raise DataError(f"an episode must be a JSON object, got {data!r:.80}")
         version = data.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise DataError(f"expected an episode with schema_version {SCHEMA_VERSION}, got {version!r}")
+        if version not in (SCHEMA_VERSION, SCHEMA_VERSION + 1):
+            raise DataError(f"expected an episode with schema_version 2, or schema_version 1, got {version!r}")
         try:
-            values = {f.name: data[f.name] for f in fields(cls)}
-            _check(values, env_id=str, episode_id=str, group_id=str, instructions=str, reset_info=dict)
+            values = {f.name: data[f.name] for f in fields(cls) if f.name != "roles"} | {"roles": data.get("roles", {})}
+            _check(values, env_id=str, episode_id=str, group_id=str, instructions=str, reset_info=dict, roles=dict)
             _check(values, seed=(int, NoneType), index=(int, NoneType), error=(str, NoneType))
             if (values["seed"] or 0) < 0:
                 raise ValueError(f"seed is {values['seed']}")
             for tool in values["tools"]:
                 _check({"tool": tool}, tool=dict)
-            values["steps"] = tuple(Step.from_dict(step, pictures) for step in values["steps"])
+            values["steps"] = tuple(Step.from_dict(step, pictures) for step in whole(values["steps"]))
             values["tools"] = tuple(values["tools"])
             values["final_observation"] = stored_observation(values["final_observation"], pictures or _NO_FOLDER)
             values["stop_reason"] = StopReason(values["stop_reason"])
@@ -256,7 +283,7 @@ class Episode:
     def to_html(self) -> str:
         """Return the episode as an HTML fragment for notebooks, without scripts and with all text escaped."""
         parts = [
-            f"<b>{_inert(self.env_id)}</b> {_inert(self.group_id)}: {len(self.steps)} steps, "
+            f"<b>{_inert(self.env_id)}</b> {_inert(self.group_id)}: {count_of(len(self.steps), 'step')}, "
             f"return {self.reward:.3f}, {'solved' if self.success else 'not solved'}, {self.stop_reason.value}"
         ]
         for number, step in enumerate(self.steps, start=1):
@@ -275,7 +302,7 @@ class Episode:
         """Return a line about the episode and one per step: reward, and the beginnings of observation and action."""
         end = f"{self.stop_reason.value}, return {self.reward:.3f}, {'solved' if self.success else 'not solved'}"
         name = _beginning(f"{self.env_id} {self.group_id}", 100)
-        lines = [f"Episode {name}: {len(self.steps)} steps, {end}"]
+        lines = [f"Episode {name}: {count_of(len(self.steps), 'step')}, {end}"]
         if self.steps:
             lines.append(f"{'step':>4} {'reward':>8}  {'observation':<40}  action")
         for number, step in enumerate(self.steps, start=1):

@@ -21,6 +21,7 @@ __all__ = [
     "estimate",
     "grouped",
     "pass_at_k",
+    "pass_hat_k",
     "score_episodes",
     "score_families",
     "share",
@@ -211,6 +212,20 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     if samples - solved < k:
         return 1.0
     return float(1.0 - np.prod(1.0 - k / np.arange(samples - solved + 1, samples + 1)))
+
+
+def pass_hat_k(samples: int, solved: int, k: int) -> float:
+    """Return the unbiased estimate of the probability that all of k samples are solved, C(c, k) / C(n, k).
+
+    It is pass^k of Yao et al. 2024, tau-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains.
+
+    >>> pass_hat_k(2, 1, 1), pass_hat_k(2, 1, 2), pass_hat_k(4, 3, 2)
+    (0.5, 0.0, 0.5)
+
+    Args:
+        samples, solved, k: As for `pass_at_k`.
+    """
+    return math.comb(solved, k) / math.comb(samples, k)
 
 
 @dataclass(frozen=True, slots=True)

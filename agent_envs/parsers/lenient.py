@@ -15,8 +15,6 @@ from agent_envs.parsers.hermes import HermesParser
 from agent_envs.parsers.json_calls import MAX_CALLS, load_json
 from agent_envs.parsers.parser import ParsedAction
 
-__all__ = ["HermesJsonParser", "HermesPythonParser"]
-
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _LONGEST_LITERAL = 8192  # characters
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 
-__all__ = ["ParsedAction", "Parser", "only_argument"]
+__all__ = ["ParsedAction", "Parser", "describe_tools", "only_argument"]
 
 
 @dataclass(slots=True)  # not frozen, for speed: see Outcome
@@ -37,6 +38,12 @@ class Parser(Protocol):
 
     def describe(self) -> str:
         """Return a description of the format for instructions and error texts."""
+
+
+def describe_tools(tools: Sequence[ToolSpec], parser: Parser) -> str:
+    """Return tools and how to call them in words, for models whose chat template does not show them."""
+    specs = "\n".join(json.dumps(spec["function"]) for spec in tools)
+    return f"Tools:\n{specs}\nCall a tool like this: {parser.describe()}"
 
 
 def only_argument(call: ToolCall, name: str | None) -> str:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PictureLimits", "from_block", "to_block"]
-
 _LENGTH = struct.Struct("<I")
 _SHAPE = struct.Struct("<II")  # height and width
 

@@ -8,8 +8,6 @@ from typing import Any
 from agent_envs.errors import ConfigError
 from agent_envs.pictures.picture import ImageObservation, Picture, Pictured, as_picture, observation_parts
 
-__all__ = ["PictureMarks"]
-
 _FIRST, _LAST = 0xF0000, 0xFFFFD  # characters for private use, which mean nothing in a text from elsewhere
 _MARKS = re.compile(f"([{chr(_FIRST)}-{chr(_LAST)}])")
 

@@ -74,8 +74,8 @@ def pixels(value: Any) -> NDArray[np.uint8]:
             f"a picture must be an array of uint8 [height, width, 3] with at least one pixel, got {value.dtype} "
             f"{list(value.shape)}; convert other formats first, for example with Pillow's image.convert('RGB')"
         )
-    flags = value.flags
-    if type(value) is np.ndarray and flags.c_contiguous and not flags.writeable and _owns(value):
+    flags, owned = value.flags, value.base is None or isinstance(value.base, bytes)  # so that nobody can write to it
+    if type(value) is np.ndarray and flags.c_contiguous and not flags.writeable and owned:
         return value
     array = np.asarray(value)
     if not flags.c_contiguous and array.strides[2] == 1:  # a transposed picture: whole pixels take half the time
@@ -83,11 +83,6 @@ def pixels(value: Any) -> NDArray[np.uint8]:
     copy = np.array(array, dtype=np.uint8, order="C")
     copy.flags.writeable = False
     return copy
-
-
-def _owns(array: NDArray[np.uint8]) -> bool:
-    """Return whether the memory of a read-only array belongs to it or to bytes, so that nobody can write to it."""
-    return array.base is None or isinstance(array.base, bytes)
 
 
 class Picture:

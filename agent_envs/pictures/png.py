@@ -7,6 +7,7 @@ at most ``max_side`` pixels a side by its own header, which is checked before a 
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import struct
 import warnings
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_envs.errors import DataError, needs_extra
-from agent_envs.pictures.picture import Picture, pixels
+from agent_envs.pictures.picture import Picture, as_picture, pixels
 
 __all__ = [
     "LARGEST_FILE",
@@ -64,6 +65,11 @@ def to_png(picture: Picture | NDArray[np.uint8]) -> bytes:
 
 def base64_png(picture: Picture | NDArray[np.uint8]) -> str:
     """Return a picture as a PNG file in base64, as JSON carries it."""
+    return _base64_png(as_picture(picture))
+
+
+@functools.lru_cache(maxsize=128)
+def _base64_png(picture: Picture) -> str:  # a conversation shows the same pictures with every request
     return base64.b64encode(to_png(picture)).decode("ascii")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent_envs.per_process import lazy_names
-from agent_envs.policies.best_of import BestOfN
 from agent_envs.policies.expert import ExpertPolicy
 from agent_envs.policies.made import MadePolicy
 from agent_envs.policies.policy import Actor, Policy, Response
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from agent_envs.policies.openai.policy import OpenAIPolicy
 
 __all__ = [
-    "Actor", "BestOfN", "ExpertPolicy", "MadePolicy", "OpenAIPolicy", "Policy", "RandomPolicy",
+    "Actor", "ExpertPolicy", "MadePolicy", "OpenAIPolicy", "Policy", "RandomPolicy",
     "Response", "ScriptedPolicy", "TransformersPolicy", "VLLMPolicy",
 ]  # fmt: skip
 

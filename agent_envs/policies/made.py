@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 
+from agent_envs.errors import PolicyError
 from agent_envs.per_process import PerProcess
-from agent_envs.policies.policy import Actor, PolicyLike, check_policy
+from agent_envs.policies.model import EpisodeModel, ModelPolicy
+from agent_envs.policies.policy import Actor, Policy, PolicyLike, check_policy
 
 __all__ = ["MadePolicy"]
 
@@ -37,6 +39,15 @@ class MadePolicy:
         return other
 
     def start(self, env: gym.Env[str, str]) -> Actor:
+        return self._policy().start(env)
+
+    def open(self, env: gym.Env[str, str]) -> EpisodeModel:
+        """Return its model in an episode; a PolicyError if it has none."""
+        policy = self._policy()
+        if not isinstance(policy, ModelPolicy):
+            raise PolicyError(f"an agent needs a model to ask; {type(policy).__name__} is none")
+        return policy.open(env)
+
+    def _policy(self) -> Policy:
         made = _made.get(self._key, self._make)
-        policy = made if self._number is None else made[self._number]  # type: ignore[index]
-        return check_policy(policy).start(env)
+        return check_policy(made if self._number is None else made[self._number])  # type: ignore[index]

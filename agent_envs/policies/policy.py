@@ -16,7 +16,7 @@ import numpy as np
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Observation
+from agent_envs.messages import Message, Observation
 from agent_envs.pictures.picture import Picture
 
 __all__ = ["Action", "Actor", "Policy", "PolicyLike", "Response", "check_policy", "episode_rng"]
@@ -42,6 +42,18 @@ class Response:
     """Token counts as far as known: `prompt_tokens`, of these `cached_tokens`, and `completion_tokens`; or None."""
     pictures: Sequence[Picture] = ()
     """The pictures of the prompt, in the order of their tokens."""
+    number: int | None = None
+    """Number of the call of the model within its episode, in the order in which calls began; None if there is none."""
+    after: int | None = None
+    """Number of the call whose conversation the prompt continues; None if it begins one."""
+
+    cut: bool = False
+    """Whether a limit of tokens cut it off."""
+
+    @property
+    def message(self) -> Message:
+        """The response as a message of the conversation."""
+        return {"role": "assistant", "content": self.text}
 
     @property
     def empty(self) -> bool:

@@ -51,10 +51,6 @@ class _RandomActor:
         self._write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
         self._rng: np.random.Generator | None = None
 
-    def fork(self, number: int) -> _RandomActor:
-        """See `ForkingActor`; forks share a generator."""
-        return self
-
     def act(self, observation: Observation, info: dict[str, Any]) -> str:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from agent_envs.messages import ToolSpec
 from agent_envs.text import plain
 
-__all__ = ["in_width", "read_text", "show", "tool_lines"]
-
 
 def show(text: str) -> None:
     """Write untrusted text to standard output, with a line break; a terminal's lines are broken between words."""
@@ -47,10 +45,7 @@ def in_width(text: str, width: int) -> str:
 def read_text(prompt: str) -> str:
     """Read what the person writes: one line, continued on the next while it ends in a backslash.
 
-    Lines from a pipe or a file are echoed, so that the screen shows the whole conversation.
-
-    Raises:
-        EOFError: The input has ended.
+    Lines from a pipe or a file are echoed, so that the screen shows the whole conversation. An EOFError ends it.
     """
     above, _, last = _fitted(prompt.removesuffix(" ")).rpartition("\n")
     if above:

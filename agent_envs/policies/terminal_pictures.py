@@ -20,8 +20,6 @@ from agent_envs.pictures.png import base64_png
 from agent_envs.policies.terminal import show
 from agent_envs.text import TerminalCode
 
-__all__ = ["PersonPictures", "escape_sequence", "graphics_protocol"]
-
 _KITTY_TERMINALS = ("xterm-kitty", "xterm-ghostty")
 _KONSOLE = 220400  # the first release that draws
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm", "mintty")
@@ -78,13 +76,7 @@ def graphics_protocol(variables: Mapping[str, str]) -> str:
 
 
 def escape_sequence(picture: Picture, protocol: str, columns: int) -> str:
-    """Return what draws a picture, at most as wide as the terminal.
-
-    Args:
-        picture: The picture.
-        protocol: "kitty" or "iterm".
-        columns: Width of the terminal in characters.
-    """
+    """Return what draws a picture by a protocol of `graphics_protocol`, at most so many characters wide."""
     data = base64_png(picture)
     wide = max(1, min(columns, picture.width // _CELL))
     if protocol == "iterm":

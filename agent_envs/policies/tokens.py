@@ -7,6 +7,7 @@ tokenized again.
 from __future__ import annotations
 
 import copy
+import json
 import threading
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -16,16 +17,25 @@ from typing import Any, Literal, NamedTuple, Self
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, first_line, needs_extra
-from agent_envs.messages import Observation
+from agent_envs.errors import (
+    ConfigError,
+    ContextLengthExceeded,
+    EmptyGeneration,
+    first_line,
+    needs_extra,
+)
+from agent_envs.messages import Message, ToolSpec
+from agent_envs.parsers import get_parser
+from agent_envs.parsers.parser import describe_tools
 from agent_envs.pictures.picture import Picture
+from agent_envs.policies.model import ModelActor
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import TokenConversation
+from agent_envs.prompts.past import TokenPast, TokenPrompt
 from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.spaces import refuse_pictures
 
-__all__ = ["Sampled", "TokenActor", "TokenPolicy", "load_tokenizer", "response_text"]
+__all__ = ["Sampled", "TokenModel", "TokenPolicy", "load_tokenizer", "response_text"]
 
 
 class Sampled(NamedTuple):
@@ -37,43 +47,68 @@ class Sampled(NamedTuple):
     """Natural log-probability of each token when it was sampled, shape [response tokens], or None."""
 
 
-class TokenActor:
-    """Plays one episode."""
+class TokenModel:
+    """A model in one episode: see `EpisodeModel`."""
 
-    def __init__(self, policy: TokenPolicy, builder: PromptBuilder, instructions: str) -> None:
-        self.policy = policy
-        self.conversation = TokenConversation(builder, instructions)
+    def __init__(self, policy: TokenPolicy, env: gym.Env[Any, str], builder: PromptBuilder) -> None:
+        self.policy, self.builder = policy, builder
+        self.past = TokenPast()
+        self._tools, self._builders = env.get_wrapper_attr("tools"), dict[str, PromptBuilder]()
+        self._parser = env.get_wrapper_attr("parser") if env.has_wrapper_attr("parser") else get_parser("hermes")
         self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
         self._branch = ""
-        self._steps = 0
+        self._calls = 0
 
-    def fork(self, number: int) -> TokenActor:
-        """See `ForkingActor`."""
+    def fork(self, number: int) -> TokenModel:
+        """See `EpisodeModel.fork`."""
         other = copy.copy(self)
-        other.conversation = self.conversation.fork()
+        other.past = self.past.copy()
         other._branch += f"#{number}"
         return other
 
-    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
-        policy = self.policy
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenPrompt:
+        """Return what the model would be asked.
+
+        Raises:
+            PromptError: The chat template rejects the messages.
+        """
+        if tools == self._tools:
+            return self.past.prompt(self.builder, messages, tools)
+        name = json.dumps(tools, sort_keys=True)
+        if name not in self._builders:
+            words = describe_tools(tools, self._parser) if tools else ""
+            self._builders[name] = self.policy.builder(tools, words)
+        return self.past.prompt(self._builders[name], messages, tools)
+
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """Return the number of tokens of a prompt."""
+        return len(self.prompt(messages, tools).ids)
+
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
+    ) -> Response:
+        policy, number = self.policy, self._calls
         if not self._episode:
-            self._episode.append(policy.episode_seed(str(info.get("task_id", ""))))
-        prompt_ids = self.conversation.observe(observation, info)
-        room = policy.context_length - len(prompt_ids)
+            self._episode.append(policy.episode_seed(task_id))
+        prompt = self.prompt(messages, tools)
+        room = policy.context_length - len(prompt.ids)
         if room < 1:
             raise ContextLengthExceeded(
-                f"the prompt of step {self._steps} has {len(prompt_ids)} tokens, which leaves no room in a context "
+                f"the prompt of step {number} has {len(prompt.ids)} tokens, which leaves no room in a context "
                 f"of {policy.context_length} (context_length=)"
             )
-        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{self._steps}".encode("utf-8", "surrogatepass"))
-        pictures = self.conversation.pictures
-        sampled = await policy.sample(prompt_ids, min(policy.max_tokens, room), seed, pictures)
+        self._calls += 1
+        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{number}".encode("utf-8", "surrogatepass"))
+        most = min(policy.max_tokens, room, limit or room)
+        sampled = await policy.sample(prompt.ids, most, seed, prompt.pictures)
         if not sampled.token_ids:
-            raise EmptyGeneration(f"the model returned no token at step {self._steps}")
-        self._steps += 1
+            raise EmptyGeneration(f"the model returned no token at step {number}")
         text = response_text(policy.tokenizer, sampled.token_ids, policy.stop_token_ids)
-        self.conversation.respond(text, sampled.token_ids)
-        return Response(text, prompt_ids, sampled.token_ids, sampled.log_probs, pictures=pictures)
+        self.past.answer(prompt, text, sampled.token_ids, number)
+        cut = len(sampled.token_ids) >= most and sampled.token_ids[-1] not in policy.stop_token_ids
+        return Response(
+            text, prompt.ids, *sampled, pictures=prompt.pictures, number=number, after=prompt.after, cut=cut
+        )
 
 
 class TokenPolicy:
@@ -90,7 +125,8 @@ class TokenPolicy:
         PromptError: The tokenizer has no chat template.
     """
 
-    actor_type: type[TokenActor] = TokenActor
+    untimed: bool = False
+    """Whether time-outs leave out the model's part."""
 
     def __init__(
         self,
@@ -115,12 +151,24 @@ class TokenPolicy:
         self._lock = threading.Lock()
         self._model_owner: TokenPolicy | None = None  # kept alive, since the model is closed with it
 
-    def start(self, env: gym.Env[Any, str]) -> TokenActor:
+    def start(self, env: gym.Env[Any, str]) -> ModelActor:
+        model = self.open(env)
+        model.past.latest_only = True
+        return ModelActor(model, env)
+
+    def open(self, env: gym.Env[Any, str]) -> TokenModel:
+        """Return the model in an episode of `env`."""
         if self.pictures is None:
             refuse_pictures(env.observation_space, f"{type(self).__name__.lstrip('_')} with a model of text")
-        how = {"template_kwargs": self._template_kwargs, "pictures": self.pictures, "tool_mode": self.tool_mode}
-        builder = PromptBuilder.of_env(env, self.tokenizer, stop_token_ids=self.stop_token_ids, **how)
-        return self.actor_type(self, builder, env.get_wrapper_attr("instructions"))
+        tools = env.get_wrapper_attr("tools")
+        return TokenModel(self, env, self.builder(tools, env.get_wrapper_attr("tool_instructions") if tools else ""))
+
+    def builder(self, tools: Sequence[ToolSpec], words: str) -> PromptBuilder:
+        """Return what makes prompts with some tools; `words` describe them if the template does not."""
+        return PromptBuilder(
+            self.tokenizer, tools, self._template_kwargs, self.pictures, tool_instructions=words,
+            tool_mode=self.tool_mode if tools else None, stop_token_ids=self.stop_token_ids,
+        )  # fmt: skip
 
     def with_seed(self, seed: int) -> Self:
         """Return a policy with another seed that shares the model: closing one closes the other."""

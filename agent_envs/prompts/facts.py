@@ -17,8 +17,6 @@ from typing import Any
 from agent_envs.errors import PromptError
 from agent_envs.messages import Message, ToolSpec, content_parts
 
-__all__ = ["ChatTemplate", "Ending", "TemplateFacts", "answered", "probe"]
-
 _MESSAGE_END = "<|eom_id|>"  # with which Llama ends a call, though its template writes it for built-in tools alone
 _REFUSALS = (AttributeError, KeyError, TypeError, ValueError)  # of expressions in a template, beside Jinja's own errors
 _MOST_KNOWN = 256  # tool sets per tokenizer; an environment may have others for every task

@@ -15,21 +15,6 @@ from agent_envs.messages import ToolCall
 from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
 
-__all__ = [
-    "EMPTY",
-    "NONE",
-    "PLACEHOLDERS",
-    "PromptView",
-    "TurnView",
-    "flat",
-    "history_prompt",
-    "listed_lines",
-    "one_line",
-    "sections",
-    "shortened",
-    "shown_action",
-]
-
 NONE = "(none)"
 """What a section without entries says."""
 EMPTY = "None"

@@ -12,13 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent_envs.agents import responses_wire
+from agent_envs.agents.door import named, reading, streamed
+from agent_envs.agents.messages_wire import as_chat, as_message, message_events
 from agent_envs.errors import BackendReplyError, ConfigError, PromptError, needs_extra
 from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.keys import request_keys, without_keys
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
-from agent_envs.recording.pictures import PromptPictures, shows_pictures
-from agent_envs.recording.replies import action_text, error_reply, observed_messages, offered_tools, strip_reply
+from agent_envs.recording.replies import (
+    PromptPictures,
+    action_text,
+    error_reply,
+    observed_messages,
+    offered_tools,
+    shows_pictures,
+    strip_reply,
+)
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import UPSTREAM_ERRORS, Upstream
 from agent_envs.serving.access import holds_token
@@ -29,8 +39,6 @@ with needs_extra("serve"):
 
 if TYPE_CHECKING:
     from agent_envs.recording.tokens import Retokenizer
-
-__all__ = ["CallRecorder"]
 
 _log = logging.getLogger(__name__)
 _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token", "x-judge-token")
@@ -54,8 +62,8 @@ class _Call:
 
 
 class CallRecorder:
-    """Answers ``/v1/...``: records chat completions, passes a few other requests on but for its own token, and refuses
-    the rest.
+    """Answers ``/v1/...``: records chat completions, and what is translated to them, passes a few other requests on but
+    for its own token, and refuses the rest.
 
     The retokenizer, if any, makes the tokens that the server does not report.
     """
@@ -76,16 +84,39 @@ class CallRecorder:
     async def answer(self, request: Any) -> Any:
         """Answer a request below ``/v1``, by the path that its address means."""
         parts = [part for part in request.match_info["tail"].split("/") if part not in ("", ".")]
-        path, name = "/".join(parts), _episode_name(request)
+        given = request.match_info.get("episode") or request.headers.get("X-Episode-Id")
+        path, name = "/".join(parts), _checked_name("the episode's name", given)
         if (request.method, path) == ("POST", "chat/completions"):
             return await self._chat(request, name)
+        if (request.method, path) in (("POST", "messages"), ("POST", "responses")):
+            return await self._translated(request, path, name)
         if request.method == "GET" and parts[:1] == ["models"] and ".." not in parts:
             return await self._pass_on(request, path, None)
         if (request.method, path) == ("POST", "embeddings") and name is None:
             return await self._pass_on(request, path, await read_body(request))
         within = " of an episode" if name is not None else ""
         here = f"{request.method} /v1/{path}{within}"
-        return error_reply(404, f"{here} is neither recorded nor passed on; only /v1/chat/completions is recorded")
+        recorded = "only /v1/chat/completions is recorded, and /v1/messages and /v1/responses by translation"
+        return error_reply(404, f"{here} is neither recorded nor passed on; {recorded}")
+
+    async def _translated(self, request: Any, path: str, name: str | None) -> Any:
+        """Answer a request of Anthropic's messages or OpenAI's responses by a chat completion."""
+        body, episode = await read_object(request), self._store.open.get(str(name))
+        earlier = {} if episode is None else episode.conversations
+        with reading():
+            chat = as_chat(body) if path == "messages" else responses_wire.as_chat(body, earlier)
+        reply = await self._chat(request, name, {**chat, "stream": False})
+        if reply.status >= 400:
+            return reply
+        completion = json.loads(reply.body)
+        if path == "messages":
+            answer = as_message(completion)
+            told = message_events(answer)
+        else:
+            episode = self._store.open.get(str(name))  # its first call has opened it
+            answer = responses_wire.as_response(completion, body, chat, episode.conversations if episode else earlier)
+            told = responses_wire.response_events(answer)
+        return await streamed(request, named(told)) if body.get("stream") else web.json_response(answer)
 
     async def _pass_on(self, request: Any, path: str, data: bytes | None) -> Any:
         headers = self._passed_on(request)
@@ -96,11 +127,11 @@ class CallRecorder:
         except UPSTREAM_ERRORS as e:
             return self._upstream_failed(e)
 
-    async def _chat(self, request: Any, name: str | None) -> Any:
+    async def _chat(self, request: Any, name: str | None, given: dict[str, Any] | None = None) -> Any:
         if name is None:
             ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
             return error_reply(400, f"the request does not name its episode: {ways}")
-        body = await read_object(request)
+        body = await read_object(request) if given is None else given
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
             raise ConfigError("expected a request with 'messages', a list of objects")
@@ -187,7 +218,8 @@ class CallRecorder:
             if not recorded and streamed.finished:
                 await asyncio.shield(self._record(call, streamed.completion()))
             elif not recorded:
-                by_upstream = isinstance(e, UPSTREAM_ERRORS) and not _client_left(request)
+                client_left = request.transport is None or request.transport.is_closing()
+                by_upstream = isinstance(e, UPSTREAM_ERRORS) and not client_left
                 error = f"upstream: the stream broke off: {e}" if by_upstream else "the client went away"
                 self._failed(call, error, streamed)
             if isinstance(e, asyncio.CancelledError):
@@ -260,7 +292,10 @@ class CallRecorder:
         own = {*_OWN_HEADERS}
         if self._token is not None and holds_token(request.headers.get("Authorization", ""), self._token):
             own.add("authorization")
-        return {name: value for name, value in request.headers.items() if name.lower() not in own}
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in own}
+        if "x-api-key" in request.headers and "Authorization" not in headers:  # as Anthropic's clients send it
+            headers["Authorization"] = f"Bearer {request.headers['x-api-key']}"
+        return headers
 
     def _told(self, data: bytes) -> bytes:
         """Return an answer without what agents must not know."""
@@ -317,16 +352,7 @@ def _is_completion(reply: Any) -> bool:
     return bool(choices) and whole
 
 
-def _episode_name(request: Any) -> str | None:
-    name = request.match_info.get("episode") or request.headers.get("X-Episode-Id")
-    return _checked_name("the episode's name", name)
-
-
 def _checked_name(what: str, name: str | None) -> str | None:
     if name is not None and not (name and len(name) <= _MAX_NAME and name.isprintable()):
         raise ConfigError(f"{what} must have 1 to {_MAX_NAME} printable characters, got {name!r:.80}")
     return name
-
-
-def _client_left(request: Any) -> bool:
-    return request.transport is None or request.transport.is_closing()

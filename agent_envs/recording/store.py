@@ -59,6 +59,8 @@ class OpenEpisode:
     failed: int = 0
     running: int = 0
     finished: bool = False
+    conversations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Messages up to and with each response, by its id, for requests that go on from one."""
     keys: frozenset[str] = frozenset()
     """Keys that its requests brought, which are not written."""
     touched: float = field(default_factory=time.monotonic)

@@ -10,8 +10,6 @@ from agent_envs.parsers.json_calls import load_json
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 
-__all__ = ["Retokenizer"]
-
 
 class Retokenizer:
     """Renders a call with a tokenizer's chat template, as a server does, and tokenizes it.

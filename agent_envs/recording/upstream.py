@@ -17,8 +17,6 @@ with needs_extra("serve"):
     import aiohttp
     import yarl
 
-__all__ = ["UPSTREAM_ERRORS", "Upstream"]
-
 UPSTREAM_ERRORS = (aiohttp.ClientError, BackendReplyError, TimeoutError)
 """What a request to the model's server raises."""
 

@@ -3,7 +3,7 @@
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import document_title, read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
-from agent_envs.retrieval.http.client import HTTPRetriever
+from agent_envs.retrieval.http import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.opening import open_retriever
 from agent_envs.retrieval.retriever import Hit, Retriever, StaticRetriever

@@ -20,7 +20,6 @@ __all__ = [
     "document_title",
     "file_marks",
     "read_corpus",
-    "read_lines",
     "read_objects",
     "row_contents",
     "row_id",
@@ -54,6 +53,8 @@ def row_contents(row: Mapping[str, Any], where: object) -> str:
 
     Raises DataError, which names `where`, if contents or text are missing or not strings.
     """
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: expected an object, got {type(row).__name__}")
     contents = row.get("contents")
     if contents is None:
         contents, title = row.get("text"), row.get("title")
@@ -103,15 +104,10 @@ def read_corpus(source: str | Path) -> Iterator[dict[str, Any]]:
 
     Raises DataError, which names file and line, if a file cannot be read or a line is not a row.
     """
-    return (row for row, _ in read_lines(source))
-
-
-def read_lines(source: str | Path, *, skip: int = 0) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield the rows of a corpus after the first `skip`, each with its line. Raises what `read_corpus` raises."""
-    for number, (row, line, where) in enumerate(read_objects(source, skip=skip), skip):
+    for number, (row, _, where) in enumerate(read_objects(source)):
         row_id(row, where, number)
         row_contents(row, where)
-        yield row, line
+        yield row
 
 
 def read_objects(source: str | Path, *, skip: int = 0) -> Iterator[tuple[Any, bytes, str]]:

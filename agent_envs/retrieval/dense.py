@@ -212,7 +212,7 @@ class _Passages:
             row = json.loads(self._text[self._offsets[number] : self._offsets[number + 1]].tobytes())
         except (ValueError, RecursionError) as e:
             raise DataError(f"{self._where(number)}: not JSON ({e})") from e
-        _contents(row, self._where(number))
+        row_contents(row, self._where(number))
         return row
 
     def id(self, number: int) -> str:
@@ -234,12 +234,6 @@ class _Passages:
     def text(self, number: int) -> str:
         """Return what is encoded of a passage: title and text."""
         return " ".join(document_title(self._read(number))).strip()
-
-
-def _contents(row: Any, where: str) -> None:
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object, got {type(row).__name__}")
-    row_contents(row, where)
 
 
 def _cut(scores: np.ndarray, kth: float) -> float:
@@ -340,11 +334,11 @@ def _write(
 def _lines(docs: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[bytes]:
     if isinstance(docs, (str, Path)):
         for row, line, where in read_objects(docs):
-            _contents(row, where)
+            row_contents(row, where)
             yield line
         return
     for number, row in enumerate(docs):
-        _contents(row, f"document {number}")
+        row_contents(row, f"document {number}")
         try:
             yield json.dumps(row).encode()
         except (TypeError, ValueError, RecursionError) as e:

@@ -12,7 +12,7 @@ from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
 from agent_envs.retrieval.encoder import SentenceEncoder
-from agent_envs.retrieval.http.client import HTTPRetriever
+from agent_envs.retrieval.http import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
 from agent_envs.retrieval.okapi import OkapiRetriever
 from agent_envs.retrieval.papers.service import parse_options
@@ -57,7 +57,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     except OSError as e:
         raise DataError(f"there is no corpus and no index at {shown(text)}") from e
     key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, kind, options)
-    return _opened.get(key, lambda: _open_kind(kind, path, options) if kind else _open_path(path, progress))
+    return _opened.get(key, lambda: _made(kind, path, options, progress))
 
 
 def open_encoder(options: str) -> SentenceEncoder:
@@ -65,14 +65,12 @@ def open_encoder(options: str) -> SentenceEncoder:
     return SentenceEncoder(**parse_options(options, SentenceEncoder, what="dense:"))
 
 
-def _open_kind(kind: str, path: Path, options: str) -> Retriever:
+def _made(kind: str, path: Path, options: str, progress: bool) -> Retriever:
     if kind == "okapi":
         return OkapiRetriever(read_corpus(path), **parse_options(options, OkapiRetriever, what="okapi:"))
-    encoder = open_encoder(options)
-    return DenseRetriever(path, encoder, query_prefix=encoder.instruction)
-
-
-def _open_path(path: Path, progress: bool) -> Retriever:
+    if kind == "dense":
+        encoder = open_encoder(options)
+        return DenseRetriever(path, encoder, query_prefix=encoder.instruction)
     if path.is_dir() and (path / "index.json").exists():
         return BM25Retriever.open(path)
     if path.is_dir() and any(path.glob("segments_*")):

@@ -29,19 +29,6 @@ from agent_envs.errors import BackendBusyError, BackendError, ConfigError, DataE
 from agent_envs.files import FileLock, move_folder, open_data, read_text
 from agent_envs.retrieval.corpus import row_contents, row_id
 
-__all__ = [
-    "Blob",
-    "DocumentStore",
-    "FileWriter",
-    "RowWriter",
-    "map_array",
-    "new_folder",
-    "offsets_of",
-    "read_manifest",
-    "write_array",
-    "write_manifest",
-]
-
 MANIFEST = "index.json"
 _SMALL_FILE = 1 << 18
 
@@ -180,8 +167,9 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
         raise BackendBusyError(f"another process is building in {partial}") from e
     try:
         with lock:
-            if not resume:
-                _empty(partial)
+            for entry in () if resume else partial.iterdir():
+                if entry.name != "lock":
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             try:
                 yield partial
             except BaseException:
@@ -192,12 +180,6 @@ def new_folder(path: Path | None, *, overwrite: bool = False, resume: bool = Fal
             move_folder(partial, path)
     except OSError as e:
         raise BackendError(f"the index cannot be written to {path}: {e.strerror or e}") from e
-
-
-def _empty(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.name != "lock":
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -264,12 +246,12 @@ class RowWriter:
         """The number of rows."""
         self._waiting: dict[str, list[bytes]] = {"ids": [], "documents": []}
 
-    def add(self, row: Mapping[str, Any], raw: bytes | None = None) -> str:
+    def add(self, row: Any, raw: bytes | None = None, where: str = "") -> str:
         """Add a row, with the JSON that it was read from, if it is known; return its contents, which are indexed.
 
         Raises DataError, which names the row, if it has no id or text or cannot be written as JSON.
         """
-        where = f"document {self.count}"
+        where = where or f"document {self.count}"
         doc_id, contents = row_id(row, where, self.count), row_contents(row, where)
         try:
             encoded = _encode(row).encode("utf-8", "surrogatepass") if raw is None else raw

@@ -1,145 +1,112 @@
 """Groups of episodes that grow from inner states of one: the same state, played on several times.
 
 A group of independent episodes meets only at its first state, so what an action in the middle was worth is compared
-with nothing. Here an episode is played, and from some of its states the environment and the conversation are restored
-and played on. Every episode is recorded whole, with the steps before the state that it grew from, so estimators,
-exports and pages need to know nothing of it; with the layout ``tree`` the shared steps are trained at the cost of one.
+with nothing. Here an episode is played, and then again with a model that first answers as it did and from some call on
+anew. Every episode is recorded whole, with the steps before the state that it grew from, so estimators, exports and
+pages need to know nothing of it; with the layout ``tree`` the shared steps are trained at the cost of one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from agent_envs import branching, checks
+from agent_envs import checks
+from agent_envs.agents.loading import Agent
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import ConfigError
-from agent_envs.messages import Observation
-from agent_envs.policies.best_of import ForkingActor
-from agent_envs.policies.policy import Actor, Policy, check_policy
+from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.messages import Message, ToolSpec
+from agent_envs.policies.model import ModelActor, ModelPolicy
+from agent_envs.policies.policy import Response
 from agent_envs.rollout.one import run_episode
 
 __all__ = ["branch"]
 
-TextEnvLike = gym.Env[Any, str]
-
 
 def branch(
-    env: TextEnvLike, policy: Policy, size: int, *, at: Sequence[int] | None = None, seed: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    env: gym.Env[Any, str], policy: ModelPolicy, size: int, *, at: Sequence[int] | None = None,
+    seed: int | None = None, options: Mapping[str, Any] | None = None, agent: str | Agent | None = None,
 ) -> list[Episode]:  # fmt: skip
     """Play an episode, and grow a group of ``size`` episodes from its states.
 
     Args:
-        env: The environment; it stays open and can be used again.
-        policy: Its actors must be able to fork: those of models (``TransformersPolicy``, ``VLLMPolicy``,
-            ``OpenAIPolicy``) are.
+        env: The environment, which answers the same actions in the same way; it stays open and can be used again.
+        policy: A policy of a model: ``TransformersPolicy``, ``VLLMPolicy``, ``OpenAIPolicy``.
         size: Episodes of the group, the first one included.
-        at: Steps of the first episode before which the others begin to differ, in turn; steps that it does not have
-            are left out. None draws one for each, among all steps but the first if there are others.
+        at: Calls of the model in the first episode from which the others begin to differ, in turn; those that it does
+            not have are left out, and if it has none of them, it is alone. None draws one for each, among all but the
+            first if there are others.
         seed: Seed of the reset and of the draw, or None.
         options: Options of the reset, for example ``{"index": 3}``.
+        agent: As in `run_episode`.
 
     Returns:
         The episodes, with one ``group_id``: that of the task. The first is the one that the others grew from, and the
-        only one if it has no step. An exception is not raised, as in ``run_episode``.
+        only one if the model was not asked. An exception is not raised, as in ``run_episode``; one episode ends with an
+        error if the agent or the environment does not do again what it did.
 
     Raises:
-        ConfigError: ``policy`` is none or its actors cannot fork, ``at`` has no step of the episode, or the environment
-            cannot be restored.
+        ConfigError: ``policy`` asks no model.
     """
     checks.integer("size", size, minimum=1)
-    for step in at or ():
-        checks.integer("at", step, minimum=0)
-    trunk = _Trunk(check_policy(policy), None if at is None else frozenset(at))
-    first = run_episode(env, trunk, seed=seed, options=options)
-    if trunk.error is not None:
-        raise trunk.error
-    taken = len(first.steps)
+    for call in at or ():
+        checks.integer("at", call, minimum=0)
+    if not isinstance(policy, ModelPolicy):
+        raise ConfigError(f"{type(policy).__name__} cannot branch: it asks no model")
+    rng = np.random.default_rng(seed)
+    reset: dict[str, Any] = {"seed": int(rng.integers(2**31)) if seed is None else seed, "options": options}
+    trunk = _Recalling(policy)
+    first = run_episode(env, trunk, agent=agent, **reset)
+    taken = len(trunk.answers)
     if not taken or size == 1:
         return [first]
     if at is None:
-        rng = np.random.default_rng(seed)
         begins = [int(rng.integers(min(1, taken - 1), taken)) for _ in range(size - 1)]
     else:
-        inner = [step for step in at if step < taken]
-        if not inner:
-            raise ConfigError(f"at must have a step of the episode, which took {taken}, got {list(at)}")
-        begins = [inner[i % len(inner)] for i in range(size - 1)]
+        inner = [call for call in at if call < taken]
+        begins = [inner[i % len(inner)] for i in range(size - 1)] if inner else []
     out = [first]
     for number, begin in enumerate(begins, start=1):
-        point = trunk.points[begin]
-        rest = run_episode(_Resumed(env, point), _Forked(point.actor.fork(number)), seed=seed, options=options)
-        out.append(dataclasses.replace(
-            rest, env_id=first.env_id, group_id=first.group_id, index=first.index, reset_info=first.reset_info,
-            steps=(*first.steps[:begin], *rest.steps),
-        ))  # fmt: skip
+        again = _Recalling(policy, trunk.model.fork(number), trunk.answers[:begin])
+        out.append(dataclasses.replace(run_episode(env, again, agent=agent, **reset), group_id=first.group_id))
     return out
 
 
-@dataclass(frozen=True)
-class _Point:
-    """What is needed to play on from a state."""
+class _Recalling:
+    """A policy of one episode and its model, which first answers as it did before."""
 
-    env: branching.EnvSnapshot
-    observation: Observation
-    info: dict[str, Any]
-    actor: ForkingActor
+    def __init__(self, policy: ModelPolicy, model: Any = None, known: Sequence[tuple[Any, Response]] = ()) -> None:
+        self.policy, self.model, self._known = policy, model, known
+        self.answers: list[tuple[Any, Response]] = []
+        """Each prompt with its tools, and the response to it."""
 
+    def start(self, env: gym.Env[Any, str]) -> ModelActor:
+        return ModelActor(self.open(env), env)
 
-class _Trunk:
-    """The policy of the first episode, and its actor, which keeps the states before its steps."""
-
-    def __init__(self, policy: Policy, at: frozenset[int] | None) -> None:
-        self._policy, self._at, self._step = policy, at, 0
-        self.points: dict[int, _Point] = {}
-        self.error: ConfigError | None = None
-        """Why a state could not be kept; an error of an actor would only end the episode."""
-
-    def start(self, env: TextEnvLike) -> Actor:
-        self._env = env
-        self._actor: Any = self._policy.start(env)
+    def open(self, env: gym.Env[Any, str]) -> _Recalling:
+        if self.model is None:
+            self.model = self.policy.open(env)
         return self
 
-    def act(self, observation: Observation, info: dict[str, Any]) -> Any:
-        if self._at is None or self._step in self._at:
-            try:
-                if not callable(getattr(self._actor, "fork", None)):
-                    raise ConfigError(
-                        f"{type(self._policy).__name__} cannot branch: its actors have no fork(number); use a policy "
-                        "of a model"
-                    )
-                here = branching.snapshot(self._env)
-            except ConfigError as e:
-                self.error = e
-                raise
-            self.points[self._step] = _Point(here, observation, dict(info), self._actor.fork(0))
-        self._step += 1
-        return self._actor.act(observation, info)
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        return self.model.count(messages, tools)
 
-
-@dataclass(frozen=True)
-class _Forked:
-    """A policy whose one actor is there already."""
-
-    actor: ForkingActor
-
-    def start(self, env: TextEnvLike) -> ForkingActor:
-        return self.actor
-
-
-class _Resumed(gym.Wrapper[Any, str, Any, str]):
-    """An environment whose reset returns to a state."""
-
-    def __init__(self, env: TextEnvLike, point: _Point) -> None:
-        super().__init__(env)
-        self._point = point
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        branching.restore(self.env, self._point.env)
-        return self._point.observation, dict(self._point.info)
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
+    ) -> Response:
+        number, prompt = len(self.answers), (list(messages), list(tools))
+        if number >= len(self._known):
+            response = await self.model.ask(messages, tools, task_id=task_id, limit=limit)
+        else:
+            before, response = self._known[number]
+            if before != prompt:
+                raise PolicyError(
+                    f"step {number} was asked another prompt than recorded: the agent or its environment is not "
+                    "deterministic, so it cannot branch"
+                )
+        self.answers.append((prompt, response))
+        return response

@@ -7,6 +7,7 @@ async `act` is awaited on an event loop meanwhile.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -15,15 +16,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
+from agent_envs.agents.calls import CallLog, PlayedEnv, RecordedModel
+from agent_envs.agents.hosts import AsyncHost, BlockingHost
+from agent_envs.agents.loading import AgentPolicy
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import (
+    BackendError,
+    CallLimitReached,
     ContextLengthExceeded,
     EmptyGeneration,
     EpisodeStop,
@@ -45,6 +52,7 @@ _log = logging.getLogger(__name__)
 _LOOK_AGAIN = 0.1  # seconds, while an action takes none of the time
 
 _STOPS: dict[type[EpisodeStop], StopReason] = {
+    CallLimitReached: StopReason.CALL_LIMIT,
     ContextLengthExceeded: StopReason.CONTEXT_LENGTH,
     EmptyGeneration: StopReason.EMPTY_GENERATION,
     RunBudgetSpent: StopReason.RUN_BUDGET,
@@ -103,7 +111,12 @@ class EpisodeRun:
         self._task = task
         self._record = EpisodeBuilder("", task.seed, task.options, task.episode_id, task.group_id)
         self._close_on_error = close_on_error
-        self._waiting_since: float | None = None  # for an action that takes none of the time
+        self._is_untimed, self._waiting = (
+            False,
+            0,
+        )  # whether calls of the model take none of the time, and how many wait
+        self._waiting_since: float | None = None
+        self._calls: CallLog | None = None  # of an agent
         self._acting: asyncio.Task[Any] | None = None  # the policy's `act` on the loop
         self._recorders: list[Recorder] = []
         self._pending: Future[Action] | None = None
@@ -170,6 +183,8 @@ class EpisodeRun:
         if timeout is not None:
             self._tell_recorders(reason, error)
         self._record.env_id = env_name(self.env)
+        if self._calls is not None:
+            self._calls.fill(self._record)
         return self._record.end(reason, error)
 
     def _play(self) -> StopReason:
@@ -182,6 +197,8 @@ class EpisodeRun:
         record = self._record
         record.reset(env, observation, info)
         self._recorders = [layer for layer in layers(env) if _records(type(layer))]  # type: ignore[misc, arg-type]
+        if isinstance(self._task.policy, AgentPolicy):
+            return self._play_agent(self._task.policy, env, observation, info)
         actor = self._task.policy.start(env)
         while not self._abandoned:
             self.step_started = time.monotonic()
@@ -201,10 +218,36 @@ class EpisodeRun:
                 return record.reason
         return StopReason.ERROR  # abandoned: nobody reads it
 
+    def _play_agent(
+        self, policy: AgentPolicy, env: TextEnvLike, observation: Observation, info: dict[str, Any]
+    ) -> StopReason:
+        """Let an agent play: an async one on the loop, which hands this thread what blocks; another one here."""
+        model = policy.open(env)
+        self._is_untimed = bool(getattr(policy.policy, "untimed", False))
+        host = AsyncHost(self) if policy.is_async else BlockingHost(self)
+        self._calls = log = CallLog(env, observation, info, host)
+        log.score, log.record = policy.score, self._record
+        try:
+            host.play(policy.agent, PlayedEnv(log), RecordedModel(log, model))
+            log.judge(None)
+        except EpisodeStop:
+            raise
+        except Exception as e:
+            if e is log.failure or isinstance(e, BackendError) or not log.replies:
+                raise
+            self._error = traceback.format_exc()
+            return StopReason.AGENT_ERROR
+        finally:
+            for end in log.on_end:
+                end()
+        return StopReason.at_end(log.terminated, log.info)
+
     def _act(self, actor: Actor, observation: Observation, info: dict[str, Any]) -> Response:
         action: Any = actor.act(observation, info)
         if not isinstance(action, (str, Response)) and inspect.isawaitable(action):
-            action = self._await_untimed(action) if getattr(actor, "untimed", False) else self._await(action)
+            self._is_untimed = getattr(actor, "untimed", False)
+            with self.untimed():
+                action = self.wait(action)
         if isinstance(action, str):
             return Response(action)
         if isinstance(action, Response):
@@ -212,18 +255,33 @@ class EpisodeRun:
         kind = type(action).__name__
         raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
 
-    def _await_untimed(self, action: Awaitable[Action]) -> Action:
-        """Await an action while the clocks of the time-outs stand still."""
-        began = self._waiting_since = time.monotonic()
-        try:
-            return self._await(action)
-        finally:
-            waited = time.monotonic() - began
-            self.started += waited
-            self.step_started += waited
-            self._waiting_since = None
+    def begin_step(self) -> None:
+        """Start the clock of a step anew; an EpisodeStop if nobody waits for the episode any more."""
+        if self._abandoned:
+            raise EpisodeStop("nobody waits for the episode any more")
+        self.step_started = time.monotonic()
 
-    def _await(self, action: Awaitable[Action]) -> Action:
+    @contextlib.contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Stop the clocks of the time-outs while the model answers, if its part is not timed."""
+        if not self._is_untimed:
+            yield
+            return
+        self._waiting += 1
+        if self._waiting == 1:
+            self._waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._waiting_since is not None:
+                waited = time.monotonic() - self._waiting_since
+                self.started += waited
+                self.step_started += waited
+                self._waiting_since = None
+
+    def wait(self, action: Awaitable[Any], jobs: SimpleQueue[Callable[[], None] | None] | None = None) -> Any:
+        """Await something on the loop, and meanwhile do the jobs that are put into a queue."""
         if asyncio._get_running_loop() is self.loop:
             if inspect.iscoroutine(action):
                 action.close()
@@ -234,6 +292,10 @@ class EpisodeRun:
         if self._abandoned:
             future.cancel()
         try:
+            if jobs is not None:
+                future.add_done_callback(lambda _: jobs.put(None))
+                for job in iter(jobs.get, None):
+                    job()
             return future.result()
         finally:
             future.cancel()  # no effect once it is done; after KeyboardInterrupt it is not

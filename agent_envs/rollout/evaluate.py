@@ -13,10 +13,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agent_envs import checks
+from agent_envs.agents.loading import Agent, Score, with_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.run_folder import EpisodeLog
 from agent_envs.errors import BackendError, ConfigError, TaskIndexError
-from agent_envs.policies.policy import PolicyLike, check_policy
+from agent_envs.policies.policy import PolicyLike
 from agent_envs.registration import versions
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.evaluation import EpisodeScore, Evaluation, Prices, score_episode
@@ -35,6 +36,8 @@ def evaluate(
     policy: PolicyLike | Sequence[PolicyLike],
     n: int | None = 100,
     *,
+    agent: str | Agent | None = None,
+    score: str | Score | None = None,
     samples: int = 1,
     indices: Sequence[int] | None = None,
     panel: Panel | None = None,
@@ -60,6 +63,7 @@ def evaluate(
     Args:
         policy: Chooses the actions. If it draws, give one per sample, or all samples of a task are the same.
         n: Tasks drawn from the split without repeats; a larger number adds tasks to the same ones. None for all.
+        agent, score: As in `run_episodes`.
         samples: Episodes per task, for pass@k.
         indices: The tasks, instead of drawn ones.
         panel: The tasks, instead of drawn ones: those of another evaluation, which must be the same on this machine.
@@ -94,7 +98,8 @@ def evaluate(
     check_timeouts(step_timeout, episode_timeout)
     play_all = player_of(engine)
     several = isinstance(policy, Sequence) and not isinstance(policy, str)
-    policies = [check_policy(each) for each in (policy if several else [policy] * samples)]  # type: ignore[union-attr]
+    given: Any = policy if several else [policy] * samples
+    policies = [with_agent(each, agent, score) for each in given]
     if len(policies) != samples:
         raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
@@ -127,8 +132,8 @@ def evaluate(
                     scores[episode.episode_id] = score_episode(episode, seconds)
         missing = [name for name in wanted if name not in scores]
         tally = _Tally(token_budget, give_up_after, first=min(len(missing), FIRST_EPISODES))
-        for score in scores.values():
-            tally.add(score)
+        for earlier in scores.values():
+            tally.add(earlier)
         tally.in_a_row = tally.gave_up = 0  # those that were played earlier are no reason to give up
 
         def tasks() -> Iterator[EpisodeTask]:

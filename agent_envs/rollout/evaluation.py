@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k
+from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k, pass_hat_k
 from agent_envs.errors import ConfigError
 from agent_envs.rollout.panel import Panel
-from agent_envs.text import plain
+from agent_envs.text import count_of, plain
 
 __all__ = ["EpisodeScore", "Evaluation", "Prices", "score_episode"]
 
@@ -51,6 +51,8 @@ class EpisodeScore:
     index: int
     family: str
     """The task's family, "" if the environment names none."""
+    pair: str
+    """The pair of tasks that it is one of, "" if the environment names none."""
     success: bool
     reward: float
     """The sum of its rewards."""
@@ -80,6 +82,7 @@ def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
         episode_id=episode.episode_id,
         index=-1 if episode.index is None else episode.index,
         family=str(episode.reset_info.get("task_family", "")),
+        pair=str(episode.reset_info.get("task_pair", "")),
         success=episode.success,
         reward=episode.reward,
         score=episode.score,
@@ -142,10 +145,26 @@ class Evaluation:
         """Mean of the tasks' own measure, with the interval of `reward`."""
         return estimate(_by_task(self.counted, "score"))
 
+    @property
+    def pairs(self) -> list[list[float]]:
+        """For each pair of tasks that was played, and each sample of both, 1 if both are solved, else 0."""
+        pairs: dict[str, dict[int, list[bool]]] = {}
+        for score in self.counted:
+            pairs.setdefault(score.pair, {}).setdefault(score.index, []).append(score.success)
+        twins = [of.values() for name, of in pairs.items() if name and len(of) == 2]
+        return [[float(all(both)) for both in zip(*of, strict=False)] for of in twins]
+
     def pass_at(self, k: int) -> Interval:
         """Return the mean of pass@k over the tasks with at least k samples, with the interval of `success`."""
+        return self._passed(pass_at_k, k)
+
+    def pass_hat(self, k: int) -> Interval:
+        """Return the mean of pass^k, that all of k samples are solved, as `pass_at` returns that one is."""
+        return self._passed(pass_hat_k, k)
+
+    def _passed(self, estimate_of: Callable[[int, int, int], float], k: int) -> Interval:
         tasks = [group for group in _by_task(self.counted, "success") if len(group) >= k]
-        return clustered_share([[pass_at_k(len(group), int(sum(group)), k)] for group in tasks], sum(map(len, tasks)))
+        return clustered_share([[estimate_of(len(group), int(sum(group)), k)] for group in tasks], sum(map(len, tasks)))
 
     @property
     def cost(self) -> float | None:
@@ -174,6 +193,8 @@ class Evaluation:
             "reward": _row(self.reward, len(counted)),
             "score": _row(self.score, len(counted)),
             "pass_at": {str(k): _row(self.pass_at(k), sum(size >= k for size in sizes)) for k in ks},
+            "pass_hat": {str(k): _row(self.pass_hat(k), sum(size >= k for size in sizes)) for k in ks},
+            "pairs": _row(clustered_share(pairs), len(pairs)) if (pairs := self.pairs) else None,
             "families": {
                 family: _row(clustered_share(_by_task(some, "success")), len(some))
                 for family in families
@@ -193,7 +214,7 @@ class Evaluation:
 
     def table(self) -> str:
         data = self.to_dict()
-        lines = [f"{data['episodes']} of {data['asked']} episodes, {data['tasks']} tasks"]
+        lines = [f"{data['episodes']} of {count_of(data['asked'], 'episode')}, {count_of(data['tasks'], 'task')}"]
         if self.samples > 1:
             lines[0] += f" x {self.samples} samples"
         if self.errors:
@@ -202,6 +223,8 @@ class Evaluation:
             lines += [f"  {count} x {error[:150]}" for error, count in kinds.most_common(3)]
         rows = [(name, data[name]) for name in ("success", "reward", "score")]
         rows += [(f"pass@{k}", row) for k, row in data["pass_at"].items()]
+        rows += [(f"pass^{k}", row) for k, row in data["pass_hat"].items() if k != "1"]
+        rows += [("both of a pair", data["pairs"])] * bool(data["pairs"])
         rows += [(_printable(name), row) for name, row in data["families"].items()]
         width = max(len(name) for name, _ in rows)
         lines += ["", f"{'':{width}}  {'mean':>8}  {'95 % interval':^20}  {'of':>6}"]
@@ -220,9 +243,8 @@ class Evaluation:
             each = f", {self.cost / solved:.4f} per solved episode" if solved else ""
             lines.append(f"cost          {self.cost:.4f}{each}")
         lines.append(f"panel         {self.panel.name}")
-        lines.append(
-            f"time          {self.wall_seconds:.1f} s here, {data['seconds_per_episode'] or 0.0:.2f} s per episode"
-        )
+        seconds = data["seconds_per_episode"] or 0.0
+        lines.append(f"time          {self.wall_seconds:.1f} s here, {seconds:.2f} s per episode")
         return "\n".join(lines)
 
     __str__ = table

@@ -10,9 +10,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agent_envs import checks
+from agent_envs.agents.loading import Agent, Score, with_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.policies.policy import PolicyLike, check_policy
+from agent_envs.policies.policy import PolicyLike
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.one import check_timeouts
 from agent_envs.rollout.ray_engine import RayEngine
@@ -32,6 +33,8 @@ def run_episodes(
     policy: PolicyLike,
     n: int,
     *,
+    agent: str | Agent | None = None,
+    score: str | Score | None = None,
     group: int = 1,
     seeds: int | Sequence[int | None] | None = None,
     options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
@@ -54,6 +57,9 @@ def run_episodes(
         policy: Chooses the actions: a policy, whose `start` is called from many threads, or a function from an
             observation to an action.
         n: Number of episodes, each with a seed and options of its own.
+        agent: Plays them with the policy's model: a function `agent(env, model)`, or its name. None for a loop of one
+            call per step.
+        score: As in `run_episode`.
         group: How many times each of them is played, side by side: with the same seed and options, and so one task and
             one `group_id`. A policy that draws should draw anew each time.
         seeds: One seed for all, or one per episode; None means seed i for episode i.
@@ -83,7 +89,7 @@ def run_episodes(
     checks.integer("n", n, minimum=0)
     checks.integer("group", group, minimum=1)
     checks.integer("concurrency", concurrency, minimum=1)
-    played = check_policy(policy)
+    played = with_agent(policy, agent, score)
     checks.choice("on_error", on_error, ("raise", "record", None))
     check_timeouts(step_timeout, episode_timeout)
     episode_seeds = _per_episode("seeds", range(n) if seeds is None else seeds, int, n)

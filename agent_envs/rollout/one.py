@@ -13,8 +13,9 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs import checks
+from agent_envs.agents.loading import Agent, Score, with_agent
 from agent_envs.episodes.record import Episode
-from agent_envs.policies.policy import PolicyLike, check_policy
+from agent_envs.policies.policy import PolicyLike
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock
@@ -25,8 +26,10 @@ TextEnvLike = gym.Env[Any, str]
 
 
 def run_episode(
-    env: TextEnvLike, policy: PolicyLike, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-) -> Episode:
+    env: TextEnvLike, policy: PolicyLike, *, seed: int | None = None, options: Mapping[str, Any] | None = None,
+    agent: str | Agent | None = None,
+    score: str | Score | None = None,
+) -> Episode:  # fmt: skip
     """Play one episode in the calling thread; a running event loop (Jupyter) does not get in the way.
 
     Args:
@@ -35,6 +38,10 @@ def run_episode(
             the process's background loop.
         seed: Seed of the reset, or None.
         options: Options of the reset, for example `{"index": 3}`.
+        agent: Plays the episode with the policy's model: a function `agent(env, model)`, or its name. None for a loop
+            of one call per step.
+        score: A function `score(episode, env, workdir)`, or its name, whose number is added to the reward of the last
+            reply when nothing of the agent runs any more; the episode is solved if it is at least 1.
 
     Returns:
         The episode. An exception in the environment or the policy is not raised: the episode then has
@@ -44,7 +51,7 @@ def run_episode(
         ConfigError: `policy` is none, or the environment is in one of Gymnasium's wrappers that break text.
     """
     check_stock(env)
-    run = EpisodeRun(env, EpisodeTask(check_policy(policy), seed, options), background_loop())
+    run = EpisodeRun(env, EpisodeTask(with_agent(policy, agent, score), seed, options), background_loop())
     run.play()
     return run.episode()
 
@@ -59,6 +66,8 @@ async def arun_episode(
     episode_timeout: float | None = None,
     episode_id: str | None = None,
     group_id: str | None = None,
+    agent: str | Agent | None = None,
+    score: str | Score | None = None,
 ) -> Episode:
     """Play one episode in a thread of its own; an async `act` runs on the caller's event loop.
 
@@ -69,6 +78,7 @@ async def arun_episode(
         episode_timeout: Seconds the whole episode may take.
         episode_id: The episode's name; a random one by default.
         group_id: A name shared with the episodes it is compared with; the task's id by default.
+        agent, score: As in `run_episode`.
 
     Returns:
         The episode, as from `run_episode`. After a time-out it holds the completed steps, the last one marked as
@@ -79,7 +89,7 @@ async def arun_episode(
     """
     check_timeouts(step_timeout, episode_timeout)
     check_stock(env)
-    task = EpisodeTask(check_policy(policy), seed, options, episode_id, group_id)
+    task = EpisodeTask(with_agent(policy, agent, score), seed, options, episode_id, group_id)
     run = EpisodeRun(env, task, asyncio.get_running_loop())
     return await supervise(run, step_timeout, episode_timeout)
 

@@ -265,8 +265,11 @@ def _arguments(env: gym.Env[Any, Any], given: Mapping[str, Any]) -> dict[str, An
     """
     defaults, arguments = argument_defaults(type(env)), dict[str, Any]()
     harmless = listed(type(env), "harmless_arguments") | {"render_mode", "disable_env_checker"}
+    later = listed(type(env), "later_arguments")
     for name in sorted({*defaults, *given} - harmless):
         value = given.get(name, defaults.get(name))
+        if name in later and value == defaults[name]:
+            continue
         if value is None:
             own: Any = vars(env).get(name)
             value = own.name if isinstance(own, _PARSERS) else own if isinstance(own, _PLAIN) else None

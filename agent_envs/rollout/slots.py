@@ -15,8 +15,6 @@ from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
 from agent_envs.rollout.one import supervise
 from agent_envs.threads import background_loop, is_responsive, run_in_thread
 
-__all__ = ["TextEnvLike", "play_one", "play_tasks", "run_slots"]
-
 TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
 

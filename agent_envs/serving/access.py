@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from agent_envs.errors import ConfigError
 
-__all__ = ["TOKEN_VARIABLE", "StatusError", "check_access", "check_binding", "holds_token", "is_loopback", "read_token"]
-
 TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
 """The environment variable from which server and client read the token."""
 

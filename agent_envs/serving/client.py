@@ -26,13 +26,12 @@ from agent_envs.errors import (
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, decode, encode, error_from
 from agent_envs.text import plain
 
-__all__ = ["Connection", "RefusedError", "StaleError", "socket_url"]
-
 _DESCRIPTION = {
     "protocol": int, "max_message": int, "split": str, "num_tasks": int, "messages": bool, "observation_length": int,
     "action_length": int, "instructions": str, "tools": list, "tool_instructions": str,
 }  # fmt: skip
 _FINAL = ("IDLE_TIMEOUT", "OVER_BUDGET", "STEP_TIMEOUT", "STOPPING", "WORKER_LOST")  # the server closes after these
+_check_release = functools.cache(check_release)
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -72,23 +71,14 @@ def socket_url(url: str, env_id: str | None, env_kwargs: dict[str, Any]) -> str:
 
 
 class Connection:
-    """An open WebSocket to a server.
+    """An open WebSocket to a server at an address of `socket_url`, with a limit of seconds for opening it.
 
-    Args:
-        url: From `socket_url`.
-        token: The server's token, or None.
-        timeout: Seconds to wait.
-
-    Raises:
-        BackendDownError: Nothing answers.
-        ConfigError: The server refuses the token, or has no such environment.
-        RefusedError: The server is full.
-        BackendReplyError: It is not a server of environments.
-        MissingExtraError: The package websockets is not installed.
+    Opening it raises a BackendDownError if nothing answers, a BackendReplyError if it is no server of environments, a
+    RefusedError if it is full, and a ConfigError if it refuses the token or has no such environment.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        _check_websockets()
+        _check_release("websockets", "serve")
         from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
         from websockets.sync.client import connect
 
@@ -123,7 +113,8 @@ class Connection:
             raise BackendSlowError(f"{self.where} did not answer in {timeout:g} seconds") from e
         except (OSError, ConnectionClosed) as e:
             raise BackendDownError(f"cannot reach {self.where}: {e}; is `agentr1 serve` running there?") from e
-        self._close = weakref.finalize(self, _close, self._ws, os.getpid())
+        self.close = weakref.finalize(self, _close, self._ws, os.getpid())
+        """Close it, as when it is forgotten; an `ask` that waits in another thread then fails."""
         try:
             self.description = self._greet(timeout)
         except BaseException:
@@ -156,14 +147,8 @@ class Connection:
     def ask(self, kind: str, data: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send a message of a type, wait `timeout` seconds, and return the data of the answer.
 
-        After an exception, `alive` says whether the session goes on.
-
-        Raises:
-            Exception: What went wrong on the server, as the type that was raised there.
-            RefusedError: The server has no room.
-            StaleError: The connection has ended.
-            BackendSlowError: The answer did not come in time.
-            BackendReplyError: The answer is malformed.
+        What went wrong on the server is raised as the type that was raised there; a RefusedError says that it has no
+        room, a StaleError that the connection has ended. Afterwards `alive` says whether the session goes on.
         """
         from websockets.exceptions import ConnectionClosed
 
@@ -209,21 +194,12 @@ class Connection:
                 self._ws.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             self._send_timeout = timeout
 
-    def close(self) -> None:
-        """Close it, as when it is forgotten; an `ask` that waits in another thread then fails."""
-        self._close()
-
 
 def _close(ws: Any, pid: int) -> None:
     """Close a connection, which a forked child leaves to its parent."""
     if pid == os.getpid():
         with contextlib.suppress(OSError):
             ws.close()
-
-
-@functools.cache
-def _check_websockets() -> None:
-    check_release("websockets", "serve")
 
 
 def _refused(where: str, status: int, body: bytes) -> Exception:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["BEGAN", "END", "FAILED", "LAST", "OPEN", "PLAYING", "Frame", "split_frames"]
-
 _HEAD = struct.Struct("!cBIIf")  # a letter, flags, session, bytes of the text, seconds
 _LETTER = b"f"
 _LONGEST = 1 << 28  # bytes of a text: more than any message or answer

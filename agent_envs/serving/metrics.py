@@ -11,8 +11,6 @@ from itertools import accumulate
 from agent_envs._version import __version__
 from agent_envs.serving.frames import BEGAN, FAILED, Frame
 
-__all__ = ["METRICS_TYPE", "Metrics"]
-
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text's media type."""
 

@@ -17,11 +17,9 @@ from agent_envs.serving.frames import BEGAN, END, LAST, OPEN, PLAYING, Frame
 from agent_envs.serving.limits import Limits
 from agent_envs.serving.metrics import Metrics
 from agent_envs.serving.process import WorkerProcess
-from agent_envs.serving.protocol import SessionError, encode, error_data
+from agent_envs.serving.protocol import SessionError, encode
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.worker import Setup
-
-__all__ = ["ClientSession", "Pool"]
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25  # seconds between checks of the limits, which are this coarse
@@ -98,11 +96,15 @@ class Pool:
 
     async def drain(self, seconds: float) -> None:
         """Begin no further episodes, and wait up to ``seconds`` for those that are being played."""
-        self.draining, end = True, self._loop.time() + seconds
+        self.draining = True
         for session in list(self.open):
             self._end_if_drained(session)
-        while self.open and self._loop.time() < end:
-            await asyncio.sleep(_TICK / 5)
+        await self._until(lambda: not self.open, seconds)
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
+        end = self._loop.time() + seconds
+        while not done() and self._loop.time() < end:
+            await asyncio.sleep(0.01)
 
     def _end_if_drained(self, session: ClientSession) -> None:
         if self.draining and not (session.running or session.playing):
@@ -110,10 +112,8 @@ class Pool:
 
     async def finish(self, grace: float) -> None:
         """Wait up to ``grace`` seconds for running calls, then end all sessions."""
-        end = self._loop.time() + grace
         if any(session.running for session in self.open):
-            while self._loop.time() < end and any(session.running for session in self.open):
-                await asyncio.sleep(_TICK / 5)
+            await self._until(lambda: not any(session.running for session in self.open), grace)
             await asyncio.sleep(_TICK)  # for the answers to leave
         for session in list(self.open):
             self._end(session, "STOPPING", BackendDownError("the server is shutting down"))
@@ -127,9 +127,7 @@ class Pool:
             self._timer.cancel()
         for session in list(self.open):
             self.leave(session)
-        end = self._loop.time() + _CLOSE_SECONDS
-        while any(worker.ready and worker.sessions for worker in self.workers) and self._loop.time() < end:
-            await asyncio.sleep(0.01)
+        await self._until(lambda: not any(each.ready and each.sessions for each in self.workers), _CLOSE_SECONDS)
         for worker in self.workers:
             if worker.sessions:
                 worker.kill("it could not close its episodes")
@@ -184,7 +182,8 @@ class Pool:
             text = encode([name, client_kwargs]).encode()
         except RecursionError as e:
             raise ConfigError("the environment's arguments are nested too deeply") from e
-        worker = self._best_worker()
+        ready = (worker for worker in self.workers if worker.ready)
+        worker = min(ready, key=lambda worker: (not self._responds(worker), len(worker.sessions)))
         self._last += 1
         session = ClientSession(name, self._last, worker, on_end, self._loop.time())
         worker.sessions[session.number] = session
@@ -201,14 +200,14 @@ class Pool:
             session.worker.send(Frame(session.number, END))
 
     def _end(self, session: ClientSession, code: str, error: errors.AgentEnvsError) -> None:
-        session.failure = SessionError(error_data(error, code))
+        session.failure = SessionError(error, code)
         self.leave(session)
         self.metrics.ended[code] += 1
         session.on_end()
 
     def _refused(self, code: str, error: errors.AgentEnvsError) -> SessionError:
         self.metrics.refused[code] += 1
-        return SessionError(error_data(error, code))
+        return SessionError(error, code)
 
     async def ask(self, session: ClientSession, raw: str | bytes) -> bytes:
         """Return the answer to a message of a session that is not running.
@@ -303,12 +302,6 @@ class Pool:
             if session in self.open:
                 why = f"the process of this episode is gone: {worker.reason}"
                 self._end(session, "WORKER_LOST", BackendDownError(why))
-
-    def _best_worker(self) -> WorkerProcess:
-        return min(
-            (worker for worker in self.workers if worker.ready),
-            key=lambda worker: (not self._responds(worker), len(worker.sessions)),
-        )
 
     def _responds(self, worker: WorkerProcess) -> bool:
         """Whether a worker is there and has no call that should have ended."""

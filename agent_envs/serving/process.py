@@ -19,8 +19,6 @@ from agent_envs.serving.frames import FAILED, Frame, split_frames
 from agent_envs.serving.protocol import decode, error_from
 from agent_envs.serving.worker import Setup, Worker
 
-__all__ = ["WorkerProcess"]
-
 _END_SECONDS = 5.0  # that a worker may take to close what it has open
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -28,9 +26,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 class WorkerProcess(asyncio.Protocol):
     """A worker, in a process of its own or, with `inside`, in a thread of this one, where it cannot be ended.
 
-    Args:
-        on_frame: Called with the worker and each frame of a session.
-        on_lost: Called with the worker when it has ended.
+    `on_frame` is called with it and each frame of a session, `on_lost` with it when it has ended.
     """
 
     def __init__(
@@ -136,12 +132,11 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.close()
         elif self.process is not None:
             self.process.kill()
-        if self.process is not None:
-            end = self._loop.time() + _END_SECONDS
-            while self.process.poll() is None:
-                if self._loop.time() > end:
-                    self.process.kill()
-                await asyncio.sleep(0.01)
+        end = self._loop.time() + _END_SECONDS
+        while self._transport is not None or (self.process is not None and self.process.poll() is None):
+            if self._loop.time() > end:
+                self.kill(self.reason)
+            await asyncio.sleep(0.01)
 
     def memory(self) -> int:
         """Return the bytes of memory of its own that the process has, as far as the system tells."""

@@ -19,18 +19,6 @@ from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, Missing
 from agent_envs.serving.access import StatusError
 from agent_envs.text import plain
 
-__all__ = [
-    "MAX_ADDRESS",
-    "MAX_MESSAGE",
-    "PROTOCOL",
-    "SessionError",
-    "decode",
-    "encode",
-    "error_data",
-    "error_from",
-    "traceback_text",
-]
-
 PROTOCOL = 1
 """Version of the messages that go beyond OpenEnv's; server and client have to have the same."""
 
@@ -103,14 +91,14 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
 
 
 class SessionError(StatusError):
-    """What a client is told in place of an answer: the `data` of an error message.
+    """What a client is told in place of an answer: an error, as the `data` of a message.
 
     A client that has no session yet is refused with status 503: the server is full or stops.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        super().__init__(503, str(data["message"]))
-        self.data = data
+    def __init__(self, error: AgentEnvsError, code: str) -> None:
+        super().__init__(503, str(error))
+        self.data = error_data(error, code)
 
 
 def error_from(data: dict[str, Any], where: str) -> Exception:

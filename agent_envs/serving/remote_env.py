@@ -10,16 +10,17 @@ from typing import Any, NoReturn, TypeVar
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Space
 
 from agent_envs.checks import number, option_mapping
-from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError
-from agent_envs.messages import ToolSpec
+from agent_envs.errors import BackendDownError, BackendReplyError, ConfigError, DataError
+from agent_envs.messages import ToolSpec, with_pictures
 from agent_envs.parsers import PARSERS, READINGS, get_parser
 from agent_envs.per_process import PerProcess
+from agent_envs.pictures.png import LARGEST_SIDE, from_base64
 from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
-from agent_envs.serving.remote_pictures import picture_limits, read_observation
-from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, kept_action
+from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, kept_action, shows_pictures
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Snapshot, TextEnv
 
@@ -28,6 +29,7 @@ __all__ = ["RemoteEnv"]
 T = TypeVar("T")
 
 _MOST_BITS = 1000  # of an integer that a float holds
+_MOST_PICTURES = 1 << 12  # of an observation
 _NONE = type(None)
 _SEEDS = 2**63  # that can be drawn
 _LONGEST_PAUSE = 1.0  # seconds between two attempts
@@ -118,7 +120,7 @@ class RemoteEnv(TextEnv):
         super().__init__(
             split=about["split"], data=url, render_mode=render_mode, max_observation_length=about["observation_length"]
         )
-        length, pictures = about["observation_length"], picture_limits(about.get("pictures", []), self._url)
+        length, pictures = about["observation_length"], _picture_limits(about.get("pictures", []), self._url)
         if about["messages"]:
             self.observation_space = MessagesSpace(length, *pictures)
         elif pictures:
@@ -149,25 +151,25 @@ class RemoteEnv(TextEnv):
 
     def format_call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return a tool call in the wire format that this environment reads."""
-        answer = self._ask(self._connected(), "format_call", {"name": name, "arguments": arguments})
-        return self._value(answer, "a text", str)
+        data = {"name": name, "arguments": arguments}
+        return self._value(self._ask("format_call", data, self._connected()), "a text", str)
 
     def available_actions(self) -> list[str] | None:
         """Return the actions that can be taken now, or None if they cannot be listed."""
-        return self._value(self._ask_in_episode("available_actions", {}), "a list of actions", list, _NONE)
+        return self._value(self._ask("available_actions"), "a list of actions", list, _NONE)
 
     def prompt_state(self) -> dict[str, Any]:
         """Return what a rebuilt prompt may show of the state on the server."""
-        return self._value(self._ask_in_episode("prompt_state", {}), "the prompt's state as an object", dict)
+        return self._value(self._ask("prompt_state"), "the prompt's state as an object", dict)
 
     def expert_action(self) -> str | None:
         """Return the next action of the environment's expert."""
-        return self._value(self._ask_in_episode("expert_action", {}), "a text", str, _NONE)
+        return self._value(self._ask("expert_action"), "a text", str, _NONE)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the next action of a demonstrator that makes mistakes, with a seed that is drawn from ``rng``."""
-        answer = self._ask_in_episode("demo_action", {"seed": int(rng.integers(_SEEDS)), "noise": noise})
-        return self._value(answer, "a text", str, _NONE)
+        data = {"seed": int(rng.integers(_SEEDS)), "noise": noise}
+        return self._value(self._ask("demo_action", data), "a text", str, _NONE)
 
     def _value(self, answer: dict[str, Any], what: str, *kinds: type) -> Any:
         value = answer.get("value")
@@ -186,8 +188,7 @@ class RemoteEnv(TextEnv):
             BackendError: The server cannot be reached or fails; if it was full, a `BackendBusyError`.
         """
         gym.Env.reset(self, seed=seed)
-        data = {"seed": seed, "options": options and option_mapping(options)}
-        observation, info = self._read_reset(self._ask_reconnecting("reset", data))
+        observation, info = self._begin("reset", {"seed": seed, "options": options and option_mapping(options)})
         self._over, self._transcript = False, [self._observation]
         if self.render_mode == "human":
             self.render()
@@ -203,7 +204,7 @@ class RemoteEnv(TextEnv):
         """
         if not isinstance(action, str):
             raise TypeError(f"expected an action as a string, got {type(action).__name__}: {action!r:.80}")
-        data = self._ask_in_episode("step", {"text": action})
+        data = self._ask("step", {"text": action})
         observation, info = self._read_observation(data)
         seen, reward = data["observation"], data.get("reward")
         if not isinstance(reward, (int, float)) or (isinstance(reward, int) and reward.bit_length() > _MOST_BITS):
@@ -223,7 +224,7 @@ class RemoteEnv(TextEnv):
 
     def snapshot(self) -> Snapshot:
         """Return this point of the episode, the server's wrappers included. Valid while the server's process runs."""
-        value = self._value(self._ask_in_episode("snapshot", {}), "a text", str)
+        value = self._value(self._ask("snapshot"), "a text", str)
         rng_state = copy.deepcopy(self.np_random.bit_generator.state)
         return Snapshot(self._index, value, rng_state, self._observation, self._over, tuple(self._transcript))
 
@@ -234,7 +235,7 @@ class RemoteEnv(TextEnv):
         """
         if not isinstance(snapshot.state, str):
             raise ConfigError("expected a snapshot of a remote environment, got one of a local environment")
-        result = self._read_reset(self._ask_reconnecting("restore", {"value": snapshot.state}))
+        result = self._begin("restore", {"value": snapshot.state})
         self.np_random.bit_generator.state = copy.deepcopy(snapshot.rng_state)
         self._over, self._observation = snapshot.over, snapshot.observation
         self._transcript = list(snapshot.transcript)
@@ -251,33 +252,37 @@ class RemoteEnv(TextEnv):
         waits = {BackendDownError: self._connect_timeout, RefusedError: self._busy_timeout}
         return self._connections.get("", lambda: _until(connect, waits, pause=0.05))
 
-    def _ask_in_episode(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message within an episode, which ends with its connection; return the answer."""
-        return self._ask(self._connections.get("", _lost), kind, data)
-
-    def _ask_reconnecting(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message that may go over a new connection; return the answer."""
+    def _begin(self, kind: str, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode, over a new connection if there is none; return its first observation and info."""
 
         def ask() -> dict[str, Any]:
             connection = self._connected()
             if kind == "reset" and data["seed"] is None and not connection.playing:
                 data["seed"] = int(self.np_random.integers(_SEEDS))
-            answer = self._ask(connection, kind, data)
+            answer = self._ask(kind, data, connection)
             connection.playing = True
             return answer
 
         try:
-            return ask()
+            answer = ask()
         except StaleError:  # the server may have restarted since
-            return ask()
+            answer = ask()
+        observation, info = self._read_observation(answer)
+        self._set_prompt_parts(answer["observation"])
+        index = info.get("index", 0)
+        self._index = index if isinstance(index, int) else 0
+        return observation, info
 
-    def _ask(self, connection: Connection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message, again for a while if the server is full; return the answer."""
+    def _ask(
+        self, kind: str, data: dict[str, Any] | None = None, connection: Connection | None = None
+    ) -> dict[str, Any]:
+        """Send a message, again for a while if the server is full; an episode has ended with its connection."""
+        asked = connection or self._connections.get("", _lost)
         waits = {RefusedError: self._busy_timeout}
         try:
-            return _until(lambda: connection.ask(kind, data, self._timeout), waits, pause=0.02)
+            return _until(lambda: asked.ask(kind, data or {}, self._timeout), waits, pause=0.02)
         finally:
-            if not connection.alive:
+            if not asked.alive:
                 _close(self._connections)
 
     def _read_observation(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -288,14 +293,7 @@ class RemoteEnv(TextEnv):
         if not isinstance(info, dict):
             raise BackendReplyError(f"{self._url}: expected info, got {info!r:.200}")
         self._observation = observed["text"]
-        return read_observation(observed, self.observation_space, self._url), info
-
-    def _read_reset(self, data: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        observation, info = self._read_observation(data)
-        self._set_prompt_parts(data["observation"])
-        index = info.get("index", 0)
-        self._index = index if isinstance(index, int) else 0
-        return observation, info
+        return _shown(observed, self.observation_space, self._url), info
 
     def _set_prompt_parts(self, about: dict[str, Any]) -> None:
         try:
@@ -328,3 +326,45 @@ def _close(connections: PerProcess[Connection]) -> None:
     connection = connections.pop("")
     if connection is not None:
         connection.close()
+
+
+def _picture_limits(described: Any, where: str) -> tuple[int, ...]:
+    """Return the most pictures of an observation and their greatest side, nothing if it shows none.
+
+    Args:
+        described: What the server says: the two numbers, or nothing.
+        where: The server, for error messages.
+    """
+    if described == []:
+        return ()
+    numbers = isinstance(described, list) and len(described) == 2 and all(type(value) is int for value in described)
+    if not numbers or not 1 <= described[0] <= _MOST_PICTURES or not 1 <= described[1] <= LARGEST_SIDE:
+        raise BackendReplyError(f"{where}: expected how many pictures and their greatest side, got {described!r:.80}")
+    return tuple(described)
+
+
+def _shown(observed: Mapping[str, Any], space: Space[Any], where: str) -> Any:
+    """Return the observation in a server's answer, with its pictures.
+
+    Raises:
+        BackendReplyError: A picture is broken or too large, or there are more or fewer than the text says.
+    """
+    if not shows_pictures(space):
+        return observed.get("messages", observed["text"])
+    assert isinstance(space, (ImageText, MessagesSpace))
+    images = observed.get("images", [])
+    if not isinstance(images, list) or len(images) > space.max_images:
+        raise BackendReplyError(f"{where}: expected at most {space.max_images} pictures, got {images!r:.80}")
+    try:
+        pictures = [from_base64(image, where, max_side=space.max_side) for image in images]
+    except DataError as e:
+        raise BackendReplyError(f"{e}") from e
+    observation: Any = {"text": observed["text"], "images": tuple(picture.array for picture in pictures)}
+    if isinstance(space, MessagesSpace):
+        try:
+            observation = with_pictures(observed["messages"], pictures)
+        except (KeyError, TypeError, StopIteration):  # no messages, or fewer pictures than parts
+            observation = None
+    if not space.contains(observation):
+        raise BackendReplyError(f"{where}: expected an observation in {space!r}, got {observed['text']!r:.200}")
+    return observation

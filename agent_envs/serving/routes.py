@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from typing import Any
 
 from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError, needs_extra
@@ -18,63 +17,42 @@ from agent_envs.serving.served_env import environment_metadata, schemas
 with needs_extra("serve"):
     from aiohttp import WSCloseCode, WSMsgType, web
 
-__all__ = ["refusal", "routes"]
-
 _MAX_UNANSWERED = 8  # messages of one client, which should wait for each answer
 _FAREWELL_SECONDS = 3.0
+_json = functools.partial(web.json_response, dumps=encode)
 
 
 def routes(pool: Pool) -> list[web.RouteDef]:
     """Return the routes that serve a pool's sessions."""
-    about, sockets = _About(pool), _WebSockets(pool)
-    every = [web.get("/", about.overview), web.get("/health", about.health)]
-    every += [web.get("/ready", about.ready), web.get("/metrics", about.metrics)]
-    for name in ("", *pool.envs):
-        for end, handler in (("ws", sockets.play), ("metadata", about.metadata), ("schema", about.schema)):
-            path = f"/{name}/{end}" if name else f"/{end}"
-            every.append(web.get(path, functools.partial(handler, name=name)))
-    return every
 
-
-class _About:
-    """What the server is and does."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def overview(self, request: web.Request) -> web.Response:
-        """The environments on offer, and how busy the server is."""
-        pool = self._pool
+    async def overview(request: web.Request) -> web.Response:
         return _json({"version": __version__, "protocol": PROTOCOL, "envs": list(pool.envs), **pool.gauges()})
 
-    async def health(self, request: web.Request) -> web.Response:
-        """Whether episodes are played."""
-        pool = self._pool
+    async def health(request: web.Request) -> web.Response:
         healthy = "draining" if pool.draining else "healthy"
         status = "stopping" if pool.stopping else healthy if pool.healthy else "starting"
-        return _json({"status": status}, 200 if status == healthy else 503)
+        return _json({"status": status}, status=200 if status == healthy else 503)
 
-    async def ready(self, request: web.Request) -> web.Response:
-        """Whether a load balancer may send further clients."""
-        ready = self._pool.healthy and not self._pool.draining
-        return _json({"ready": ready}, 200 if ready else 503)
+    async def ready(request: web.Request) -> web.Response:  # whether a load balancer may send further clients
+        takes_clients = pool.healthy and not pool.draining
+        return _json({"ready": takes_clients}, status=200 if takes_clients else 503)
 
-    async def metrics(self, request: web.Request) -> web.Response:
-        """What the server counts, as Prometheus reads it."""
-        pool = self._pool
+    async def metrics(request: web.Request) -> web.Response:
         text = pool.metrics.text(pool.gauges(), [worker.memory() for worker in pool.workers])
         return web.Response(text=text, headers={"Content-Type": METRICS_TYPE})
 
-    async def metadata(self, request: web.Request, name: str) -> web.Response:
-        """OpenEnv's description of an environment."""
-        return _json(environment_metadata(self._described(name)))
+    async def metadata(request: web.Request, name: str) -> web.Response:
+        return _json(environment_metadata(pool.descriptions[name]))
 
-    async def schema(self, request: web.Request, name: str) -> web.Response:
-        """JSON schemas of actions, observations and states."""
-        return _json(schemas(self._described(name)))
+    async def schema(request: web.Request, name: str) -> web.Response:
+        return _json(schemas(pool.descriptions[name]))
 
-    def _described(self, name: str) -> dict[str, Any]:
-        return self._pool.descriptions[name or next(iter(self._pool.envs))]
+    play = _WebSockets(pool).play
+    every = [web.get("/", overview), web.get("/health", health), web.get("/ready", ready), web.get("/metrics", metrics)]
+    for path, name in {"": next(iter(pool.envs)), **{f"/{name}": name for name in pool.envs}}.items():
+        for end, handler in (("ws", play), ("metadata", metadata), ("schema", schema)):
+            every.append(web.get(f"{path}/{end}", functools.partial(handler, name=name)))
+    return every
 
 
 class _WebSockets:
@@ -91,7 +69,11 @@ class _WebSockets:
         client_kwargs = decode(request.query.get("kwargs", "{}"))
 
         def end() -> None:
-            self._pool.keep(asyncio.create_task(self._end(request, ws, session)))
+            """Tell the client why its session has ended, and close."""
+            assert session.failure is not None
+            last = encode({"type": "error", "data": session.failure.data})
+            farewell = _close(request, ws, WSCloseCode.GOING_AWAY, str(session.failure), last)
+            self._pool.keep(asyncio.create_task(farewell))
 
         session = self._pool.enter(name, client_kwargs, end)
         inbox: list[str | bytes] = []
@@ -134,12 +116,6 @@ class _WebSockets:
             del inbox[0]
         answered(request)
 
-    async def _end(self, request: web.Request, ws: web.WebSocketResponse, session: ClientSession) -> None:
-        """Tell the client why its session has ended, and close."""
-        assert session.failure is not None
-        last = encode({"type": "error", "data": session.failure.data})
-        await _close(request, ws, WSCloseCode.GOING_AWAY, str(session.failure), last)
-
 
 async def _close(request: web.Request, ws: web.WebSocketResponse, code: int, why: str, last: str = "") -> None:
     """Close a connection after a last message, even if the client reads nothing."""
@@ -157,15 +133,5 @@ async def _close(request: web.Request, ws: web.WebSocketResponse, code: int, why
 
 def refusal(status: int, message: str, error: Exception) -> web.Response:
     """Return the answer to a request that failed."""
-    data = (
-        error.data
-        if isinstance(error, SessionError)
-        else error_data(error)
-        if isinstance(error, AgentEnvsError)
-        else {}
-    )
-    return _json({"detail": message, **data}, status)
-
-
-def _json(content: object, status: int = 200) -> web.Response:
-    return web.Response(text=encode(content), status=status, content_type="application/json")
+    data = error_data(error) if isinstance(error, AgentEnvsError) else {}
+    return _json({"detail": message, **(error.data if isinstance(error, SessionError) else data)}, status=status)

@@ -13,10 +13,9 @@ retriever failing with 503, each with {"error": "..."}.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from agent_envs.checks import integer, number
@@ -77,7 +76,7 @@ class SearchServer(BackgroundServer):
             host,
             port,
             token,
-            _refusal,
+            lambda status, message, error: web.json_response({"error": message}, status=status),
             max_body=_MAX_BODY,
             statuses={ConfigError: 400, AgentEnvsError: 503},
             paths="/health, /search, /retrieve and /document/ID",
@@ -88,17 +87,13 @@ class SearchServer(BackgroundServer):
         """Start listening, on the running loop; a ConfigError if the address does not work."""
         self._running = asyncio.Semaphore(self._max_requests)
         routes = [web.get("/health", self._health), web.get("/document/{id:.*}", self._document)]
-        routes += [web.get("/search", self._get_search), web.post("/search", self._post_search)]
+        routes += [web.get("/search", self._search), web.post("/search", self._search)]
         routes += [web.post("/retrieve", self._retrieve)]
         await self.listener.open(routes, handler_cancellation=True)
 
-    async def shut_down(self, grace: float = 2.0) -> None:
-        """Stop listening, and close the connections."""
-        await self.listener.close()
-
     async def _health(self, request: web.Request) -> web.Response:
         size = len(self.retriever) if isinstance(self.retriever, Sized) else None
-        return _json({"status": "ok"} if size is None else {"status": "ok", "documents": size})
+        return web.json_response({"status": "ok"} if size is None else {"status": "ok", "documents": size})
 
     async def _document(self, request: web.Request) -> web.Response:
         def find() -> dict[str, Any]:
@@ -107,26 +102,19 @@ class SearchServer(BackgroundServer):
             except ConfigError as e:
                 raise StatusError(404, str(e)) from e
 
-        return _json(await self._in_thread(find))
+        return web.json_response(await self._in_thread(find))
 
-    async def _get_search(self, request: web.Request) -> web.Response:
-        params = request.query
-        query = params.get("query", params.get("q"))
-        k = params.get("k") or params.get("topk") or str(_DEFAULT_K)
-        if query is None:
-            raise ConfigError("expected /search?query=TEXT&k=NUMBER")
-        return await self._search(query, int(k) if k.isdecimal() and len(k) < 10 else k)
-
-    async def _post_search(self, request: web.Request) -> web.Response:
-        body = await read_object(request)
-        query = body.get("query")
+    async def _search(self, request: web.Request) -> web.Response:
+        given: Mapping[str, Any] = request.query if request.method == "GET" else await read_object(request)
+        query, k = given.get("query", given.get("q")), given.get("k", given.get("topk", _DEFAULT_K))
         if not isinstance(query, str):
-            raise ConfigError(f"the query must be a string, got {type(query).__name__}")
-        return await self._search(query, body.get("k", body.get("topk", _DEFAULT_K)))
-
-    async def _search(self, query: str, k: object) -> web.Response:
+            raise ConfigError(f"the query must be a string, as in /search?query=TEXT&k=3, got {type(query).__name__}")
+        if isinstance(k, str) and k.isdecimal() and len(k) < 10:
+            k = int(k)
         (hits,) = await self._found([query], k, self.retriever.document)
-        return _json({"results": [{"id": doc_id, "score": score, "document": row} for doc_id, score, row in hits]})
+        return web.json_response(
+            {"results": [{"id": doc_id, "score": score, "document": row} for doc_id, score, row in hits]}
+        )
 
     async def _retrieve(self, request: web.Request) -> web.Response:
         body = await read_object(request)
@@ -142,7 +130,9 @@ class SearchServer(BackgroundServer):
             return {**found, "id": doc_id, "contents": row_contents(found, doc_id)}
 
         lists = await self._found(queries, body.get("topk") or _DEFAULT_K, row)
-        return _json({"result": [[{"document": d, "score": s} if scores else d for _, s, d in hits] for hits in lists]})
+        return web.json_response(
+            {"result": [[{"document": d, "score": s} if scores else d for _, s, d in hits] for hits in lists]}
+        )
 
     async def _found(
         self, queries: list[str], k: object, document: Callable[[str], dict[str, Any]]
@@ -186,11 +176,3 @@ class SearchServer(BackgroundServer):
         self._running.release()
         if not call.cancelled():
             call.exception()
-
-
-def _refusal(status: int, message: str, error: Exception) -> web.Response:
-    return _json({"error": message}, status)
-
-
-def _json(content: object, status: int = 200) -> web.Response:
-    return web.Response(body=json.dumps(content).encode(), status=status, content_type="application/json")

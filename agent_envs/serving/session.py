@@ -30,8 +30,6 @@ from agent_envs.serving.frames import BEGAN, FAILED, PLAYING
 from agent_envs.serving.protocol import MAX_MESSAGE, PROTOCOL, SessionError, decode, encode, error_data, traceback_text
 from agent_envs.serving.served_env import ServedEnv, prompt_parts
 
-__all__ = ["Session"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -40,12 +38,8 @@ class Session:
 
     `handle` and `close` may run in different threads; a `close` during `handle` takes effect at its end.
 
-    Args:
-        served_env: The environment.
-        client_kwargs: The arguments that the client chose.
-        secret: Signs snapshots.
-        describe: See `agent_envs.serving.served_env.describe`.
-        on_closed: Called when the environment is closed.
+    The client chose `client_kwargs`; `secret` signs snapshots, `describe` is that of `served_env`, and `on_closed` is
+    called when the environment is closed.
     """
 
     def __init__(
@@ -131,7 +125,7 @@ class Session:
         try:
             message = decode(raw)
         except ConfigError as e:
-            raise SessionError(error_data(e, "INVALID_JSON")) from e
+            raise SessionError(e, "INVALID_JSON") from e
         if not isinstance(message, dict):
             raise ConfigError(f'expected {{"type": ..., "data": {{...}}}}, got {type(message).__name__}')
         kind: Any = message.get("type")
@@ -140,8 +134,7 @@ class Session:
         handler = self._handlers.get(kind) if isinstance(kind, str) else None
         if handler is None:
             known = f"the types are {', '.join(self._handlers)}, close"
-            error = ConfigError(f"unknown message type {kind!r:.100}; {known}")
-            raise SessionError(error_data(error, "UNKNOWN_TYPE"))
+            raise SessionError(ConfigError(f"unknown message type {kind!r:.100}; {known}"), "UNKNOWN_TYPE")
         data = message.get("data", {})
         if not isinstance(data, dict):
             raise ConfigError(f"the data of {kind!r} must be an object, got {type(data).__name__}")
@@ -157,8 +150,8 @@ class Session:
         _only(data, "seed", "episode_id", "options", "index")
         if self._last:
             self._done = True  # the client has no more use for the episode that it was playing
-            why = "the server is about to stop and begins no further episodes"
-            raise SessionError(error_data(BackendDownError(why), "STOPPING"))
+            error = BackendDownError("the server is about to stop and begins no further episodes")
+            raise SessionError(error, "STOPPING")
         seed, options, episode_id = data.get("seed"), data.get("options"), data.get("episode_id")
         if seed is not None:
             integer("seed", seed, minimum=0)

@@ -25,8 +25,6 @@ from agent_envs.serving.served_env import ServedEnv, describe
 from agent_envs.serving.session import Session
 from agent_envs.threads import run_in_thread
 
-__all__ = ["Setup", "Worker", "run_worker"]
-
 _log = logging.getLogger(__name__)
 _PATIENCE = 0.004  # seconds a call may take before the others stop waiting behind it
 _TOGETHER = 8  # answers that are sent at once

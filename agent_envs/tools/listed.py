@@ -20,8 +20,6 @@ from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool_spec
 from agent_envs.tools.schemas import compiled, tidied
 
-__all__ = ["ListedTool", "OfferedTool", "checked_tools"]
-
 _logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _PATTERNS = frozenset({"pattern", "patternProperties"})

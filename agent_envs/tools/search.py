@@ -9,7 +9,7 @@ from agent_envs.errors import ToolError
 from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
 from agent_envs.tools.base import Tool, string_parameter
 
-__all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "find_passages"]
+__all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "check_query", "find_passages"]
 
 LAYOUTS = ("numbered", "information")
 MAX_QUERY = 4096  # characters; no sensible query is longer
@@ -39,6 +39,14 @@ class SearchResults(str):
         return results
 
 
+def check_query(query: str) -> None:
+    """Raise a ToolError if a query is empty or too long."""
+    if not query.strip():
+        raise ToolError("the query is empty; expected words to search for")
+    if len(query) > MAX_QUERY:
+        raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
+
+
 def find_passages(retriever: Retriever, query: str, top_k: int, passage_chars: int | None = None) -> list[Passage]:
     """Return the best `top_k` passages for a query, each cut to `passage_chars` characters (None for all of it).
 
@@ -46,10 +54,7 @@ def find_passages(retriever: Retriever, query: str, top_k: int, passage_chars: i
         ToolError: The query is empty or too long; the message is for the policy.
         BackendError: The search engine is broken.
     """
-    if not query.strip():
-        raise ToolError("the query is empty; expected words to search for")
-    if len(query) > MAX_QUERY:
-        raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
+    check_query(query)
     pairs = (document_title(retriever.document(doc_id)) for doc_id, _ in retriever.search(query, top_k))
     return [Passage(title, text[:passage_chars]) for title, text in pairs]
 

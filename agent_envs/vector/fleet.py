@@ -18,8 +18,6 @@ import gymnasium as gym
 from agent_envs.rollout.episode_run import close_env
 from agent_envs.threads import run_in_thread, run_side_by_side
 
-__all__ = ["Command", "EnvFleet"]
-
 _Step = tuple[Any, SupportsFloat, bool, bool, Any]
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["batch_infos", "split_infos"]
-
 
 def batch_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     """Return one info in Gymnasium's form: for each key an array, and a mask `_key` of the environments that have it.

@@ -15,8 +15,6 @@ from agent_envs.registration import make_env
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.recorded import episode_env, run_settings
 
-__all__ = ["RightAnswers"]
-
 _MOST_TASKS = 200_000  # answers that are kept
 _MOST_ENVS = 32
 

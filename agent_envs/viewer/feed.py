@@ -16,8 +16,6 @@ from agent_envs.viewer.page import plain_json
 from agent_envs.viewer.shape import Numbered, Origin, RowMaker, origins
 from agent_envs.viewer.write import training_curves
 
-__all__ = ["EpisodeFeed"]
-
 _LOOK = 0.5  # seconds between two looks at the files
 _BUSY = 1.0  # seconds that an answer may take before it has less than what was asked for
 

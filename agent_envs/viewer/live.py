@@ -11,8 +11,6 @@ from agent_envs.viewer.server import PageServer
 from agent_envs.viewer.shape import FIELDS
 from agent_envs.viewer.write import file_names
 
-__all__ = ["live_server"]
-
 _ROWS = 2000  # of an answer
 _CHUNK = 20  # episodes of an answer to a search
 

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-__all__ = ["DATA", "inert_json", "plain_json", "template"]
-
 DATA = "<!--DATA-->"
 """Where a template takes the data of the page."""
 

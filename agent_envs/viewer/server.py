@@ -17,8 +17,6 @@ from agent_envs.viewer.page import DATA, inert_json, plain_json, template
 with needs_extra("serve"):
     from aiohttp import web
 
-__all__ = ["PageServer"]
-
 _MAX_BODY = 4 << 20
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -58,7 +56,14 @@ class PageServer(BackgroundServer):
         token: str | None = None,
     ) -> None:
         self.token = secrets.token_urlsafe(24) if token is None else token
-        self.listener = Listener(host, port, self.token, _refusal, max_body=_MAX_BODY, max_connections=256)
+        self.listener = Listener(
+            host,
+            port,
+            self.token,
+            lambda status, message, error: _json({"error": message}, status),
+            max_body=_MAX_BODY,
+            max_connections=256,
+        )
         self._page, self._meta = page, meta
         self._asked, self._told = asked, told or {}
         self._lock = threading.Lock()
@@ -75,10 +80,6 @@ class PageServer(BackgroundServer):
         routes += [web.get(f"/{name}", self._get(answer)) for name, answer in self._asked.items()]
         routes += [web.post(f"/{name}", self._post(answer)) for name, answer in self._told.items()]
         await self.listener.open(routes)
-
-    async def shut_down(self, grace: float = 2.0) -> None:
-        """Stop listening, and close the connections."""
-        await self.listener.close()
 
     async def _send_page(self, request: web.Request) -> web.Response:
         before, _, after = template(self._page, sources="img-src data:; connect-src 'self'").partition(DATA)
@@ -105,10 +106,6 @@ class PageServer(BackgroundServer):
                 return answer(given)
 
         return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(one_at_a_time))))
-
-
-def _refusal(status: int, message: str, error: Exception) -> web.Response:
-    return _json({"error": message}, status)
 
 
 def _json(content: Any, status: int = 200) -> web.Response:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.adapters.merging import plan_rows
 from agent_envs.episodes.curves import STEP_FILE
+from agent_envs.episodes.growing import whole
 from agent_envs.errors import DataError
 from agent_envs.messages import ToolCall, latest_words
 from agent_envs.parsers.detect import parse_recorded
@@ -20,8 +21,6 @@ from agent_envs.pictures.folder import PictureFolder
 from agent_envs.pictures.picture import IMAGE
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.rewards import total
-
-__all__ = ["FIELDS", "Decode", "Numbered", "Origin", "RowMaker", "origins", "piece_decoder", "shown_episode"]
 
 FIELDS = (
     "run", "phase", "at", "env", "split", "family", "task", "sample", "question", "id", "steps", "return", "score",
@@ -140,15 +139,16 @@ def _shown(record: Mapping[str, Any], decode: Decode | None, url: Callable[[Any]
     for name, kind in (("env_id", str), ("reset_info", dict)):
         if not isinstance(record[name], kind):
             raise TypeError(f"{name} is {record[name]!r:.80}")
-    steps = record["steps"]
+    steps = [_placed(step, number) for number, step in enumerate(whole(record["steps"]))]
     last = steps[-1]["info"] if steps else {}
     prompts: list[dict[str, Any]] = []
-    prompt: list[dict[str, Any]] = []
-    for observation in (*(step["observation"] for step in steps), record["final_observation"]):
-        before = prompt
-        new, prompt = _grown(before, observation)
+    seen: list[list[dict[str, Any]]] = []
+    for step in (*steps, {"observation": record["final_observation"]}):
+        new, prompt = _grown(_before(seen, step) or [], step["observation"])
+        seen.append(prompt)
         drawn = [_with_pictures(message, url) for message in new]
-        prompts.append({"kept": len(prompt) - len(new), "new": drawn, "text": not isinstance(observation, list)})
+        is_text = not isinstance(step["observation"], list)
+        prompts.append({"kept": len(prompt) - len(new), "new": drawn, "text": is_text})
     tools = [tool["function"]["name"] for tool in record["tools"]]
     return {
         "env_id": record["env_id"],
@@ -168,7 +168,20 @@ def _shown(record: Mapping[str, Any], decode: Decode | None, url: Callable[[Any]
         "error": record.get("error") or "",
         "answer": "",
         "answer_from": "",
+        **({"roles": record["roles"]} if record.get("roles") else {}),
     }
+
+
+def _placed(step: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """Return a step that goes on from an earlier one or from none."""
+    after = step.get("after")
+    return step if after is None or (type(after) is int and 0 <= after < number) else {**step, "after": None}
+
+
+def _before(seen: Sequence[Any], step: Mapping[str, Any]) -> Any:
+    """Return what has been seen with the step that this one goes on from, or else with the one before it."""
+    after = step.get("after")
+    return seen[-1 if after is None else after] if seen else None
 
 
 def _with_pictures(message: dict[str, Any], url: Callable[[Any], str]) -> dict[str, Any]:
@@ -197,10 +210,11 @@ def _drawn(image: Any, url: Callable[[Any], str]) -> Any:
 
 def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Decode | None) -> Iterator[dict[str, Any]]:
     rows = _rows(steps)
-    before: list[int] = []
+    seen: list[list[int]] = []
     for number, step in enumerate(steps):
         shown = _step(step, tools)
         ids = step.get("response_ids")
+        before = _before(seen, step) or []
         if step.get("usage"):
             shown["usage"] = {str(k): v for k, v in step["usage"].items()}
         if ids is not None:
@@ -215,6 +229,7 @@ def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Dec
             if decode is not None:
                 shown["pieces"] = decode(ids)
                 shown["prompt_pieces"] = [] if prompt is None else decode(prompt[kept:])
+        seen.append(before)
         yield shown
 
 
@@ -226,6 +241,7 @@ def _step(step: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
         "terminated": bool(step["terminated"]),
         "truncated": bool(step["truncated"]),
         "info": dict(step["info"]),
+        **{name: step[name] for name in ("role", "trained", "time", "after") if name in step},
     }
     if (parsed := parse_recorded(action, tools)) is not None:
         shown |= {

@@ -138,14 +138,9 @@ def training_curves(sources: Sequence[str | os.PathLike[str]]) -> list[dict[str,
                 run = read_run(source, episodes=False)
             except DataError:  # no metrics yet, or a file that says something else by this name
                 continue
-            curves = {
-                phase: {name: _thinned(curve) for name, curve in measures.items()}
+            curves = {  # points at equal distances, the last one included
+                phase: {name: [*c[: -1 : -(-len(c) // _MOST_POINTS)], c[-1]] for name, c in measures.items()}
                 for phase, measures in run.curves.items()
             }
             found.append({"run": run.name, "curves": curves})
     return found
-
-
-def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return points of a curve at equal distances, its last one included."""
-    return [*curve[: -1 : -(-len(curve) // _MOST_POINTS)], curve[-1]]

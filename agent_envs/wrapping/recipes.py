@@ -18,7 +18,8 @@ RELEASES = ("capo", "steppo", "agent-r1")
 """The releases, the newest first."""
 
 _OLDER = ("steppo", "agent-r1")
-_SHOP = {"reward": "agentr1", "max_episode_steps": 15}
+_SHOP = {"site": "agentr1", "reward": "agentr1", "max_episode_steps": 15}
+_SMALL = {**_SHOP, "site": "agentr1-small"}
 _LAB = {"reward": "agentr1", "max_episode_steps": 30}
 _READ = {"rules": "released", "parser": "hermes_python"}
 _QUIZ = {**_READ, "force_first_search": True, "max_calls": 4, "top_k": 5, "max_episode_steps": 5}
@@ -35,6 +36,8 @@ _TABLE: tuple[tuple[str, tuple[str, ...], str, dict[str, Any], tuple[str, ...]],
     ("alfworld", _OLDER, "ALFWorld", {"max_episode_steps": 20}, (_FIRST, _OLD)),
     ("webshop", ("capo",), "WebShop", _SHOP, (_BOUGHT, _NEW)),
     ("webshop", _OLDER, "WebShop", _SHOP, (_BOUGHT, _OLD)),
+    ("webshop-small", ("capo",), "WebShop", _SMALL, (_BOUGHT, _NEW)),
+    ("webshop-small", _OLDER, "WebShop", _SMALL, (_BOUGHT, _OLD)),
     ("scienceworld", ("capo",), "ScienceWorld", _LAB, (_KEPT, _NEW)),
     ("hotpotqa", RELEASES, "HotpotQA", _QUIZ, (_WHOLE,)),
     ("papersearch", ("capo", "agent-r1"), "PaperSearch", {**_PAPERS, "parser": "hermes_python"}, (_WHOLE,)),

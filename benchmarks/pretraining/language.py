@@ -158,6 +158,15 @@ def make_tokenizer(recipes: Sequence[Recipe], characters: int, seed: int) -> Pre
     return build_tokenizer(texts, VOCABULARY)
 
 
+def join_sequences(parts: Sequence[Sequences]) -> Sequences:
+    """Return the sequences of all parts."""
+    ends = itertools.accumulate(len(part.ids) for part in parts)
+    starts = [part.starts[:-1] + end - len(part.ids) for part, end in zip(parts, ends, strict=True)]
+    ids, kinds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "kinds"))
+    pictures = tuple(seen for part in parts for seen in part.pictures or ((),) * len(part))
+    return Sequences(ids, kinds, np.concatenate([*starts, [len(ids)]]), pictures if any(pictures) else ())
+
+
 def make_sequences(
     recipes: Sequence[Recipe], tokenizer: PreTrainedTokenizerBase, folder: Path, tokens: int, seed: int,
     deadline: float = math.inf,
@@ -187,7 +196,7 @@ def make_sequences(
             sequences.save(path)
             _check_time(deadline, f"demonstrations of {recipe.name}")
         found[name].append(Sequences.load(path))
-    return {name: Sequences.join(parts) for name, parts in found.items() if parts}
+    return {name: join_sequences(parts) for name, parts in found.items() if parts}
 
 
 class Trainer(Protocol):
@@ -286,13 +295,13 @@ def pretrain(
         model.to(device)
         repeated = practice(words, copying_steps * tokens_per_step, seed)
         train(SupervisedTrainer(model, repeated, steps=copying_steps, **how), folder, "copying", **saved)
-        moments = Sequences.join([part for name, part in parts.items() if name != "share"])
-        chosen = Sequences.join([moments, practice(words, len(moments.ids) // 4, seed + 2)])
+        moments = join_sequences([part for name, part in parts.items() if name != "share"])
+        chosen = join_sequences([moments, practice(words, len(moments.ids) // 4, seed + 2)])
         trainer = SupervisedTrainer(model, chosen, steps=openings_steps, context_weight=context_weight, **how)
         train(trainer, folder, "openings", **saved)
     drawn = round(_PRACTICE_SHARE * unique_tokens)
     practised = [practice(words, drawn, seed + 1), practice_arithmetic(tokenizer, drawn, seed + 1)]
-    mixed = Sequences.join([*parts.values(), *practised])
+    mixed = join_sequences([*parts.values(), *practised])
     steps = tokens // tokens_per_step
     trainer = SupervisedTrainer(model, mixed, steps=steps, context_weight=context_weight, **how)
     train(trainer, folder, "mixture", **saved)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_envs.datasets.draws import shuffled, stream
+from agent_envs.datasets.generated_tasks import shuffled, stream
 from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages
 from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, PictureTask, Sheet
 from agent_envs.envs.picturesearch.env import PictureSearchEnv

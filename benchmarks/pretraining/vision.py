@@ -33,7 +33,7 @@ from agent_envs.messages import pictures_of
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from benchmarks.pretraining import practice
-from benchmarks.pretraining.language import add_numbers, train, write_base
+from benchmarks.pretraining.language import add_numbers, join_sequences, train, write_base
 from benchmarks.pretraining.seen import Located
 from benchmarks.pretraining.tower import TowerTrainer, settle_features
 
@@ -172,7 +172,7 @@ def pretrain(
     made.model.model.visual.requires_grad_(False)
 
     def taught(name: str, *parts: _Practice, **how: Any) -> None:
-        joined = Sequences.join([part.sequences for part in parts])
+        joined = join_sequences([part.sequences for part in parts])
         looks = [looks for part in parts for looks in part.looks]
         trainer = PlaceTrainer(made, joined, looks, warmup=20, seed=seed, **how)
         train(trainer, folder, name, save_seconds)

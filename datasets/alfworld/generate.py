@@ -13,7 +13,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
+from agent_envs.datasets.files import replaced_folder
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.files import read_text, write_text
@@ -163,14 +163,8 @@ def _write_game(target: Path, house: GeneratedHouse) -> None:
     """Write one game's folder, which appears only when it is complete."""
     if (target / TRAJECTORY_FILE).is_file():
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in target.parent.glob(f".{target.name}.*.partial"):  # of a run that was killed
+    for leftover in target.parent.glob(f".{target.name}-*"):  # of a run that was killed
         shutil.rmtree(leftover, ignore_errors=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    partial.mkdir()
-    try:
-        (partial / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
-        (partial / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with replaced_folder(target) as folder:
+        (folder / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
+        (folder / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")

@@ -24,8 +24,7 @@ from agent_envs.datasets.alfworld.game_rules import read_rules
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
 from agent_envs.datasets.data_dir import official_dir, user_path
-from agent_envs.datasets.fields import read_object, text_field
-from agent_envs.datasets.verl_rows import verl_row
+from agent_envs.datasets.fields import read_object, text_field, verl_row
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
 from agent_envs.files import open_data
 from agent_envs.tasks import ListedTasks, read_rows
@@ -69,7 +68,7 @@ class Games(ListedTasks[Game]):
     def content(self, index: int) -> dict[str, Any]:
         """Return what a game's files hold, and not where they are."""
         game = self[index]
-        trajectory = _read_json(str(Path(game.file).with_name(TRAJECTORY_FILE)))
+        trajectory = _read_json(Path(game.file).with_name(TRAJECTORY_FILE))
         played = {name: text for name, text in load_game(game.file).items() if name in _PLAYED}
         return {"task_id": game.task_id, "family": game.family, **played, "params": trajectory.get("pddl_params")}
 
@@ -92,6 +91,7 @@ def find_folder(data: str) -> Path:
         folder = official_dir("alfworld")
     else:
         folder = user_path(data)
+        folder = folder.parent if folder.suffix == ".parquet" and folder.is_file() else folder
         if not folder.is_dir():
             raise DataError(
                 f"there is no folder {data!r} in {Path.cwd()}; data must be 'generated', 'official', or the path of "
@@ -110,12 +110,15 @@ def released_rows(folder: Path) -> list[Path]:
 def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, *, unsolvable: bool = False) -> Games:
     """Return the games of a split. The folder is searched once per process, and again if folders were added to it."""
     folder = find_folder(data)
-    rows = {path.stem: path for path in released_rows(folder)}
+    alone = Path(data).stem if data.endswith(".parquet") else ""  # a file of rows, which is the split "all"
+    rows = {path.stem: path for path in released_rows(folder) if alone in ("", path.stem)}
     names = sorted(rows or (entry.name for entry in folder.iterdir() if entry.is_dir()))
     name = split if split in names else SPLIT_ALIASES.get(split, split)
+    split, name = ("all", alone) if alone and split in ("train", "all") else (split, name)
     if name not in names:
-        if not names:
-            raise DataError(f"{folder} is empty: expected the folders {', '.join(SPLITS)} with games in them")
+        if not names or (not rows and (folder / f"{name}.parquet").is_file()):
+            missing = f"{', '.join(SPLITS)} with games in them, or {RELEASED_GAMES}/ beside files of rows"
+            raise DataError(f"{folder} has no games: expected the folders {missing}")
         raise ConfigError(f"{data} has no split {split!r}.{did_you_mean(split, names)}")
     if rows:
         all_games = _released(rows[name], rows[name].stat().st_mtime_ns)
@@ -127,7 +130,7 @@ def alfworld_games(data: str, split: str, families: tuple[str, ...] = FAMILIES, 
             f"{folder / name} has no game to play: {len(all_games)} game files, {sum(s for _, s in all_games)} of them "
             f"flagged solvable, none of the families {', '.join(families)}"
             if all_games
-            else f"{folder / name} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
+            else f"{rows.get(name, folder / name)} has no game: expected folders with {GAME_FILE} and {TRAJECTORY_FILE}"
         )
     return Games(games, data, split)
 
@@ -161,7 +164,7 @@ def _released(rows: Path, changed: int) -> tuple[tuple[Game, bool], ...]:
             leads_in, there = file.resolve().is_relative_to(inside), file.is_file()
         except (OSError, RuntimeError, ValueError):  # too long, a link to itself, a NUL
             leads_in = there = False
-        if Path(named).name != GAME_FILE or not leads_in:
+        if Path(named).name != GAME_FILE or ".." in Path(named).parts or not leads_in:
             raise DataError(f"{where}: expected the path of a {GAME_FILE} within {RELEASED_GAMES}/, got {named!r:.200}")
         if not there:
             raise DataError(f"{where}: there is no game {named!r:.200} in {folder}")
@@ -193,7 +196,7 @@ def _is_solvable(file: str) -> bool:
 
 def load_game(file: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a game file. Raises DataError as `load_problem` does."""
-    data = _read_json(os.fspath(file))
+    data: dict[str, Any] = _read_json(file)
     for key in _PLAYED:
         text_field(data, key, os.fspath(file))
     return data
@@ -203,7 +206,7 @@ def check_game(file: str | os.PathLike[str], where: str) -> None:
     """Check a game file and its traj_data.json without parsing the problem; a DataError begins with `where`."""
     try:
         load_game(file)
-        trajectory = _read_json(os.fspath(Path(file).with_name(TRAJECTORY_FILE)))
+        trajectory = _read_json(Path(file).with_name(TRAJECTORY_FILE))
     except DataError as e:
         raise DataError(f"{where}: {str(e).partition(': ')[2]}") from e
     if not isinstance(trajectory.get("task_type"), str):
@@ -217,7 +220,7 @@ def load_problem(file: str | os.PathLike[str]) -> Problem:
     family, params = "", {}
     trajectory_file = Path(file).with_name(TRAJECTORY_FILE)
     if trajectory_file.is_file():
-        trajectory = _read_json(str(trajectory_file))
+        trajectory = _read_json(trajectory_file)
         family = str(trajectory.get("task_type", ""))
         classes = trajectory.get("pddl_params")
         params = {k: v for k, v in classes.items() if isinstance(v, str)} if isinstance(classes, dict) else {}
@@ -225,6 +228,4 @@ def load_problem(file: str | os.PathLike[str]) -> Problem:
     return parse_problem(data["pddl_problem"], task, family=family, params=params, wording=wording, where=file)
 
 
-def _read_json(file: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_object(file, "the JSON object of a game", _MAX_BYTES)
-    return found
+_read_json = functools.partial(read_object, expected="the JSON object of a game", longest=_MAX_BYTES)

@@ -18,26 +18,20 @@ OFFICIAL_SPLITS = ("train", "test", "validation")
 def prepare_gsm8k(from_path: str | None = None, out: Path | None = None) -> Path:
     """Write the GSM8K rows to a folder, one jsonl per split, replacing an earlier copy in one step."""
     target = data_dir() / "gsm8k" if out is None else out
-    if from_path is not None:
-        splits = _local_splits(from_path)
+    splits: dict[str, list[tuple[Any, str]]] = {}
+    if from_path is None:
+        for split, rows in fetch_splits("gsm8k", "main").items():
+            splits[split] = [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
     else:
-        splits = {
-            split: [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
-            for split, rows in fetch_splits("gsm8k", "main").items()
-        }
+        files = find_local_splits(from_path, task="GSM8K", suffixes=SUFFIXES)
+        released = {split: paths for split, paths in files.items() if split in OFFICIAL_SPLITS}
+        for split, paths in (released or files).items():  # the release has other formats beside them
+            compare_released("gsm8k", paths)
+            splits[split] = [pair for path in paths for pair in read_rows(path)]
+            if not splits[split]:
+                raise DataError(f"there are no rows in {', '.join(map(str, paths))}")
     with replaced_folder(target) as folder:
-        for split, rows in splits.items():
-            tasks = (parse_row(row, where, "") for row, where in rows)
+        for split, pairs in splits.items():
+            tasks = (parse_row(row, where, "") for row, where in pairs)
             write_jsonl(folder / f"{split}.jsonl", ({"question": t.question, "answer": t.solution} for t in tasks))
     return target
-
-
-def _local_splits(path: str) -> dict[str, list[tuple[Any, str]]]:
-    files = find_local_splits(path, task="GSM8K", suffixes=SUFFIXES)
-    official = [split for split in files if split in OFFICIAL_SPLITS]  # the release has other formats beside them
-    compare_released("gsm8k", [file for split in official or files for file in files[split]])
-    splits = {split: [pair for file in files[split] for pair in read_rows(file)] for split in official or files}
-    for split, rows in splits.items():
-        if not rows:
-            raise DataError(f"there are no rows in {', '.join(map(str, files[split]))}")
-    return splits

@@ -2,7 +2,7 @@
 
 {"question": "Weng earns $12 an hour ...", "answer": "Weng earns 12/60 = $<<12/60=0.2>>0.2 ...\\n#### 10"}
 
-In verl's layout (`agent_envs.datasets.verl_rows`) both are in `extra_info`; the prompt adds what is asked for.
+In verl's layout (`agent_envs.datasets.fields`) both are in `extra_info`; the prompt adds what is asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.fields import as_object, text_field
+from agent_envs.datasets.fields import as_object, text_field, verl_row
 from agent_envs.datasets.files import file_tasks
-from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.errors import DataError
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks, is_verl_row

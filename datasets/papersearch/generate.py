@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from agent_envs.checks import integer
 from agent_envs.datasets.files import replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
-from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.retrieval.papers.paper import write_papers
 
 
@@ -35,16 +33,15 @@ def generate_papersearch(
         bar = functools.partial(tqdm, unit_scale=True, disable=not progress)
         papers = bar(tasks.world.rows(), total=len(tasks.world), unit=" papers")
         write_papers(papers, folder / "papers" / "papers.jsonl")
-        queries = bar(map(tasks.__getitem__, range(n)), total=n, unit=" queries")
-        write_jsonl(folder / f"{split}.jsonl", map(_row, queries))
+        rows = (
+            {
+                "question": task.query,
+                "answer": list(task.titles),
+                "answer_arxiv_id": list(task.ids),
+                "source_meta": {"published_time": task.date.replace("-", "")},
+                "qid": task.task_id,
+            }
+            for task in bar(map(tasks.__getitem__, range(n)), total=n, unit=" queries")
+        )
+        write_jsonl(folder / f"{split}.jsonl", rows)
     return out
-
-
-def _row(task: PaperTask) -> dict[str, Any]:
-    return {
-        "question": task.query,
-        "answer": list(task.titles),
-        "answer_arxiv_id": list(task.ids),
-        "source_meta": {"published_time": task.date.replace("-", "")},
-        "qid": task.task_id,
-    }

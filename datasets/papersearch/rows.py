@@ -5,7 +5,7 @@
     SPARBench         {"question", "answer": [title], "source_meta": {"published_time", "answers": [{"paperID", "title",
                       "abstract", "year"}]}}
     prepared          {"id", "query", "titles", "ids", "date"}
-    verl's            `agent_envs.datasets.verl_rows`: the prompt is the query, and no paper is known to answer it
+    verl's            `agent_envs.datasets.fields`: the prompt is the query, and no paper is known to answer it
 
 A row's keys tell its layout. Files of papers may be in the same folder: see `paper_files.py`.
 """
@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of
+from agent_envs.datasets.fields import as_list, as_object, as_texts, keys_of, verl_row
 from agent_envs.datasets.files import file_tasks
-from agent_envs.datasets.verl_rows import verl_row
 from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import Paper, normal_date, title_key
 from agent_envs.retrieval.papers.paper import PaperRow, arxiv_date, arxiv_id

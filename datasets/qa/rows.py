@@ -4,7 +4,7 @@
     the hub's        {"id", ..., "supporting_facts": {"title": [], ...}, "context": {"title": [], "sentences": [[]]}}
     MuSiQue          {"id", "paragraphs": [{"title", "paragraph_text", "is_supporting"}], "answer_aliases", ...}
     prepared         {"id", "question", "answers", "supporting", "type", "level", "hops"}
-    verl's           `agent_envs.datasets.verl_rows`: the answer is the ground truth, and aliases are `answers` of
+    verl's           `agent_envs.datasets.fields`: the answer is the ground truth, and aliases are `answers` of
                      `extra_info`; there are no paragraphs
 
 A row's keys tell its layout. `agentr1 prepare` writes the last one, and the paragraphs of all splits as a corpus.
@@ -20,9 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_name, user_path
-from agent_envs.datasets.fields import answer_field, as_list, as_object, as_texts, keys_of, text_field
+from agent_envs.datasets.fields import (
+    VerlRow,
+    answer_field,
+    as_list,
+    as_object,
+    as_texts,
+    keys_of,
+    text_field,
+    verl_row,
+)
 from agent_envs.datasets.files import find_files
-from agent_envs.datasets.verl_rows import VerlRow, verl_row
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, is_verl_row, read_rows
 

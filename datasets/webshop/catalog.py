@@ -23,17 +23,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
-from agent_envs.datasets import draws
+from agent_envs.datasets import generated_tasks
 from agent_envs.datasets.data_dir import data_dir, data_name, official_dir, user_path
 from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
-from agent_envs.datasets.webshop.products import Product, product_from_row
+from agent_envs.datasets.webshop.products import Product, product_from_row, released_text
 from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products
 from agent_envs.datasets.webshop.store import VERSION, ProductStore, write_store
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, read_text
 from agent_envs.per_process import PerProcess
+from agent_envs.retrieval import BM25Retriever
+from agent_envs.retrieval.okapi import OkapiRetriever
 from agent_envs.retrieval.storage import new_folder
 
 _stores: PerProcess[ProductStore] = PerProcess()
@@ -64,6 +67,36 @@ def open_catalog(
     files = find_released(path)
     stamps = [(str(p.resolve()), s.st_mtime_ns, s.st_size) for p in files.paths for s in (p.stat(),)]
     return _stores.get(tuple(stamps), lambda: _from_cache(files, functools.partial(open_catalog, data)))
+
+
+@functools.lru_cache(maxsize=8)
+def released_search(catalog: ProductStore, site: str) -> Callable[[str, int], list[str]]:
+    """Return the search of one of Agent-R1's shops, from a query and a number to the ids of products, best first.
+
+    The full shop's index is built once, beside the store.
+    """
+    folder = catalog.folder / "agentr1"
+    rows = ({"id": product.asin, "contents": released_text(product)} for product in catalog.products())
+    if site == "agentr1-small":
+        okapi = OkapiRetriever(rows)
+        asins = [product.asin for product in catalog.products()]
+
+        def search(query: str, most: int) -> list[str]:
+            scores = okapi.scores(query)
+            best = np.argsort(-scores, kind="stable")[:most].tolist()
+            return [asins[place] for place in best if scores[place] > 0 or place == best[0]]  # one at least
+
+        return search
+    try:
+        with FileLock(catalog.folder.with_suffix(".agentr1.lock")):
+            try:
+                index = BM25Retriever(folder, verify=False)
+            except (ConfigError, DataError):  # missing or damaged
+                shutil.rmtree(folder, ignore_errors=True)
+                index = BM25Retriever.build(rows, folder)
+    except OSError:  # nothing can be written there: build it for this process alone
+        index = BM25Retriever.build(rows)
+    return lambda query, most: [asin for asin, _ in index.search(query, most)]
 
 
 def check_catalog(data: str) -> None:
@@ -141,7 +174,7 @@ def _code(generated: bool) -> str:
     paths = [folder / name for name in _CODE]
     if generated:
         tables = folder.glob("generated/*.json")
-        paths += [Path(draws.__file__), *sorted(folder.glob("generated/*.py")), *sorted(tables)]
+        paths += [Path(generated_tasks.__file__), *sorted(folder.glob("generated/*.py")), *sorted(tables)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 

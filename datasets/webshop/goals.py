@@ -7,15 +7,16 @@ draws all prices in the products' order and then all ceilings in the goals' orde
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableSequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agent_envs.datasets.fields import as_list, as_object, read_object, text_field
-from agent_envs.datasets.verl_rows import verl_row
+from agent_envs.datasets.fields import as_list, as_object, read_object, text_field, verl_row
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
 from agent_envs.tasks import read_rows
@@ -108,6 +109,35 @@ def _goal(
         options=options,
         price_upper=ceiling,
     )
+
+
+def released_small_goals(products: Iterable[Product]) -> list[Goal]:
+    """Return the goals of Agent-R1's small shop: all combinations of a product's options, the last changing fastest."""
+    goals = []
+    for product in products:
+        if not (begin := " ".join((product.instruction or "").lower().split())):
+            continue
+        names = [" ".join(name.split()) for name in product.options]
+        ceiling = round(min(product.pricing) * 1.5 + 1, 2)
+        for values in itertools.product(*product.options.values()):
+            options = {name: " ".join(value.split()) for name, value in zip(names, values, strict=True)}
+            wanted = ", ".join(f"{name}: {value}" for name, value in options.items())
+            text = f"{begin} with {wanted}" if wanted else begin
+            goals.append(_goal(product, text, product.instruction_attributes, options, ceiling))
+    shuffle_goals(goals)
+    return goals
+
+
+def released_full_goals(products: Iterable[Product]) -> list[Goal]:
+    """Return the goals of Agent-R1's full shop: those of people; one generator draws all ceilings, then the order."""
+    rng = random.Random(_SHUFFLE_SEED)
+    goals = []
+    for product in products:
+        for number in human_goal_numbers(product):
+            goal = human_goal(product, number, draw_ceiling(min(product.pricing), rng))
+            goals.append(replace(goal, options=tuple(option.lower() for option in goal.options)))
+    rng.shuffle(goals)
+    return goals
 
 
 def read_prices(path: str | Path) -> dict[str, float]:

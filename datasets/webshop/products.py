@@ -68,6 +68,8 @@ class Product:
     """The attributes that the synthetic instruction asks for."""
     human: tuple[HumanInstruction, ...] = ()
     """What people asked for."""
+    brand: str = ""
+    """What Agent-R1's shop searches too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def product_from_row(
         instruction=_text(instruction) if isinstance(instruction, str) else None,
         instruction_attributes=_texts(entry.get("instruction_attributes")),
         human=tuple(_human(item, where) for item in human),
+        brand=_text(row.get("brand")),
     )
 
 
@@ -156,6 +159,14 @@ def search_text(product: Product) -> str:
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     first = product.bullets[0] if product.bullets else ""
     return f"{product.title} {product.description} {first} {options}".lower()
+
+
+def released_text(product: Product) -> str:
+    """Return the text of a product that Agent-R1's shop indexes and compares attributes with, in lower case."""
+    kept = () if product.attributes == NO_ATTRIBUTES else product.attributes
+    named = (text for name, values in product.options.items() for text in (name, *values))
+    about = (product.title, product.brand, product.product_category, product.category, product.query)
+    return " ".join(" ".join((*about, product.description, *product.bullets, *kept, *named)).lower().split())
 
 
 def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.checks import choice
 from agent_envs.datasets.data_dir import user_path
-from agent_envs.datasets.webshop.goals import MOST_GOALS, read_goals, read_prices, read_released_goals
+from agent_envs.datasets.webshop.goals import (
+    MOST_GOALS,
+    read_goals,
+    read_prices,
+    read_released_goals,
+    released_full_goals,
+    released_small_goals,
+)
 from agent_envs.datasets.webshop.products import Goal
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "validation", "test", "all")
 _ALIASES = {"eval": "validation", "val": "validation", "dev": "validation"}
 _TEST_ENDS, _VALIDATION_ENDS = 500, 1500
+_RELEASED_SMALL_TEST = 200
 _SHARE = 6  # of a list too short for these bounds, a sixth is test and a sixth validation
 
 
@@ -46,6 +53,22 @@ def split_bounds(count: int) -> dict[str, range]:
         first, second = count // _SHARE, 2 * (count // _SHARE)
     ranges = {"test": range(first), "validation": range(first, second), "train": range(second, count)}
     return {**ranges, "all": range(count)}
+
+
+def released_bounds(count: int, *, small: bool) -> dict[str, range]:
+    """Return the numbers of each split's goals in Agent-R1's shops: the last 200 of the small one's are test.
+
+    >>> released_bounds(6910, small=True)["test"], released_bounds(12087, small=False)["train"]
+    (range(6710, 6910), range(500, 12087))
+    """
+    held_out = min(_RELEASED_SMALL_TEST if small else _TEST_ENDS, count // _SHARE)
+    first = count - held_out if small else held_out
+    begin, end = range(first), range(first, count)
+    return (
+        {"train": begin, "test": end, "all": range(count)}
+        if small
+        else {"test": begin, "train": end, "all": range(count)}
+    )
 
 
 class WebShopTasks(IndexedTasks[WebShopTask]):
@@ -83,40 +106,41 @@ def check_split(split: str) -> str:
 
 
 def goals_of(
-    catalog: ProductStore, human: bool | None, path: str | None, name: str
+    catalog: ProductStore, human: bool | None, path: str | None, name: str, site: str = "official"
 ) -> tuple[Sequence[Goal], Mapping[str, range] | None]:
     """Return the goals to play: of human instructions or synthetic ones, or those of a file or release at `path`.
 
-    `human=None` prefers human instructions if there are any; `name` is the data's, for errors. With the goals of a
-    release come the numbers of its splits' goals.
+    `human=None` prefers human instructions if there are any, where the site is the official one; `name` is the data's,
+    for errors. With the goals of a release come the numbers of its splits' goals.
     """
     if path is not None:
         given = user_path(path)
         if files := [given] if given.suffix == ".parquet" else sorted(given.glob("*.parquet")):
-            return _released(catalog, tuple(files), file_stamps(files))
-        return _once(read_goals, path, file_stamps([given])), None
-    human = catalog.human if human is None else human
-    goals = catalog.goals(human)
+            return _once(read_released_goals, (tuple(files), catalog.product), file_stamps(files))
+        return _once(read_goals, (path,), file_stamps([given])), None
+    human = (catalog.human and site != "agentr1-small") if human is None else human
+    goals = catalog.goals(human) if site == "official" else _rebuilt(catalog, human)
     if len(goals) > MOST_GOALS:
         raise DataError(f"{name} has more than {MOST_GOALS:,} synthetic goals; use human_goals=True or a file of goals")
     if not len(goals):
         source = "items_human_ins*.json" if human else "items_ins_v2*.json"
         raise DataError(f"{name} has no {'human' if human else 'synthetic'} goals: {source} has no instructions")
-    return goals, None
+    return goals, None if site == "official" else released_bounds(len(goals), small=not human)
 
 
 @functools.lru_cache(maxsize=8)
-def _released(
-    catalog: ProductStore, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
-) -> tuple[Sequence[Goal], Mapping[str, range]]:
-    return read_released_goals(files, catalog.product)
+def _rebuilt(catalog: ProductStore, human: bool) -> Sequence[Goal]:
+    """Return the goals of Agent-R1's shops, which are made by rules of their own."""
+    if not human:
+        return released_small_goals(catalog.products())
+    return released_full_goals(map(catalog.product_at, sorted(set(catalog.goals(True).products()))))
 
 
 def prices_of(path: str) -> Mapping[str, float]:
     """Return drawn prices from a file, which is read once."""
-    return _once(read_prices, path, file_stamps([user_path(path)]))
+    return _once(read_prices, (path,), file_stamps([user_path(path)]))
 
 
 @functools.lru_cache(maxsize=8)
-def _once(read: Callable[[str], Any], path: str, stamps: tuple[FileStamp, ...]) -> Any:
-    return read(path)
+def _once(read: Callable[..., Any], arguments: tuple[Any, ...], stamps: tuple[FileStamp, ...]) -> Any:
+    return read(*arguments)

@@ -165,6 +165,10 @@ class StoredGoals(Sequence[Goal]):
     def __len__(self) -> int:
         return self._length
 
+    def products(self) -> list[int]:
+        """Return the number of the product of each goal, or of each group of synthetic goals."""
+        return self._numbers.tolist()
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._length))]
@@ -227,11 +231,11 @@ class _Columns:
         self.synthetic_numbers, self.synthetic_counts = array("i"), array("q")
         self.human_products = 0
 
-    def rows(self, products: Iterable[Product]) -> Iterator[tuple[dict[str, str], bytes]]:
+    def rows(self, products: Iterable[Product]) -> Iterator[tuple[dict[str, str], bytes, str]]:
         """Collect the columns, and yield what the index searches and stores of each product."""
         for number, product in enumerate(products):
             self._add(number, product)
-            yield {"id": product.asin, "contents": search_text(product)}, encode_product(product)
+            yield {"id": product.asin, "contents": search_text(product)}, encode_product(product), ""
 
     def _add(self, number: int, product: Product) -> None:
         self.prices.append(draw_price(product.pricing, self.rng))

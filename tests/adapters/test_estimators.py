@@ -98,7 +98,7 @@ def test_grpo_by_hand():
     # mean .5, unbiased std of (1, 0) = .70711: A = +-.5 / .70711 = +-.70711; the group of one gets 0
     out = grpo(rows(GROUPS, values=False), EstimatorOptions())
     torch.testing.assert_close(out.advantages, torch.tensor([0.7071058, 0.7071058, -0.7071058, 0.0]))
-    assert out.metrics == {"groups_of_one": 1.0, "groups_without_signal": 0.0}
+    assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
 
 
 def test_dr_grpo_by_hand():

@@ -142,7 +142,7 @@ def test_group_estimators_by_hand():
     rows = build([2, 1, 1, 1], [0.25, 0.75, 0.0, 0.5, 3.0], groups=[0, 0, 0, 1], tokens=[1, 2, 1, 1, 4])
     out = rloo(rows, EstimatorOptions())
     assert out.advantages.tolist() == pytest.approx([0.75, 0.75, -0.75, 0.0, 0.0])
-    assert out.metrics == {"groups_of_one": 1.0, "groups_without_signal": 0.0}
+    assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
     # S - mean = .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2
     out = reinforce_pp_baseline(rows, EstimatorOptions())
     assert out.advantages.tolist() == pytest.approx([x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)] + [0.0])

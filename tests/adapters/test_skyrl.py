@@ -180,3 +180,43 @@ def test_from_the_root_the_packages_are_the_packages(root):
     for cwd in (root, root / "agent_envs"):
         done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True)
         assert done.stdout.count("site-packages") == 2
+
+
+def aloud(env, model):
+    """The plain loop, written as an agent."""
+    messages = [{"role": "system", "content": env.instructions}, *env.messages]
+    while not env.over:
+        reply = model.chat(messages, env.tools)
+        env.step(reply)
+        messages = [*messages, reply.message, *env.messages]
+
+
+def twice(env, model):
+    model.chat([{"role": "user", "content": "Plan."}])
+    model.chat([{"role": "user", "content": "Go."}])
+
+
+def test_an_agent_that_appends_plays_and_another_is_refused():
+    kwargs = {"split": "test"}
+    (row,) = skyrl.make_rows("AgentR1/GSM8KTool-v0", [3], env_kwargs=kwargs)
+    news, rewards, texts, end = play("AgentR1/GSM8KTool-v0", kwargs, 3, lambda env, _: env.unwrapped.expert_action())
+    for limit, given in ((0, texts), (1, texts[:1])):
+        env = skyrl_gym.make("agentr1", env_config={"agent": aloud}, extras={**row, "max_turns": limit})
+        got, outputs = [env.init(row["prompt"])[0]], []
+        for text in given:
+            outputs.append(env.step(text))
+            got.append(outputs[-1]["observations"])
+        said = [[message["content"] for message in new] for new in got]
+        assert said[:-1] == [[m["content"] for m in new] for new in news[: len(given)]] and said[-1] == []
+        assert [output["done"] for output in outputs] == [False] * (len(given) - 1) + [True]
+        metrics = env.get_metrics()
+        env.close()
+        if not limit:
+            assert outputs[-1]["reward"] == metrics["return"] == sum(rewards) and metrics["success"] == end[2]
+        else:
+            assert metrics["truncated"] == 1.0
+    env = skyrl_gym.make("agentr1", env_config={"agent": twice}, extras=row)
+    env.init(row["prompt"])
+    with pytest.raises(ConfigError, match="SkyRL can only append to one conversation, and this agent began another"):
+        env.step("I plan.")
+    env.close()

@@ -27,9 +27,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+)
 
-from agent_envs.adapters.tiny import base  # noqa: E402
+from agent_envs.adapters.tiny import base, supervised, warm_start  # noqa: E402
 from agent_envs.adapters.tiny import demonstrations as played_by  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encoded  # noqa: E402
 from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
@@ -174,7 +180,7 @@ def test_responses_are_told_from_the_rest(demonstrations, tokenizer, tmp_path):
         assert responses == [action + "<|im_end|>" for action in demonstration.actions]
     sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
     sequences.save(tmp_path / "kept.npz")
-    for kept in (sequences, Sequences.load(tmp_path / "kept.npz"), Sequences.join([sequences])):
+    for kept in (sequences, Sequences.load(tmp_path / "kept.npz"), pretrain.join_sequences([sequences])):
         assert len(kept) == len(pairs)
         for i, (ids, spans, *_) in enumerate(pairs):
             part = slice(kept.starts[i], kept.starts[i + 1])
@@ -189,15 +195,68 @@ def test_joined_sequences_keep_their_pictures():
     picture = Picture(np.zeros((8, 8, 3), np.uint8))
     shown = Sequences.of([Conversation([1, 2], [(1, 2)], pictures=(picture,)), Conversation([3], [(0, 1)])])
     words = Sequences.of([Conversation([4, 5, 6], [(2, 3)])])
-    joined = Sequences.join([words, shown, words])
+    joined = pretrain.join_sequences([words, shown, words])
     assert joined.pictures == ((), (picture,), (), ()) and joined.starts.tolist() == [0, 3, 5, 6, 9]
-    assert Sequences.join([words, words]).pictures == ()
+    assert pretrain.join_sequences([words, words]).pictures == ()
 
 
 def _trainer(tokenizer: PreTrainedTokenizerBase, demonstrations: list[Demonstration]) -> SupervisedTrainer:
     sequences = encode(demonstrations, tokenizer, max_tokens=10**9, max_length=2048)
     model = build_model(tokenizer, seed=3, hidden_size=64, layers=2, heads=2)
     return SupervisedTrainer(model, sequences, steps=12, tokens_per_step=1024, context_weight=0.5, warmup=4)
+
+
+@pytest.fixture
+def own_model(tokenizer, tmp_path):
+    """The folder of a small model of another architecture."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    save_model(LlamaForCausalLM(config), tokenizer, tmp_path / "own")
+    return str(tmp_path / "own")
+
+
+def test_a_warm_start_of_a_model_of_yours_goes_on_where_it_was_stopped(own_model, tmp_path, monkeypatch):
+    """Whatever fits into memory at a time."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)  # float32: bfloat16 rounds each part of a step
+    how = {"model": own_model, "steps": 5, "noise": 0.5, "seed": 0, "env_kwargs": {"level": 1}, "progress": False}
+    make_warm_model(tmp_path / "whole", "AgentR1/GSM8KTool-v0", **how)
+    monkeypatch.setattr(warm_start, "_SAVED", 2)
+    monkeypatch.setattr(supervised, "fitting_tokens", lambda model: 600)
+    step, taken = SupervisedTrainer.train_step, []
+
+    def stopping(trainer):
+        taken.append(trainer.step)
+        if len(taken) == 4:
+            raise KeyboardInterrupt
+        return step(trainer)
+
+    monkeypatch.setattr(SupervisedTrainer, "train_step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        make_warm_model(tmp_path / "stopped", "AgentR1/GSM8KTool-v0", **how)
+    assert not (tmp_path / "stopped").exists()
+    make_warm_model(tmp_path / "stopped", "AgentR1/GSM8KTool-v0", **how)
+    assert taken == [0, 1, 2, 3, 2, 3, 4] and not list(tmp_path.glob(".stopped*"))
+    start, whole, stopped = (
+        AutoModelForCausalLM.from_pretrained(folder).state_dict()
+        for folder in (own_model, tmp_path / "whole", tmp_path / "stopped")
+    )
+    for name, weight in whole.items():
+        assert torch.allclose(weight, stopped[name], atol=1e-4), name
+    assert not torch.allclose(start["lm_head.weight"], whole["lm_head.weight"], atol=1e-3)
+
+
+@pytest.mark.parametrize(("capabilities", "dtype"), [({"avx512_bf16": True}, "bfloat16"), ({"avx2": True}, "float32")])
+def test_bfloat16_is_for_processors_that_have_it(tokenizer, demonstrations, monkeypatch, capabilities, dtype):
+    """Without its instructions a step takes 80 times as long."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    trainer = _trainer(tokenizer, demonstrations)
+    dtypes = []
+    trainer.model.lm_head.register_forward_hook(lambda _module, _inputs, logits: dtypes.append(logits.dtype))
+    trainer.train_step()
+    assert dtypes == [getattr(torch, dtype)]
 
 
 def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(demonstrations, tokenizer):

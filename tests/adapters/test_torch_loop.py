@@ -532,7 +532,7 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
 
     really_play, really_assemble, groups = torch_loop.play, torch_loop.assemble, []
 
-    def play(run, number, split, tasks, per_task, temperature):
+    def play(run, number, split, tasks, per_task, temperature, taught=False):
         episodes = really_play(run, number, split, tasks, per_task, temperature)
         down = {"stop_reason": StopReason.ERROR, "error": "Traceback ...\nx.BackendDownError: nothing answers"}
         return [dataclasses.replace(e, **(down if i % 4 == 1 else {})) for i, e in enumerate(episodes)]
@@ -562,7 +562,7 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
     asked, seeds, assembled = [], [], []
     really_play, really_update, really_assemble = torch_loop.play, torch_loop.update, torch_loop.assemble
 
-    def play(run, number, split, tasks, per_task, temperature):
+    def play(run, number, split, tasks, per_task, temperature, taught=False):
         asked.append((split, len(tasks), per_task, temperature))
         episodes = really_play(run, number, split, tasks, per_task, temperature)
         if temperature:
@@ -597,7 +597,8 @@ def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
         "--model", model_path, "--steps", "1", "--tasks", "2", "--group", "2", "--eval-tasks", "3", "--estimator",
         estimator, "--max-response-tokens", "6", "--wrapper", "StepPenalty(penalty=0.1)", "--dtype", "bfloat16",
     ]) == 0  # fmt: skip
-    said = capsys.readouterr().out
+    said, noted = capsys.readouterr()
+    assert "memory: about 0." in noted
     assert "on 3 held-out tasks" in said and "difference" in said and str(out / "metrics.jsonl") in said
 
 

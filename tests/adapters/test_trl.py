@@ -1,10 +1,11 @@
-"""TRL's own GRPOTrainer on environments, through an environment class and through a rollout function.
+"""TRL's own GRPOTrainer on environments: through an environment class, and as a trainer of whole episodes.
 
 1. the class has one public method per tool and `reset`, TRL exposes exactly these, with names, types and words that
    survive: its prompts are, token for token, those of every other adapter
 2. an answer ends the episode, once; what TRL cuts has none; a broken environment is not scored; rows name their task
-3. a rollout's row is its episode's tokens as sampled, the environment's masked out, log-probabilities the model's
-4. an episode ends at the completion's budget; broken ones train nothing; rebuilt prompts are refused
+3. EpisodeTrainer trains exactly what was sampled, in as many rows as an episode's prompts make, and its gradient is the
+   PyTorch loop's for every weighting and for agents with roles
+4. broken episodes train nothing and are not scored; what would train something else is refused
 5. two steps of GRPO change the model, with both, and with commands
 6. other versions of TRL are refused; `import trl` is TRL wherever Python is started
 """
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Literal, NotRequired, TypedDict
@@ -34,14 +36,17 @@ from transformers.utils import get_json_schema  # noqa: E402
 from trl.chat_template_utils import qwen3_schema  # noqa: E402
 
 from agent_envs.adapters import trl as envs  # noqa: E402
-from agent_envs.adapters.failures import FailureBudget  # noqa: E402
+from agent_envs.adapters.losses import token_weights  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.adapters.tool_methods import tool_method, type_hint  # noqa: E402
-from agent_envs.episodes.record import StopReason  # noqa: E402
-from agent_envs.errors import BackendError, ConfigError, DataError, MissingExtraError  # noqa: E402
+from agent_envs.adapters.torch.batch import assemble  # noqa: E402
+from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, score  # noqa: E402
+from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
+from agent_envs.episodes.record import read_episodes  # noqa: E402
+from agent_envs.errors import BackendError, ConfigError, MissingExtraError  # noqa: E402
 from agent_envs.messages import ToolCall  # noqa: E402
-from agent_envs.policies import ScriptedPolicy, TransformersPolicy  # noqa: E402
+from agent_envs.policies import ScriptedPolicy  # noqa: E402
 from agent_envs.policies.policy import Response  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
 from agent_envs.text_env import Outcome  # noqa: E402
@@ -301,7 +306,7 @@ def test_rows_name_their_task_and_may_change_the_split():
         environment.reset(prompt=[])
     with pytest.raises(IndexError):
         environment.reset(index=10)
-    with pytest.raises(ConfigError, match="whole prompts as messages.*EpisodeRollout"):
+    with pytest.raises(ConfigError, match="whole prompts as messages.*EpisodeTrainer"):
         envs.environment_class("Test/Journey-v0", wrappers=["ChatMessages"])().reset(index=0)
     with pytest.raises(ConfigError, match="has no tools.*AsTool"):
         envs.environment_class("AgentR1/WebShop-v0")
@@ -387,64 +392,140 @@ def test_two_steps_with_an_environment_class(warm, tmp_path):
         assert list(batch[0]) in expected  # and is shown what every other adapter shows
 
 
-def test_two_steps_with_a_rollout_function(warm, tmp_path):
-    dataset = envs.rollout_dataset(GSM, range(4), env_kwargs=EASY, wrappers=["FormatReward(weight=0.1)"])
-    kept, rollout = [], envs.EpisodeRollout(max_tokens=40)
-
-    def keep(prompts, trainer):
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        was_training = model.training
-        out = rollout(prompts, trainer)
-        assert model.training == was_training
-        for prompt, completion, logprobs, mask in zip(
-            out["prompt_ids"], out["completion_ids"], out["logprobs"], out["env_mask"], strict=True
-        ):
-            ids = torch.tensor([[*prompt, *completion]])
-            with torch.no_grad():
-                said = torch.log_softmax(model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float(), -1)
-            said = said.gather(1, ids[0, len(prompt) :, None])[:, 0]
-            for own, found, sampled in zip(mask, said.tolist(), logprobs, strict=True):
-                assert sampled == pytest.approx(found if own else 0.0, abs=1e-3)
-        kept.append(out)
-        return out
-
-    logs = train(trainer_on(warm, tmp_path, train_dataset=dataset, rollout_func=keep))
-    assert len(kept) == 2 and any(line["grad_norm"] > 0 for line in logs)
-    several = 0
-    assert any(len({tuple(ids) for ids in out["completion_ids"]}) > 1 for out in kept)  # a group's episodes differ
-    for out in kept:
-        assert len({episode.index for episode in out["episode"]}) == 1
-        for i, episode in enumerate(out["episode"]):
-            written = [token for step in episode.steps for token in step.response_ids]
-            mask = out["env_mask"][i]
-            assert [t for t, own in zip(out["completion_ids"][i], mask, strict=True) if own] == written
-            assert (0 in mask) == (len(episode.steps) > 1)
-            several += len(episode.steps) > 1
-            assert out["episode_return"][i] == pytest.approx(episode.reward)
-    assert several  # some called the tool
+def episodes_on(warm, tmp_path, dataset, *, config=None, **how):
+    path, tokenizer = warm
+    args = trl.GRPOConfig(
+        output_dir=str(tmp_path), num_generations=4, max_completion_length=40, max_steps=2, learning_rate=1e-3,
+        report_to=[], use_cpu=True, logging_steps=1, save_strategy="no", disable_tqdm=True, bf16=False, seed=1,
+        **{"per_device_train_batch_size": 8, **(config or {})},
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(path)
+    return envs.EpisodeTrainer(model, args, dataset, processing_class=tokenizer, **how)
 
 
-def test_whole_prompts_as_messages_are_the_same_row(warm):
-    model = AutoModelForCausalLM.from_pretrained(warm[0]).eval()
-    played = []
-    for wrappers in ([], ["ChatMessages"]):
-        policy = TransformersPolicy(model, tokenizer=warm[1], max_tokens=40, context_length=1024)
-        trainer = SimpleNamespace(max_completion_length=300, _tokenizer=warm[1])
-        prompts = envs.rollout_dataset(GSM, [*range(4)] * 2, env_kwargs=EASY, wrappers=wrappers)["prompt"]
-        played.append(envs.EpisodeRollout(policy=policy, concurrency=1)(list(prompts), trainer))
-        policy.close()
-    plain, messages = played
-    for name in ("prompt_ids", "completion_ids", "env_mask"):
-        assert plain[name] == messages[name]
-    assert max(len(episode.steps) for episode in plain["episode"]) > 1
+def batch_of(trainer, dataset, group=4):
+    """The trainer's batch of some tasks, each played as a group."""
+    trainer.model.train()
+    return trainer._generate_and_score_completions([row for row in dataset for _ in range(group)])
 
 
-def test_two_steps_on_commands(warm, tmp_path):
+def test_two_steps_of_episodes(warm, tmp_path):
+    dataset = envs.episode_dataset(GSM, range(4), env_kwargs=EASY, wrappers=["FormatReward(weight=0.1)"])
+    logs = train(episodes_on(warm, tmp_path, dataset))
+    assert any(line["grad_norm"] > 0 for line in logs) and all(line["env/rows"] == 1 for line in logs)
+    files = sorted((tmp_path / "episodes").iterdir())
+    assert [path.name for path in files] == ["000001-train.jsonl", "000002-train.jsonl"]
+    episodes = [list(read_episodes(path)) for path in files]
+    for line, played in zip(logs, episodes, strict=True):
+        assert line["reward"] == pytest.approx(sum(e.reward for e in played) / 8)
+        assert line["env/success"] == sum(e.success for e in played) / 8
+        assert [e.index for e in played] == [played[0].index] * 4 + [played[4].index] * 4
+    assert any(len(e.steps) > 1 for played in episodes for e in played)  # some called the tool
+
+
+def test_a_resumed_run_and_evaluations_keep_their_episodes(warm, tmp_path):
+    dataset = envs.episode_dataset(JOURNEYS, range(2))
+    how = {"policy": Told("done"), "eval_dataset": dataset, "config": {"per_device_eval_batch_size": 4}}
+    files = lambda: {path.name: path.read_text() for path in (tmp_path / "episodes").iterdir()}  # noqa: E731
+    trainer = episodes_on(warm, tmp_path, dataset, **how)
+    trainer.args.save_strategy, trainer.args.max_steps = "steps", 1
+    trainer.args.save_steps = trainer.state.save_steps = 1
+    trainer.train()
+    trainer.evaluate()
+    first = files()
+    assert sorted(first) == ["000001-eval.2.jsonl", "000001-eval.jsonl", "000001-train.jsonl"]
+    seeds = []
+    trainer = episodes_on(warm, tmp_path, dataset, **how)
+    monkeypatched = trainer._policies
+    trainer._policies = lambda seed: (seeds.append(seed), monkeypatched(seed))[1]
+    trainer.train(resume_from_checkpoint=True)
+    trainer.evaluate()
+    assert {name: text for name, text in files().items() if name in first} == first
+    assert sorted(files().keys() - first) == ["000002-eval.2.jsonl", "000002-eval.jsonl", "000002-train.jsonl"]
+    assert len({*seeds}) == 3
+
+
+def test_sampling_is_as_asked_for(warm, tmp_path):
+    dataset = envs.episode_dataset(GSM, [0], env_kwargs=EASY)
+    greedy = episodes_on(warm, tmp_path, dataset, config={"top_k": 1})
+    batch_of(greedy, dataset)
+    assert len({tuple(step.action for step in e.steps) for e in greedy._episodes}) == 1
+    thoughtless = episodes_on(warm, tmp_path, dataset, config={"chat_template_kwargs": {"tools": None}})
+    with pytest.raises(Exception, match="tools"):
+        batch_of(thoughtless, dataset)
+
+
+def test_what_is_trained_is_what_was_sampled(warm, tmp_path):
+    dataset = envs.episode_dataset(GSM, range(2), env_kwargs=EASY)
+    trainer = episodes_on(warm, tmp_path, dataset)
+    batch = batch_of(trainer, dataset)
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    written = [batch["completion_ids"][i][mask[i].bool()].tolist() for i in range(8)]
+    assert written == [[token for step in e.steps for token in step.response_ids] for e in trainer._episodes]
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    seen = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    trainer.model.eval()
+    with torch.no_grad():
+        found, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, seen, mask.shape[1])
+    assert (found - batch["sampling_per_token_logps"])[mask.bool()].abs().max() < 1e-3
+
+
+def plan_and_work(env, model):
+    """Two contexts: a plan, then a new conversation with it; a role of its own for the plan."""
+    plan = model.role("planner").chat([{"role": "user", "content": env.observation}])
+    model.role("planner").pay(0.25 * (len(plan.text) % 3))
+    messages = [{"role": "system", "content": env.instructions}, {"role": "user", "content": plan.text[:20]}]
+    while not env.over:
+        reply = model.chat([*messages, *env.messages], env.tools)
+        env.step(reply)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "gamma", "weighting", "how"),
+    [
+        ("grpo", 1.0, "trajectory", {}),
+        ("reinforce", 0.9, "token", {}),
+        ("gigpo", 0.9, "row", {}),
+        ("rloo", 1.0, "trajectory", {"agent": plan_and_work}),
+        ("grpo", 1.0, "row", {"agent": plan_and_work, "train_roles": ["planner"]}),
+    ],
+)
+def test_the_gradient_is_the_loops(warm, tmp_path, estimator, gamma, weighting, how):
+    kwargs = {"max_episode_steps": 4, **EASY}
+    dataset = envs.episode_dataset(GSM, range(2), env_kwargs=kwargs, wrappers=["FormatReward(weight=0.1)"])
+    trainer = episodes_on(warm, tmp_path, dataset, estimator=estimator, gamma=gamma, weighting=weighting, **how)
+    batch = batch_of(trainer, dataset)
+    assert how.get("train_roles") or "agent" not in how or len(batch["prompt_ids"]) > 8
+    trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, batch).backward()
+    theirs = {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+
+    config = LoopConfig(env=GSM, estimator=estimator, gamma=gamma, weighting=weighting, group=4, mini_batches=1)
+    ours = assemble(trainer._episodes, [0] * 4 + [1] * 4, gamma=gamma, roles=how.get("train_roles", ()))
+    scores = Scores(score(trainer.model, ours, config))
+    advantages, _, _ = credit(ours, config, scores)
+    lengths = torch.bincount(ours.step[ours.step >= 0], minlength=len(ours.steps.trajectory))
+    weights = token_weights(weighting, lengths, ours.steps.trajectory, ours.step)
+    trainer.model.zero_grad()
+    accumulate(trainer.model, ours, weights, partial(actor_loss, ours, config, scores, advantages), config)
+    largest = max(float(p.grad.abs().max()) for p in trainer.model.parameters())
+    assert largest > 0
+    for name, p in trainer.model.named_parameters():
+        assert (theirs[name] - p.grad).abs().max() < 1e-4 * largest, name
+
+
+def test_two_steps_on_commands_in_rebuilt_prompts_and_an_evaluation(warm, tmp_path):
     kwargs = {"size": 1, "max_episode_steps": 2}
-    dataset = envs.rollout_dataset("AgentR1/ALFWorld-v0", range(4), env_kwargs=kwargs, wrappers=["StepPenalty"])
-    rollout = envs.EpisodeRollout(max_tokens=6, context_length=1024)
-    logs = train(trainer_on(warm, tmp_path, train_dataset=dataset, rollout_func=rollout))
-    assert all(line["completions/max_length"] <= 12 for line in logs)  # its own tokens, not the environment's
+    wrappers = ["StepPenalty", "RebuildPrompt"]
+    dataset = envs.episode_dataset("AgentR1/ALFWorld-v0", range(4), env_kwargs=kwargs, wrappers=wrappers)
+    trainer = episodes_on(
+        warm, tmp_path, dataset, eval_dataset=dataset, model_context=1024,
+        config={"steps_per_generation": 3, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4},
+    )  # fmt: skip
+    logs = train(trainer)
+    assert all(line["env/rows"] == 2 for line in logs)
+    assert 0 <= trainer.evaluate()["eval_env/success"] <= 1
 
 
 def test_the_pages_examples_train(root, warm, tmp_path, monkeypatch):
@@ -457,21 +538,20 @@ def test_the_pages_examples_train(root, warm, tmp_path, monkeypatch):
     monkeypatch.setattr(warm_start, "make_warm_model", copy)
     text = (root / "docs" / "trl.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)
     namespace = {}
     for block in blocks:
         for shown, small in (
-            ("max_steps=20", "max_steps=2, use_cpu=True, logging_steps=1"),
+            ("max_steps=20", "max_steps=2, use_cpu=True, logging_steps=1, report_to=[]"),
             ("num_generations=8", "num_generations=4, per_device_train_batch_size=4"), ("1000", "4"), ("256", "24"),
         ):  # fmt: skip
             block = block.replace(shown, small)
         exec(compile(block, "docs/trl.md", "exec"), namespace)
     assert namespace["trainer"].state.global_step == 2
-    assert namespace["short"]([], [SimpleNamespace(steps=[1, 2])]) == [-0.02]
 
 
-# ------------------------------------------------------------------------------------------------ rollouts
+# ------------------------------------------------------------------------------------------------ what breaks, vLLM
 
 
 class Told:
@@ -498,76 +578,67 @@ class ToldActor:
         return Response(text, prompt, response, (-0.5,) * len(response) if self.policy.log_probs else None)
 
 
-def roll(policy, tasks=1, budget=1000, **how):
-    prompts = envs.rollout_dataset("Test/Journey-v0", range(tasks))["prompt"]
-    trainer = SimpleNamespace(max_completion_length=budget, use_vllm=False, _tokenizer=SimpleNamespace(eos_token_id=7))
-    return envs.EpisodeRollout(policy=policy, **how)(list(prompts), trainer)
+JOURNEYS = "Test/Journey-v0"
 
 
-def test_an_episode_is_one_row():
-    out = roll(Told("hello", "done"), tasks=3)
-    assert out["episode_return"] == [1.0] * 3 and out["stop_reason"] == ["terminated"] * 3
-    assert [episode.index for episode in out["episode"]] == [0, 1, 2]
-    assert out["prompt_ids"] == [list(b"Journ")] * 3
-    assert out["completion_ids"] == [list(b"helloWrongdone")] * 3
-    assert out["env_mask"] == [[1] * 5 + [0] * 5 + [1] * 4] * 3
-    assert out["logprobs"] == [[-0.5] * 5 + [0.0] * 5 + [-0.5] * 4] * 3
-    assert (
-        envs.episode_reward(completions=["x"] * 3, **{k: out[k] for k in ("episode_return", "episode_success")})
-        == [1.0] * 3
-    )
-    assert roll(Told("done", log_probs=False))["logprobs"] is None
+def test_broken_episodes_train_nothing(warm, tmp_path, monkeypatch):
+    call, dataset = JourneyEnv().format_call("look-up", {"word": "broken"}), envs.episode_dataset(JOURNEYS, [0, 1])
+    trainer = episodes_on(warm, tmp_path, dataset, policy=Told(call), max_broken=1.0)
+    with pytest.raises(BackendError, match="all 8 episodes of a step broke"):
+        batch_of(trainer, dataset)
+    policies = iter([Told("hello", call), *[Told("done")] * 7])
+    monkeypatch.setattr(Told, "start", lambda self, env: ToldActor(next(policies)))
+    batch = batch_of(trainer, dataset)
+    assert trainer._metrics["train"]["reward"][-1] == 1.0 and trainer._metrics["train"]["env/success"][-1] == 1.0
+    assert int(batch["num_items_in_batch"]) == 7 * 4 and torch.isfinite(batch["advantages"]).all()
+    assert (batch["completion_mask"] * batch["tool_mask"]).sum(1).tolist() == [4] * 7
+    assert "sampling_per_token_logps" in batch
+    policies = iter([Told("done", log_probs=False)] * 8)
+    assert "sampling_per_token_logps" not in batch_of(trainer, dataset)
 
 
-def test_the_budget_ends_an_episode():
-    out = roll(Told("hello", "hello", "done"), budget=16)
-    (episode,) = out["episode"]
-    assert episode.stop_reason is StopReason.CONTEXT_LENGTH and len(episode.steps) == 2
-    assert out["completion_ids"] == [list(b"helloWronghello")]
-
-
-def test_broken_episodes_train_nothing(monkeypatch):
-    call = JourneyEnv().format_call("look-up", {"word": "broken"})
-    with pytest.raises(BackendError, match="all 1 episodes of a step broke"):
-        roll(Told(call))
-    monkeypatch.setattr(FailureBudget, "note", lambda self, ended: {})
-    out = roll(Told("hello", call))
-    assert out["stop_reason"] == ["error"] and out["episode_return"] == [None]
-    assert out["env_mask"] == [[0] * 5] and out["completion_ids"] == [list(b"hello")]
-    out = roll(Told(call))
-    assert (out["prompt_ids"], out["completion_ids"], out["env_mask"]) == ([[7]], [[7]], [[0]])
-    assert envs.episode_reward(completions=["x"], episode_return=[None], episode_success=[False]) == [None]
-
-
-def test_what_cannot_be_one_row_or_names_no_task_is_refused():
-    with pytest.raises(DataError, match="task 0.*TRL takes one row per episode"):
-        roll(Told("hello", "done", rebuilt=True))
-    with pytest.raises(ConfigError, match="rollout_dataset"):
-        envs.EpisodeRollout(policy=Told("x"))(["What is 1 + 1?"], SimpleNamespace(max_completion_length=5))
-    vllm = SimpleNamespace(mode="colocate", tensor_parallel_size=2)
-    trainer = SimpleNamespace(
-        max_completion_length=5, use_vllm=True, vllm_generation=vllm, accelerator=SimpleNamespace(num_processes=2)
-    )
-    prompts = list(envs.rollout_dataset("Test/Journey-v0", [0])["prompt"])
-    with pytest.raises(ConfigError, match="wait for each other.*tensor_parallel_size=1"):
-        envs.EpisodeRollout()(prompts, trainer)
-    with pytest.raises(ConfigError, match="environment_class"):
-        envs.episode_reward(completions=["x"])
-    with pytest.raises(BackendError, match="(?s)all 1 episodes .*needs a policy that reports them"):
-        roll(ScriptedPolicy(["done"]))  # text alone
+def test_what_would_train_something_else_is_refused(warm, tmp_path):
+    dataset = envs.episode_dataset(JOURNEYS, [0])
+    for config, words in (
+        ({"loss_type": "grpo"}, "TRL's loss_type must be 'dapo', by which EpisodeTrainer weighs tokens; remove"),
+        ({"importance_sampling_level": "sequence"}, "several responses"),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions must be False"),
+        ({"repetition_penalty": 1.1}, "only TRL's vLLM reads repetition_penalty: remove"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            episodes_on(warm, tmp_path, dataset, config=config)
+    for how, words in (
+        ({"estimator": "gae"}, "needs a critic"),
+        ({"estimator": "remax"}, "needs a greedy episode"),
+        ({"estimator": "optimal_token_baseline"}, "needs a distribution of each token"),
+        ({"estimator": "gropo"}, "grpo"),
+        ({"weighting": "tokens"}, "weighting"),
+        ({"agent": "compct"}, "Did you mean 'compact'"),
+        ({"reward_funcs": len}, "leave out reward_funcs="),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            episodes_on(warm, tmp_path, dataset, **how)
+    trainer = episodes_on(warm, tmp_path, dataset, policy=ScriptedPolicy(["done"]), train_roles=["x"])
+    with pytest.raises(ConfigError, match="lacks the column 'env_id'.*episode_dataset"):
+        trainer._generate_and_score_completions([{"prompt": "What is 1 + 1?"}])
+    with pytest.raises(ConfigError, match="role 'x' is not among those that play"):
+        batch_of(trainer, dataset)
 
 
 class VLLM:
     """TRL's vLLM generation as far as a rollout sees it: batches of prompts in, tokens out."""
 
-    mode, tensor_parallel_size, max_completion_length = "colocate", 1, 99
+    mode, tensor_parallel_size, synced = "colocate", 1, 0
 
     def __init__(self, tokenizer, fails=False):
         self.tokenizer, self.fails, self.asked = tokenizer, fails, []
 
+    def sync_weights(self):
+        self.synced += 1
+
     def generate(self, prompts, images, num_generations, profiler=None):
         assert images is None and num_generations == 1
-        self.asked.append((len(prompts), self.max_completion_length))
+        self.asked.append(len(prompts))
         if self.fails:
             raise RuntimeError("out of memory")
         texts = ["done" if b"Wrong" in self.tokenizer.decode(ids).encode() else "hello" for ids in prompts]
@@ -575,36 +646,26 @@ class VLLM:
         return prompts, ids, [[[-0.25] for _ in own] for own in ids], None
 
 
-def test_no_budget_is_the_context(warm, tmp_path):
-    dataset = envs.rollout_dataset(GSM, range(4), env_kwargs=EASY)
-    trainer = trainer_on(warm, tmp_path, train_dataset=dataset, rollout_func=envs.EpisodeRollout())
-    trainer.max_completion_length = None
-    out = trainer.rollout_func(list(dataset["prompt"]), trainer)
-    assert all(episode.steps and not episode.stop_reason.broken for episode in out["episode"])
-
-
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_trainers_vllm_answers_in_batches(warm, fails):
-    vllm, tokenizer = VLLM(warm[1], fails), warm[1]
-    text = SimpleNamespace(to_dict=lambda: {"max_position_embeddings": 1024})
-    config = SimpleNamespace(get_text_config=lambda: text)
-    trainer = SimpleNamespace(
-        max_completion_length=500, use_vllm=True, vllm_generation=vllm, accelerator=SimpleNamespace(num_processes=2),
-        model=SimpleNamespace(config=config), _tokenizer=tokenizer,
-    )  # fmt: skip
-    rollout, prompts = envs.EpisodeRollout(max_tokens=30), envs.rollout_dataset("Test/Journey-v0", range(6))["prompt"]
+def test_the_trainers_vllm_answers_in_batches(warm, tmp_path, fails):
+    dataset, tokenizer = envs.episode_dataset(JOURNEYS, range(2)), warm[1]
+    trainer = episodes_on(warm, tmp_path, dataset)
+    vllm, trainer.use_vllm, trainer._last_loaded_step = VLLM(tokenizer, fails), True, -1
+    trainer.vllm_generation, trainer.vllm_importance_sampling_correction = vllm, False
     if fails:
-        with pytest.raises(BackendError, match="(?s)all 6 episodes of a step broke.*out of memory"):
-            rollout(list(prompts), trainer)
+        with pytest.raises(BackendError, match="(?s)all 8 episodes of a step broke.*out of memory"):
+            batch_of(trainer, dataset)
         return
-    out = rollout(list(prompts), trainer)
-    assert vllm.max_completion_length == 99 and {limit for _, limit in vllm.asked} == {30}
-    assert out["episode_return"] == [1.0] * 6 and max(count for count, _ in vllm.asked) > 1
-    assert sum(count for count, _ in vllm.asked) == 12
-    for ids, mask, logprobs in zip(out["completion_ids"], out["env_mask"], out["logprobs"], strict=True):
-        own = [token for token, written in zip(ids, mask, strict=True) if written]
-        assert tokenizer.decode(own) == "hello<|im_end|>done<|im_end|>"
-        assert logprobs == [-0.25 if written else 0.0 for written in mask]
+    batch = batch_of(trainer, dataset)
+    assert vllm.synced == 1 and max(vllm.asked) > 1 and sum(vllm.asked) == 16
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    for i in range(8):
+        assert tokenizer.decode(batch["completion_ids"][i][mask[i]]) == "hello<|im_end|>done<|im_end|>"
+    assert batch["sampling_per_token_logps"][mask].unique().tolist() == [-0.25]
+    trainer.accelerator.state.num_processes, vllm.tensor_parallel_size = 2, 2
+    with pytest.raises(ConfigError, match="wait for each other.*tensor_parallel_size=1"):
+        trainer._vllm()
+    trainer.accelerator.state.num_processes = 1
 
 
 # ------------------------------------------------------------------------------------------------ versions, names
@@ -613,7 +674,7 @@ def test_the_trainers_vllm_answers_in_batches(warm, fails):
 @pytest.mark.parametrize("installed", ["0.19.1", "1.15.2", "1.17.0.dev0", "2.0"])
 def test_other_versions_are_refused(monkeypatch, installed):
     monkeypatch.setattr(metadata, "version", lambda name: installed)
-    for make in (envs.EpisodeRollout, lambda: envs.environment_class(GSM)):
+    for make in (lambda: envs.EpisodeTrainer(None), lambda: envs.environment_class(GSM)):
         with pytest.raises(ConfigError, match=f"trl<1.17,>=1.16, found trl {installed};"):
             make()
 
@@ -624,7 +685,7 @@ def test_a_missing_trl_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(MissingExtraError, match=r"agent-envs\[trl\]"):
-        envs.EpisodeRollout()
+        envs.EpisodeTrainer(None)
 
 
 def test_import_trl_is_trl(root):

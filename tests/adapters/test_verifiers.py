@@ -1,12 +1,15 @@
 """The export to verifiers, against the real package: its rollouts, client and rubric before a server that is fake."""
 
 import asyncio
+import contextlib
 import importlib
 import json
+import threading
 
 import gymnasium as gym
 import pytest
 
+from agent_envs.adapters.by_hand import EpisodeByHand
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.parsers import get_parser
 from agent_envs.policies.openai.calls import answer_calls
@@ -242,3 +245,63 @@ def test_what_cannot_work_says_why():
     ]:
         with pytest.raises(ConfigError, match=said):
             load(**arguments)
+
+
+def plan_first(env, model):
+    """A plan in a conversation of its own, then the plain loop."""
+    plan = model.chat([{"role": "user", "content": f"Plan: {env.observation}"}])
+    model.pay(0.25, to=plan)
+    messages = [{"role": "system", "content": env.instructions}, *env.messages]
+    while not env.over:
+        reply = model.chat(messages, env.tools)
+        env.step(reply)
+        messages = [*messages, reply.message, *env.messages]
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_an_agents_calls_are_the_steps_of_a_trajectory(limit):
+    gym_id = "AgentR1/GSM8KTool-v0"
+    how = {"gym_id": gym_id, "num_eval": 3, "tool_mode": "text", "agent": plan_first}
+    env = vf.load_environment(MODULE, **how, max_turns=limit)
+    _, texts, rewards, _, (_, _, info) = play(gym_id, {}, 2, lambda e: e.unwrapped.expert_action())
+    requests = []
+    client = fake_client({None: ["my plan", *texts]}, False, requests)
+    (output,) = asyncio.run(generate(env, client, [2]))["outputs"]
+    assert output["error"] is None
+    own = [0.25, *rewards][:limit]
+    assert [step["reward"] for step in output["trajectory"]] == own and output["reward"] == pytest.approx(sum(own))
+    assert requests[0]["messages"][0]["content"].startswith("Plan: ") and len(requests[0]["messages"]) == 1
+    assert [m["role"] for m in requests[1]["messages"]] == ["system", "user"] and not requests[1].get("tools")
+    assert output["metrics"]["success"] == (0.0 if limit else float(info["success"]))
+    assert bool(output["is_truncated"]) == bool(limit)
+    with pytest.raises(RuntimeError, match="tool_mode='text' with agent="):
+        vf.load_environment(MODULE, **{**how, "tool_mode": "native"})
+
+
+def test_rewards_are_those_of_the_models_own_calls(monkeypatch):
+    """An agent may act without asking, and give up waiting for a reply, which comes all the same."""
+    gym_id, gave_up = "AgentR1/GSM8KTool-v0", threading.Event()
+
+    async def impatient(env, model):
+        await env.step('<tool_call>\n{"name": "calculator", "arguments": {"expression": "1+1"}}\n</tool_call>')
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(model.chat([{"role": "user", "content": "late"}]), 0.01)
+        gave_up.set()
+        messages = [{"role": "system", "content": env.instructions}, *env.messages]
+        while not env.over:
+            reply = await model.chat(messages, env.tools)
+            await env.step(reply)
+            messages = [*messages, reply.message, *env.messages]
+
+    really_next = EpisodeByHand.next
+
+    def slowly(hand, text=None):
+        assert text is None or gave_up.wait(60)
+        return really_next(hand, text)
+
+    monkeypatch.setattr(EpisodeByHand, "next", slowly)
+    env = vf.load_environment(MODULE, gym_id=gym_id, num_eval=3, tool_mode="text", agent=impatient)
+    _, texts, rewards, _, _ = play(gym_id, {}, 2, lambda e: e.unwrapped.expert_action())
+    (output,) = asyncio.run(generate(env, fake_client({None: ["too late", *texts]}, False, []), [2]))["outputs"]
+    assert output["error"] is None and output["reward"] == sum(rewards) > 0
+    assert [step["reward"] for step in output["trajectory"]] == [0.0, *rewards]

@@ -92,6 +92,8 @@ FORMS: dict[str, Callable[[bytes], bytes | None]] = {
     "NaN and surrogates": changed(each_value(["\ud800", float("nan")])),
 }
 assert len(FORMS) == 22
+READING = [env_id for env_id in ENV_IDS if env_id != "AgentR1/HelpDesk-v0"]
+"""The ids of tasks that are read from files too."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +135,7 @@ def play(env_id: str, data: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [*FORMS, "a folder", "a dangling link"])
-@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.parametrize("env_id", READING)
 def test_a_broken_file_is_an_error_of_this_package(env_id, form, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
     source, names = whole[env_id]
@@ -160,7 +162,7 @@ def test_a_broken_file_is_an_error_of_this_package(env_id, form, whole, tmp_path
 
 def test_the_whole_files_are_played(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
-    for env_id in ENV_IDS:
+    for env_id in READING:
         play(env_id, whole[env_id][0])
 
 
@@ -211,7 +213,7 @@ def test_an_index_with_a_file_cut_or_missing_is_refused(index, tmp_path):
             if kept == path.stat().st_size:
                 continue  # an empty file
             with pytest.raises(AgentEnvsError):
-                BM25Retriever.open(folder)
+                BM25Retriever.open(folder, verify=False)
 
 
 # 3. two at once

@@ -67,13 +67,9 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a module's wrapper": {"wrappers": ["canary:call"]},
     "a function in a wrapper": {"wrappers": ["Augment(fn='canary:call')"]},
     "a function of Python's own": {"wrappers": ["Augment(fn='builtins:exec')"]},
-    "a program": {"wrappers": ["ChatMessages", "Summarize(fn='subprocess:Popen', arguments={'args': ['true']})"]},
     "a template": {"wrappers": ["RebuildPrompt(fn='canary:call')"]},
     "a name among others": {"wrappers": ["ToolCallReward", " Augment ( fn = ' canary:call' ) "]},
     "a file to write": {"wrappers": ["RecordEpisodes(path='MARK')"]},
-    "a server for summaries": {
-        "wrappers": ["ChatMessages", "Summarize(fn='openai', arguments={'model': 'm', 'base_url': 'http://evil:1/v1'})"]
-    },
     "a remote environment": {"env": "AgentR1/Remote-v0", "env_kwargs": {"url": "http://127.0.0.1:9"}},
     "a search server": {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"retriever": "http://127.0.0.1:9"}},
     "a tagger": {"env": "AgentR1/WebShop-v0", "env_kwargs": {"tagger": "canary:call"}},
@@ -86,7 +82,6 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a recording behind a space": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "record: MARK:arxiv"}},
     "a service": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "arxiv"}},
     "a service with a colon": {"env": "AgentR1/PaperSearch-v0", "env_kwargs": {"backend": "semanticscholar:"}},
-    "a service for summaries": {"wrappers": ["ChatMessages", "Summarize(fn='openai', arguments={'model': 'm'})"]},
     "a module of one letter": {"wrappers": ["Augment(fn='q:call')"]},
     "a module in another script": {"wrappers": ["Augment(fn='\u00e9:call')"]},
     "a tokenizer": {"wrappers": ["ChatMessages", "TokenBudget(n=5, tokenizer='Qwen/Qwen3-4B')"]},
@@ -244,14 +239,9 @@ def _rows() -> list[Any]:
 
     def trl(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
         pytest.importorskip("trl")
-        from agent_envs.adapters.trl import EpisodeRollout
-        from agent_envs.policies import ExpertPolicy
+        from agent_envs.adapters.trl.trainer import read_task
 
-        class Trainer:
-            max_completion_length = 100
-
-        prompt = json.dumps({"env_id": env_id, "env_kwargs": kwargs, "wrappers": wrappers, "index": 0})
-        EpisodeRollout(policy=ExpertPolicy())([prompt], Trainer())
+        read_task({"env_id": env_id, "env_kwargs": json.dumps(kwargs), "wrappers": wrappers, "index": 0}, trust=False)
 
     def trl_class(env_id: str, kwargs: dict[str, Any], wrappers: list[str]) -> None:
         pytest.importorskip("trl")

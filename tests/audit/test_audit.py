@@ -28,7 +28,7 @@ def test_the_released_tool_is_found_and_shown(tmp_path, capsys):
     kept = json.loads((tmp_path / "certificate.json").read_text())
     assert {finding["kind"] for finding in kept["findings"]} == {"tool"} and not kept["passed"]
     assert main(["view", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
-    assert "1 episodes" in capsys.readouterr().out
+    assert "1 episode in" in capsys.readouterr().out
 
 
 def test_the_released_reward_is_found():
@@ -119,7 +119,8 @@ def test_the_page_of_certificates_is_current_and_only_released_variants_have_exp
     )
     cases = certificates.CASES | certificates.FOREIGN
     audited = {case.env for name, case in cases.items() if (certificates.FOLDER / f"{name}.json").exists()}
-    assert audited == {name for name in gym.registry if name.startswith("AgentR1/")} - {"AgentR1/Remote-v0"}
+    elsewhere = {"AgentR1/Remote-v0", "AgentR1/TauBench-v0"}  # of a server, and of a checkout that nobody has here
+    assert audited == {name for name in gym.registry if name.startswith("AgentR1/")} - elsewhere
     for file in certificates.FOLDER.glob("*.json"):
         kept = json.loads(file.read_text(encoding="utf-8"))
         if file.stem not in certificates.FOREIGN:  # whose findings are their packages'

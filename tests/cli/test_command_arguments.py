@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from agent_envs.cli.environments import EnvChoice
 from agent_envs.cli.main import main
 from agent_envs.cli.options import add_options
 from agent_envs.cli.policy import POLICIES, PolicyOptions
 from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
+from agent_envs.wrapping.recorded import RecordedEnv
+from agent_envs.wrapping.specs import make_text_env
 
 
 def _options(*argv: str) -> PolicyOptions:
@@ -36,12 +37,12 @@ def _parsed(*argv: str) -> PolicyOptions:
 
 
 def test_only_what_was_given_reaches_the_environment():
-    assert _parsed().chosen_env() == EnvChoice("AgentR1/GSM8KTool-v0")
+    assert _parsed().chosen_env() == RecordedEnv("AgentR1/GSM8KTool-v0", {}, ())
     argv = ["--split", "test", "--env-kwargs", '{"operations": 2}', "--wrapper", "FormatReward(weight=0.2)"]
     choice = _parsed(*argv).chosen_env()
     assert choice.env_kwargs == {"operations": 2, "split": "test"}
     assert choice.wrappers == ("FormatReward(weight=0.2)",)
-    env = EnvChoice("AgentR1/GSM8KTool-v0", {"split": "test"}, choice.wrappers).make(render_mode="ansi")
+    env = make_text_env("AgentR1/GSM8KTool-v0", {"split": "test", "render_mode": "ansi"}, choice.wrappers)
     assert type(env).__name__ == "FormatReward" and env.render_mode == "ansi" and env.unwrapped.split == "test"
 
 
@@ -62,14 +63,14 @@ def test_only_what_was_given_reaches_the_environment():
 )
 def test_an_environment_that_cannot_be_made(env_id, kwargs, message):
     with pytest.raises(ConfigError, match=message):
-        EnvChoice(env_id, dict(kwargs)).make()
+        make_text_env(env_id, kwargs, ())
 
 
 def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path, monkeypatch):
     (tmp_path / "half_a_task" / "half_a_task").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="only a folder here; install the package in it: pip install -e half_a_task"):
-        EnvChoice("half_a_task:Mine-v0").make()
+        make_text_env("half_a_task:Mine-v0", {}, ())
 
 
 @pytest.mark.parametrize(
@@ -157,14 +158,14 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def _chosen(*argv: str) -> EnvChoice:
+def _chosen(*argv: str) -> RecordedEnv:
     return _options(*argv).chosen_env()
 
 
 @pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
 @pytest.mark.parametrize("option", ["--run", "--checkpoint"])
 def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
-    recorded = EnvChoice("AgentR1/GSM8KTool-v0", {"level": 1, "expert": "oracle"}, ("StepPenalty(penalty=0.25)",))
+    recorded = RecordedEnv("AgentR1/GSM8KTool-v0", {"level": 1, "expert": "oracle"}, ("StepPenalty(penalty=0.25)",))
     assert _chosen(option, str(run / inside)) == recorded
     said = capsys.readouterr().err
     assert 'run.json: AgentR1/GSM8KTool-v0, {"level": 1, "expert": "oracle"}, StepPenalty(penalty=0.25)' in said
@@ -175,9 +176,9 @@ def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
     said = capsys.readouterr().err
     assert "level is 3, in the run 1" in said
     assert "wrappers are FormatReward, in the run StepPenalty(penalty=0.25)" in said
-    assert _chosen(option, str(run / inside), "--env", "AgentR1/GSM8K-v0") == EnvChoice("AgentR1/GSM8K-v0")
+    assert _chosen(option, str(run / inside), "--env", "AgentR1/GSM8K-v0") == RecordedEnv("AgentR1/GSM8K-v0", {}, ())
     assert "--env is AgentR1/GSM8K-v0, in " in capsys.readouterr().err
-    assert _chosen(option, str(run / inside), "--bare") == EnvChoice("AgentR1/GSM8KTool-v0")
+    assert _chosen(option, str(run / inside), "--bare") == RecordedEnv("AgentR1/GSM8KTool-v0", {}, ())
 
 
 def test_a_checkpoint_writes_as_much_as_in_training(run):

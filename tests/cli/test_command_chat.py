@@ -1,21 +1,22 @@
-"""`agentr1 chat`, what it stands on: questions of one's own, and checkpoints as Hugging Face folders.
+"""`agentr1 chat`, and what it stands on: questions of one's own.
 
 1. the person asks, calls run, results are shown; the conversation goes on until /reset; several turns
 2. a task is played where nothing can be asked, with advice between the steps
 3. what an agent or an environment says is inert; failures begin anew or end the command
-4. verl's checkpoints are converted once, whole or not at all
+4. an agent answers each question as it likes, with calls of the model that are shown
 """
 
 import io
 import json
-import shutil
-import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_envs.agents.loading import with_agent
+from agent_envs.cli import chat as chat_command
 from agent_envs.cli.chat import Chat
 from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded
@@ -63,8 +64,11 @@ def chat(env_id, policy, *lines, index=None, **kwargs):
         return waiting.pop(0)
 
     env = gym.make(env_id, **kwargs)
-    talk = Chat(env, policy, index=index, ask=ask, show=screen.append)
-    talk.talk()
+    talk = Chat(env, policy, index=index)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chat_command, "read_text", ask)
+        patch.setattr(chat_command, "show", screen.append)
+        talk.talk()
     env.close()
     return "\n".join(screen), talk
 
@@ -77,6 +81,37 @@ def test_questions_calls_and_answers_in_one_conversation():
     (seen,) = policy.actors
     assert seen == [("12 and 7?", ["user"]), ("19", ["tool"]), ("What was it?", ["user"])]
     assert (talk.questions, talk.steps) == (2, 3)
+
+
+class Model:
+    """A policy with a model that an agent can ask."""
+
+    def __init__(self, *texts):
+        self.texts = list(texts)
+
+    def start(self, env):
+        return self
+
+    open = start
+
+    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+        return Response(self.texts.pop(0))
+
+
+async def plan_and_act(env, model):
+    await model.role("planner").chat(env.messages)
+    while not env.over:
+        await env.step(await model.chat(env.messages, env.tools))
+
+
+def test_an_agent_answers_each_question():
+    policy = with_agent(Model("A plan.", CALL, "#### 19", "Another."), plan_and_act)
+    said, talk = chat("AgentR1/GSM8KTool-v0", policy, "12 and 7?", "And then?")
+    assert "planner> A plan." in said and "calculator> 19" in said and "agent> #### 19" in said
+    assert "planner> Another." in said and "(IndexError" in said  # what failed is said, and the conversation goes on
+    assert (talk.questions, talk.steps) == (2, 4)
+    with pytest.raises(ConfigError, match="questions: give an environment"):
+        chat("AgentR1/GSM8KTool-v0", policy, index=1)
 
 
 def test_reset_and_tools_and_unknown_commands():
@@ -162,7 +197,9 @@ def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     torch = pytest.importorskip("torch")
-    model = _model(tmp_path / "model")
+    from agent_envs.adapters.tiny import base
+
+    model = Path(base.__file__).parent / "base"
     monkeypatch.setattr(sys, "stdin", io.StringIO("1 and 1?\n/quit\n"))
     argv = ["chat", "--env", "AgentR1/GSM8KTool-v0", "--model", str(model), "--device", "cpu", "--max-tokens", "4"]
     assert main(argv) == 0
@@ -173,8 +210,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "either --model FOLDER or --checkpoint" in capsys.readouterr().err
     assert torch.get_num_threads() >= 1
 
-
-# -- a question of one's own -------------------------------------------------------------------------------------------
 
 OWN = [
     ("AgentR1/GSM8K-v0", {"reward": "agentr1"}, ["#### 4"]),
@@ -216,85 +251,3 @@ def test_questions_that_are_none():
         gym.make("AgentR1/ALFWorld-v0").reset(options={"question": "a?"})
     with pytest.raises(ConfigError, match="selector='lexical'"):
         gym.make("AgentR1/PaperSearch-v0", papers=200).reset(options={"question": "a?"})
-
-
-# -- checkpoints -------------------------------------------------------------------------------------------------------
-
-
-def _model(folder):
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
-
-    tokenizer = build_tokenizer(["user assistant system 0123456789"])
-    save_model(build_model(tokenizer), tokenizer, folder)
-    return folder
-
-
-def _checkpoint(run, step, model):
-    """As verl leaves one rank's checkpoint."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    actor = run / "checkpoints" / f"global_step_{step}" / "actor"
-    shutil.copytree(model, actor / "huggingface")
-    (actor / "huggingface" / "model.safetensors").unlink()
-    weights = AutoModelForCausalLM.from_pretrained(model).state_dict()
-    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
-    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
-    return actor
-
-
-def test_a_checkpoint_is_converted_once_by_verl(tmp_path, monkeypatch):
-    pytest.importorskip("verl")
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
-
-    model, run, cache = _model(tmp_path / "model"), tmp_path / "run", tmp_path / "cache"
-    actor = _checkpoint(run, 2, model)
-    folder = hugging_face_folder(run, cache)
-    assert [p.name for p in cache.iterdir()] == [folder.name]  # nothing half-made beside it
-    made, original = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32) for p in (folder, model))
-    for (name, one), other in zip(made.named_parameters(), original.parameters(), strict=True):
-        assert torch.equal(one, other.bfloat16().float()), name
-    text = "user 12 assistant?"
-    assert AutoTokenizer.from_pretrained(folder).encode(text) == AutoTokenizer.from_pretrained(model).encode(text)
-    monkeypatch.setattr(subprocess, "run", None)  # not a second time
-    for place in (run, run / "checkpoints", actor.parent, actor):
-        assert hugging_face_folder(place, cache) == folder
-    assert hugging_face_folder(model, cache) == model
-
-
-@pytest.mark.parametrize("merger", ["one that fails", pytest.param("verl's", marks=pytest.mark.slow)])
-def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, monkeypatch, merger):
-    pytest.importorskip("verl")
-    from agent_envs.adapters.verl.run.checkpoints import find_actor, hugging_face_folder
-
-    run = tmp_path / "run"
-    for step in (9, 10):
-        folder = run / "checkpoints" / f"global_step_{step}" / "actor"
-        (folder / "huggingface").mkdir(parents=True)
-        (folder / "fsdp_config.json").write_text("{}")
-    assert find_actor(run).parent.name == "global_step_10"
-    (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("9")
-    assert find_actor(run).parent.name == "global_step_9"
-    if merger != "verl's":  # which takes seconds to be imported
-        run_process, fails = subprocess.run, "import sys; sys.exit('there is nothing in huggingface')"
-        monkeypatch.setattr(subprocess, "run", lambda _, **how: run_process([sys.executable, "-c", fails], **how))
-    with pytest.raises(BackendError, match=r"merger failed to convert .*exit status 1(?s:.*)huggingface"):
-        hugging_face_folder(run, tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
-    for nothing in (tmp_path / "cache", tmp_path / "absent"):
-        with pytest.raises(ConfigError, match="no (verl )?checkpoint"):
-            hugging_face_folder(nothing)
-
-
-def test_weights_that_verl_saved_as_hugging_face_are_taken_as_they_are(tmp_path):
-    pytest.importorskip("torch")
-    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
-
-    model, run = _model(tmp_path / "model"), tmp_path / "run"
-    actor = _checkpoint(run, 1, model)
-    shutil.copy(model / "model.safetensors", actor / "huggingface")
-    assert hugging_face_folder(run, tmp_path / "cache") == actor / "huggingface"

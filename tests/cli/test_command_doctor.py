@@ -41,6 +41,18 @@ def test_what_works_here_is_found_to_work(examined, root, capsys):
     assert text.index("installed\n") < text.index("works here\n") < text.index("ok       episode")
 
 
+def test_what_is_absent_is_named_and_shown_with_all(monkeypatch, capsys):
+    absent = doctor.Finding("installed", "verl", "absent", "without verl", "pip install 'agent-envs[verl]'")
+    monkeypatch.setattr(doctor, "_extras", lambda: [doctor.Finding("installed", "base", "ok", "gymnasium 1"), absent])
+    assert main(["doctor", "--quick"]) == 0
+    text = capsys.readouterr().out
+    assert "pip install" not in text and "absent   " not in text and "absent: verl" in text
+    assert main(["doctor", "--quick", "--all"]) == 0
+    text = capsys.readouterr().out
+    assert "absent   verl" in text and "without verl\n" in text and "pip install 'agent-envs[verl]'\n" in text
+    assert "absent: " not in text
+
+
 def test_a_data_folder_that_cannot_be_written_is_broken(examined, tmp_path, monkeypatch):
     (tmp_path / "data").write_text("a file")
     found = examined(status=1)["data folder"]

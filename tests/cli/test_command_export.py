@@ -1,6 +1,7 @@
 """`agentr1 export` and `agentr1 serve-model`.
 
-1. What is exported of a run of the PyTorch loop, or of verl's, loads with transformers and computes the same.
+1. What is exported of a run of the PyTorch loop, or of verl's, loads with transformers and computes the same; a
+   checkpoint of verl is converted once.
 2. A folder appears whole or not at all, and nothing is replaced.
 3. vLLM gets the model, its name, and the parser that its chat template's calls take; test_vllm_training.py serves one.
 """
@@ -13,12 +14,15 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import types
 
 import pytest
 
+from agent_envs.adapters.verl.run.checkpoints import find_actor, hugging_face_folder
 from agent_envs.cli.main import main
+from agent_envs.errors import BackendError, ConfigError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -62,18 +66,60 @@ def test_a_run_of_the_loop(loop_run, tmp_path, capsys, part):
     assert "already exists" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_verl(loop_run, tmp_path):
-    pytest.importorskip("verl")
-    model = loop_run / "checkpoint" / "model"
-    actor = tmp_path / "run" / "checkpoints" / "global_step_3" / "actor"
+def verl_checkpoint(run, model):
+    """As verl leaves one rank's checkpoint; returns the actor's folder."""
+    actor = run / "checkpoints" / "global_step_3" / "actor"
     shutil.copytree(model, actor / "huggingface")
     (actor / "huggingface" / "model.safetensors").unlink()
     weights = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
     torch.save(weights, actor / "model_world_size_1_rank_0.pt")
     (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
-    assert torch.equal(logits(tmp_path / "out", torch.bfloat16), logits(model, torch.bfloat16))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+    return actor
+
+
+def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch):
+    pytest.importorskip("verl")
+    model, run, out = loop_run / "checkpoint" / "model", tmp_path / "run", tmp_path / "out"
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
+    actor, cache = verl_checkpoint(run, model), tmp_path / "data" / "checkpoints"
+    folder = hugging_face_folder(run)
+    assert [path.name for path in cache.iterdir()] == [folder.name]  # nothing half-made beside it
+    assert torch.equal(logits(folder, torch.bfloat16), logits(model, torch.bfloat16))
+    tokenizers = [transformers.AutoTokenizer.from_pretrained(path) for path in (folder, model)]
+    assert tokenizers[0].encode("user 12 assistant?") == tokenizers[1].encode("user 12 assistant?")
+    merge = subprocess.run
+    monkeypatch.setattr(subprocess, "run", None)  # not a second time
+    for place in (run, run / "checkpoints", actor.parent, actor):
+        assert hugging_face_folder(place) == folder
+    assert hugging_face_folder(model) == model
+    monkeypatch.setattr(subprocess, "run", merge)
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    assert torch.equal(logits(out), logits(folder))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "run"]
+    shutil.copy(model / "model.safetensors", actor / "huggingface")  # as verl saves weights where it is told to
+    assert hugging_face_folder(run) == actor / "huggingface"
+
+
+@pytest.mark.parametrize("merger", ["one that fails", pytest.param("verl's", marks=pytest.mark.slow)])
+def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, monkeypatch, merger):
+    pytest.importorskip("verl")
+    run = tmp_path / "run"
+    for step in (9, 10):
+        folder = run / "checkpoints" / f"global_step_{step}" / "actor"
+        (folder / "huggingface").mkdir(parents=True)
+        (folder / "fsdp_config.json").write_text("{}")
+    assert find_actor(run).parent.name == "global_step_10"
+    (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("9")
+    assert find_actor(run).parent.name == "global_step_9"
+    if merger != "verl's":  # which takes seconds to be imported
+        run_process, fails = subprocess.run, "import sys; sys.exit('there is nothing in huggingface')"
+        monkeypatch.setattr(subprocess, "run", lambda _, **how: run_process([sys.executable, "-c", fails], **how))
+    with pytest.raises(BackendError, match=r"merger failed to convert .*exit status 1(?s:.*)huggingface"):
+        hugging_face_folder(run, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+    for nothing in (tmp_path / "cache", tmp_path / "absent"):
+        with pytest.raises(ConfigError, match="no (verl )?checkpoint"):
+            hugging_face_folder(nothing)
 
 
 @pytest.mark.parametrize("command", ["export", "serve-model"])
@@ -88,7 +134,9 @@ def test_what_is_no_model(tmp_path, capsys, command):
 
 def served(capsys, *arguments):
     assert main(["serve-model", *map(str, arguments), "--dry-run"]) == 0
-    return shlex.split(capsys.readouterr().out)
+    command, note = capsys.readouterr()
+    assert ("--tool-mode text" in note) == ("--tool-call-parser" not in command)
+    return shlex.split(command)
 
 
 def test_vllm_is_told_what_to_serve(loop_run, tmp_path, capsys):

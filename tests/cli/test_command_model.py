@@ -67,4 +67,4 @@ def test_the_model_of_a_package_speaks_and_ends_its_turns(tmp_path, capsys):
     assert "Paris" in reply and reply.endswith("<|im_end|>")
     evaluated = ["eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", "1", "--max-tokens", "8", "--quiet"]
     assert main(evaluated) == 0
-    assert "1 of 1 episodes" in capsys.readouterr().out
+    assert "1 of 1 episode," in capsys.readouterr().out

@@ -25,7 +25,7 @@ def _run(folder: Path, *command: str, path: Path | None = None) -> str:
     root = Path(new_task.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": f"{path or folder}{os.pathsep}{root}"}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

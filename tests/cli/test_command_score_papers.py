@@ -52,6 +52,20 @@ def test_a_table_by_hand(tmp_path, capsys):
     assert row["precision"] == 0.5 and row["recall"] == 0.25 and row["f1"] == pytest.approx((2 / 3) / 2)
 
 
+def test_answers_with_arxiv_ids_are_met_by_them():
+    row = episode([("A", 0.9), ("other words", 0.8), ("no id", 0.7)], answers=("A", "B", "no id"))
+    row["steps"][0]["info"]["found"][0]["id"] = "2001.00009"  # the title of an answer, but another paper
+    row["steps"][0]["info"]["found"][1]["id"] = "arXiv:2001.00002v3"
+    for ids, hits in (
+        (["2001.00001v1", "2001.00002", ""], [False, True, True]),  # by title where one has no id
+        (["2001.00002"], [False, True, False]),  # not one for each title: ids alone
+        ([], [True, False, True]),
+    ):
+        row["reset_info"]["answer_ids"] = ids
+        scored = paper_episode(row, "")
+        assert [key in scored.answers for _, key in scored.found] == hits
+
+
 def test_depths_cut_the_ranking(tmp_path, capsys):
     found = [(f"paper {chr(97 + i // 26)}{chr(97 + i % 26)}", 1 - i / 1000) for i in range(120)]
     answers = [title for title, _ in found[20:110]]
@@ -67,7 +81,7 @@ def test_own_thresholds_and_depths_as_text(tmp_path, capsys):
     path = write(tmp_path / "episodes.jsonl", episode([("A", 0.9)]))
     assert main(["score", "--by", "papers", path, "--thresholds", "0.5", "--top-k", "10,1"]) == 0
     assert capsys.readouterr().out == (
-        "1 episodes of 1 queries\n\n"
+        "1 episode of 1 task\n\n"
         "threshold    top_k  precision  recall      f1  papers\n"
         "      0.5       10     1.0000  0.5000  0.6667    1.00\n"
         "      0.5        1     1.0000  0.5000  0.6667    1.00\n"
@@ -134,7 +148,7 @@ def test_other_lines_are_named(tmp_path, capsys, line):
 def test_episodes_without_answers_are_told(tmp_path, capsys):
     path = write(tmp_path / "a.jsonl", episode([("A", 1)]), episode([("A", 1)], answers=()))
     assert main(["score", "--by", "papers", path]) == 0
-    assert "2 episodes of 1 queries; 1 have no answers" in capsys.readouterr().out
+    assert "2 episodes of 1 task; 1 have no answers" in capsys.readouterr().out
 
 
 def test_no_episodes(tmp_path, capsys):
@@ -156,7 +170,7 @@ def test_it_says_what_the_environment_says(tmp_path, capsys):
         assert row["papers"] <= before.steps[-1].info["pool"]
     assert scored[4] == scored[0]
     assert main(["score", "--by", "papers", str(tmp_path / "episodes.jsonl")]) == 0
-    assert "5 episodes of 4 queries" in capsys.readouterr().out
+    assert "5 episodes of 4 tasks" in capsys.readouterr().out
 
 
 def test_info_has_each_paper_once_and_the_answers():

@@ -190,7 +190,7 @@ def _house_rows(folder: Path, games: list[str], name: str = "train") -> Path:
     rows = [
         verl_row("put a mug in a cabinet", {"success": None}, game_relative_path=game, split=name) for game in games
     ]
-    return write(folder / f"{name}.parquet", *rows)
+    return write(folder / f"{name}.parquet", *(row | {"data_source": f"alfworld_{name}"} for row in rows))
 
 
 @pytest.fixture
@@ -220,11 +220,22 @@ def test_rows_say_which_houses_a_split_has(houses, packed, tmp_path_factory):
     assert len(gym.make("AgentR1/ALFWorld-v0", data=str(folder), split="validation").unwrapped.tasks) == 1
 
 
+def test_a_file_of_house_rows_is_a_split_of_its_own(houses):
+    folder, games = houses
+    for file, split, name in (("train", "train", "all"), ("valid_seen", "all", "all")):
+        env = gym.make("AgentR1/ALFWorld-v0", data=str(folder / f"{file}.parquet"), split=split).unwrapped
+        assert (len(env.tasks), env.tasks.split) == (len(games) if file == "train" else 1, name)
+        assert env.reset(options={"index": 0})[1]["success"] is False
+    with pytest.raises(ConfigError, match="has no split 'valid_seen'"):
+        gym.make("AgentR1/ALFWorld-v0", data=str(folder / "train.parquet"), split="valid_seen").reset()
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [
         ("../outside/task/trial/game.tw-pddl", "within games/"),
         ("/etc/passwd", "within games/"),
+        ("train/../train/game.tw-pddl", "within games/"),
         ("link/trial/game.tw-pddl", "within games/"),
         ("train/task/trial/traj_data.json", "within games/"),
         ("train/task/trial/game.tw-pddl", "there is no game"),
@@ -249,16 +260,25 @@ def test_a_file_of_rows_beside_the_original_folders_says_nothing(houses):
     for place in (folder, folder / "json_2.1.1"):
         _house_rows(place, ["nothing"])
         assert len(gym.make("AgentR1/ALFWorld-v0", data=str(place)).unwrapped.tasks) == 4
+    (folder / "json_2.1.1").rename(folder / "elsewhere")
+    with pytest.raises(DataError, match="has no games: expected the folders .* or games/ beside files of rows"):
+        gym.make("AgentR1/ALFWorld-v0", data=str(folder)).reset()
 
 
-def test_a_release_is_prepared_where_it_lies(houses, tmp_path, capsys):
+def test_a_release_is_prepared_where_it_lies(houses, release, tmp_path, capsys):
     folder, _ = houses
-    assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder)]) == 0
     assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder / "games")]) == 2
-    rows = write(tmp_path / "release" / "pasa" / "train.parquet", verl_row("papers on ants", None)).parent
-    assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(tmp_path / "release")]) == 0
-    assert capsys.readouterr().out.split() == [str(folder), str(rows)]
-    write(rows / "test.parquet", {**verl_row("x", None), "reward_model": "none"})
+    assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}\n"
+    for task in ("hotpotqa", "2wiki", "musique", "papersearch", "webshop", "scienceworld"):
+        assert main(["prepare", task, "--source", "modelscope", "--from", str(release)]) == 0
+    printed = [Path(line).name for line in capsys.readouterr().out.split()]
+    assert printed == [*["hotpotqa"] * 3, "pasa", "webshop", "scienceworld"]
+    row = verl_row("papers on ants", None) | {"data_source": "bytedance/pasa"}
+    rows = write(tmp_path / "own folder" / "pasa" / "train.parquet", row).parent
+    assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows.parent)]) == 0
+    assert capsys.readouterr().out == f"{rows}\n"
+    write(rows / "test.parquet", {**row, "reward_model": "none"})
     assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows)]) == 2
     assert "test.parquet, row 1: expected an object under 'reward_model'" in capsys.readouterr().err
 
@@ -269,9 +289,15 @@ def test_a_release_is_prepared_where_it_lies(houses, tmp_path, capsys):
         (["hotpotqa", "--source", "modelscope"], "pass its folder: --source modelscope --from FOLDER"),
         (["gsm8k", "--source", "modelscope", "--from", "."], "data release is read for"),
         (["webshop", "--source", "huggingface"], "not on Hugging Face"),
+        (["hotpotqa", "--source", "modelscope", "--from", "pasa"], "no rows of hotpotqa, .*: got .'bytedance/pasa'"),
+        (["papersearch", "--source", "modelscope", "--from", "hotpotqa"], "no rows of papersearch"),
+        (["hotpotqa", "--source", "modelscope", "--from", "hotpotqa", "--out", "x"], "leave out --out"),
+        (["scienceworld"], "task must be one of"),
+        (["2wiki", "--from", "hotpotqa"], "add --source modelscope"),
     ],
 )
-def test_sources_that_have_no_such_data_are_refused(arguments, message, capsys):
+def test_sources_that_have_no_such_data_are_refused(arguments, message, release, monkeypatch, capsys):
+    monkeypatch.chdir(release)
     assert main(["prepare", *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)
 

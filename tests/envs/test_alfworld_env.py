@@ -352,7 +352,7 @@ def test_files_and_folders_that_are_no_games(game):
     (folder / "empty").mkdir()
     with pytest.raises(DataError, match=r"has no game: expected folders with game.tw-pddl"):
         gym.make(ENV, data=str(folder), split="empty").reset()
-    with pytest.raises(DataError, match="is empty: expected the folders train, valid_seen"):
+    with pytest.raises(DataError, match="has no games: expected the folders train, valid_seen"):
         gym.make(ENV, data=str(folder / "empty"), split="train").reset()
     with pytest.raises(DataError, match="there is no folder 'nowhere'"):
         gym.make(ENV, data="nowhere")

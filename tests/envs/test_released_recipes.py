@@ -12,10 +12,12 @@ import pytest
 
 import agent_envs
 from agent_envs.cli.main import main
-from agent_envs.errors import ConfigError
+from agent_envs.datasets.webshop.catalog import open_catalog, released_search
+from agent_envs.errors import BackendError, ConfigError
 from agent_envs.messages import observation_messages
 from agent_envs.parsers import get_parser
-from agent_envs.testing import HOSTILE_ACTIONS
+from agent_envs.tasks import read_rows
+from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.wrappers import RebuildPrompt
 from agent_envs.wrapping.recipes import RECIPES, RELEASES, recipe
 from agent_envs.wrapping.specs import make_text_env
@@ -160,6 +162,135 @@ def test_a_shop_takes_exactly_one_call_and_cuts_what_it_showed(play):
     assert (len(shown) == 1800 and shown.endswith("...")) or len(shown) < 1800
 
 
+LAMP, SHADE = (
+    {
+        "asin": asin, "name": f"{kind}  of Oak " + "x" * 300, "category": "home", "query": "Oak Lamps", "brand": "Holm",
+        "product_category": "Home \u203a Lighting", "full_description": f"Turned by hand. {kind} of the north.",
+        "small_description": ["Dims to 5%", "Warm light"], "pricing": pricing, "images": [],
+        "customization_options": {"Size": [{"value": "Tall/Slim", "image": None}, {"value": "low", "image": None}]},
+    }
+    for asin, kind, pricing in (("B00000LAMP", "Lamp", "$20.00"), ("B0000SHADE", "Shade", ""))
+)  # fmt: skip
+SAID = {"attributes": ["warm light", "by hand"], "instruction": "Find a  LAMP", "instruction_attributes": ["by hand"]}
+ASKED = {"instruction": "A lamp.", "instruction_attributes": ["turned by hand"], "instruction_options": ["LOW"]}
+
+
+@pytest.fixture
+def shop(play, tmp_path):
+    """Begin a goal of a shop of two products in the recipe of the full or the small shop."""
+
+    def begin(task, **env_kwargs):
+        files = {"items_shuffle": [LAMP, SHADE], "items_ins_v2": {LAMP["asin"]: SAID}}
+        files |= {"items_human_ins": {LAMP["asin"]: [ASKED]}} if task == "webshop" else {}
+        for name, rows in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(rows))
+        return play(task, data=str(tmp_path), split="all", tagger="rule", **env_kwargs)
+
+    return begin
+
+
+def test_every_product_of_the_full_shop_opens_from_everywhere_and_options_outlive_a_search(shop):
+    env, prompt, _ = shop("webshop")
+    goal = env.unwrapped.task.goal
+    assert goal.options == ("low",) and goal.price_upper in (40.0, 50.0, 60.0)
+    assert goal.instruction == f"A lamp, and price lower than {goal.price_upper:.2f} dollars"
+    assert sections(prompt)["Current Observation"].splitlines()[1] == f"Instruction: {goal.instruction}"
+    prompt, reward, over, *_ = env.step(call("CLICK[b0000shade]"))  # from the first page, in any case
+    page = sections(prompt)["Current Observation"].splitlines()
+    title = "Shade of Oak " + "x" * 300
+    assert page[2:6] == [
+        *("ASIN: B0000SHADE", f"Title: {title[:257]}...", "Price: $100.00", "Category: Home \u203a Lighting")
+    ]
+    assert page[8] == "- size (selected: not selected): tall | slim, low"
+    assert sections(prompt)["Available Actions"].splitlines() == [
+        *("- search[<your query>]", "- click[Description]", "- click[Features]", "- click[Reviews]"),
+        *("- click[tall | slim]", "- click[low]", "- click[Back to Search]", "- click[Buy Now]"),
+    ]
+    env.step(call("click[LOW]"))
+    prompt, reward, over, *_ = env.step(call("Search[Holm OAK]"))  # a brand is searched for too
+    page = sections(prompt)["Current Observation"].splitlines()
+    assert page[2:4] == ["Query: holm oak", "Page: 1"] and len(page) == 8
+    rows = [line for line in page if line.startswith("[")]
+    assert {row.split()[0] for row in rows} == {"[1]", "[2]"} and all(
+        row.endswith(("... | $100.00 | oak lamps", "... | $20.00 | oak lamps")) for row in rows
+    )
+    assert env.unwrapped.state.options == {"size": "low"}
+    for command in ("click[next >]", "click[Next >]"):  # without bound
+        prompt, reward, over, *_ = env.step(call(command))
+    assert "Page: 3" in prompt and "- click[< Prev]" in prompt and "- click[Next >]" not in prompt
+    for command in ("click[blue]", "look", "click[low]"):  # no product is open: a step, and no penalty
+        _, reward, over, *_ = env.step(call(command))
+        assert reward == 0 and not over
+    env.step(call(f"click[{LAMP['asin']}]"))
+    assert env.unwrapped.state.options == {}
+    assert "Turned by hand." in env.step(call("click[description]"))[0]
+    assert "- click[Back to Item]" in env.step(call("click[features]"))[0]
+    env.step(call("click[low]"))
+    _, reward, over, *_, info = env.step(call("click[Buy Now]"))
+    assert (reward, over, info["score"], info["success"]) == (10.0, True, 1.0, True)
+
+
+def test_a_purchase_without_a_product_ends_with_nothing(shop):
+    env, *_ = shop("webshop")
+    _, reward, over, *_, info = env.step(call("click[buy now]"))
+    assert (reward, over, info["score"], info["success"]) == (0.0, True, 0.0, False)
+
+
+@pytest.mark.parametrize("site", ["agentr1", "agentr1-small"])
+def test_a_released_shop_keeps_the_contract_of_every_environment(site):
+    check_text_env("AgentR1/WebShop-v0", env_kwargs={"site": site, "products": 60, "tagger": "rule"}, vectors=False)
+
+
+def test_a_damaged_index_of_the_full_shop_is_built_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    catalog = open_catalog(products=61)
+    found = released_search(catalog, "agentr1")("lamp", 5)
+    index = catalog.folder / "agentr1" / "index.json"
+    index.write_text("{")
+    released_search.cache_clear()
+    assert released_search(catalog, "agentr1")("lamp", 5) == found
+    assert index.read_text() != "{"
+
+
+def test_the_small_shop_wants_the_goals_own_product(shop):
+    env, prompt, _ = shop("webshop-small")
+    numbers = {}
+    for number, goal in enumerate(env.unwrapped.tasks.goals):
+        numbers[goal.instruction] = number
+        assert goal.price_upper == 31.0 and goal.attributes == ("by hand",)
+    assert {*numbers} == {"find a lamp with size: tall | slim", "find a lamp with size: low"}
+    env.reset(options={"goal": numbers["find a lamp with size: low"]})
+    prompt = env.step(call("search[lamp 5]"))[0]
+    assert "[1] B00000LAMP | Lamp of Oak xxx" in prompt
+    env.step(call("click[B0000SHADE]"))
+    env.step(call("click[low]"))
+    _, reward, over, *_, info = env.step(call("click[Buy Now]"))
+    # the attribute and the option fit, the price does not, and the product is another: half of 0.3 + 0.25
+    assert (reward, over) == (0.0, True) and info["score"] == pytest.approx(0.275)
+    env.reset(options={"goal": numbers["find a lamp with size: low"]})
+    env.step(call("click[B00000LAMP]"))
+    *_, info = env.step(call("click[Buy Now]"))
+    assert info["score"] == pytest.approx(0.75) and not info["success"]
+
+
+def test_the_small_shops_goals_are_the_released_rows(data_dir):
+    for split, count in (("train", 6710), ("test", 200)):
+        folder = data_dir / "agentr1_release" / "webshop"
+        env = gym.make(
+            "AgentR1/WebShop-v0", site="agentr1-small", data=str(data_dir / "webshop"), split=split
+        ).unwrapped
+        assert env.num_tasks == count
+        for row, _ in read_rows(folder / f"{split}.parquet"):
+            said = row["reward_model"]["ground_truth"]
+            goal = env.tasks.goals[said["goal_index"]]
+            assert env.tasks.locate(said["goal_index"])[0] == split
+            assert (goal.asin, goal.instruction, goal.price_upper) == (
+                *(said["asin"], said["instruction"]),
+                said["price_upper"],
+            )
+            assert goal.options == {pair["name"]: pair["value"] for pair in said["goal_options"]}
+
+
 # -- HotpotQA ----------------------------------------------------------------------------------------------------------
 
 ROWS = [
@@ -214,6 +345,14 @@ def test_a_call_without_a_query_leaves_a_line_that_stays(quiz):
     lines = sections(prompt)["Recent tool / format issues"].splitlines()
     assert len(lines) == 3 and all("arguments" in line for line in lines) and not (reward or terminated or truncated)
     assert env.step(call("Ada", "search", "query"))[1:4] == (0, False, True)  # five steps, no answer
+
+
+def test_a_search_that_fails_stands_among_the_searches_and_nothing_is_said_of_it(quiz):
+    long = "a" * 5000
+    prompt, reward, terminated, _, info = quiz[0].step(call(long, "search", "query") + call("Ada", "search", "query"))
+    assert sections(prompt)["History Actions"].splitlines()[1:] == [f"[Search] {long}", "[Search] Ada"]
+    assert sections(prompt)["Recent tool / format issues"] == "None" and not info["invalid_action"]
+    assert (reward, terminated) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +441,31 @@ def test_papers_are_found_listed_and_paid_for(play, tmp_path):
     assert [line[:3] for line in prompt.splitlines() if "(1.00)" in line] == ["[2]", "[1]"]  # the larger id first
     assert env.step(call("x", "nothing", "y"))[1:4] == (0, False, False)
     assert env.step("<tool_call>{oops}</tool_call>")[1:4] == (0, True, False)
+
+
+class BrokenPapers:
+    """A service that is down."""
+
+    blocking = False
+
+    def search(self, query, k=10, before=None):
+        raise BackendError("down")
+
+    def expand(self, paper_id):
+        raise BackendError("down")
+
+
+def test_a_service_that_is_down_finds_nothing(play, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "Tea?", "answer": ["On Tea"]}))
+    named = {"data": str(tmp_path / "rows.jsonl"), "split": "all", "backend": BrokenPapers()}
+    env, *_ = play("papersearch", **named)
+    prompt, reward, *_, info = env.step(call("tea", "search", "query"))
+    assert (reward, info["invalid_action"]) == (0, False) and "[Search] tea" in prompt
+    assert env.step(call("tea", "search", "query"))[1] == -0.5  # it was searched for
+    own = gym.make("AgentR1/PaperSearch-v0", **named)
+    own.reset()
+    with pytest.raises(BackendError):
+        own.step(call("tea", "search", "query"))
 
 
 # -- GSM8K -------------------------------------------------------------------------------------------------------------

@@ -4,17 +4,22 @@ Behaviours pinned here:
 1. What is said, rewards and ends are the package's own, alone and against an opponent.
 2. The contract of text environments holds; games draw from random numbers of their own.
 3. A move that a game cannot read is a bad action.
+4. One agent plays both seats: each hears what is said to it, and gets its own reward.
 """
 
 from __future__ import annotations
 
 import random
+import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.errors import BackendError
+import agent_envs
+from agent_envs.episodes.record import StopReason
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.policies.policy import Response
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/TextArena-v0"
@@ -141,3 +146,73 @@ def test_an_opponent_of_ones_own():
     env.reset(seed=0)
     with pytest.raises(BackendError, match="no idea"):
         env.step("[4]")
+
+
+class _Moves:
+    """A model that plays the first move that is legal, for whoever asks."""
+
+    def start(self, env):
+        return self
+
+    open = start
+
+    def fork(self, number):
+        return self
+
+    def count(self, messages, tools=()):
+        return 0
+
+    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+        taken = {move for message in messages for move in re.findall(r"\] \[(\d)\]", message["content"])}
+        own = {message["content"][1] for message in messages if message["role"] == "assistant"}
+        return Response(f"[{min({*'012345678'} - taken - own)}]")
+
+
+async def _self_play(env, model):
+    talks = {}
+    while not env.over:
+        player = env.info["player"]
+        talk = talks.setdefault(player, [{"role": "system", "content": env.instructions}])
+        talk += env.messages
+        reply = await model.role(player).chat(talk)
+        talk.append(reply.message)
+        await env.step(reply)
+
+
+def test_one_agent_plays_both_seats():
+    env = gym.make(ENV_ID, env="TicTacToe-v0", player="both")
+    episode = agent_envs.run_episode(env, _Moves(), seed=0, agent=_self_play)
+    assert episode.stop_reason is StopReason.TERMINATED, episode.error
+    players = [step.role for step in episode.steps]
+    assert players == ["first", "second"] * 3 + ["first"]  # 0 2 4 6 for the first: a diagonal
+    assert [step.reward for step in episode.steps] == [0.0] * 5 + [-1.0, 1.0]
+    assert episode.success
+    says = [message["content"] for message in episode.steps[1].observation]
+    assert "Player 1" in says[1] and "[0]" in says[1]  # the other's move is heard
+
+
+def test_a_player_hears_nothing_that_is_meant_for_the_other():
+    env = gym.make(ENV_ID, env="KuhnPoker-v0", player="both", split="test")
+    for index in range(3):
+        observation, info = env.reset(options={"index": index})
+        seats, heard = {info["player"]: [observation]}, []
+        over = False
+        while not over:
+            moves = re.findall(r"'(\[\w+\])'", observation)
+            assert moves, observation
+            before = info["player"]
+            observation, reward, over, _, info = env.step(moves[-2])
+            seats.setdefault(info["player"], []).append(observation)
+            assert not info["invalid_action"] and (over or not reward)
+            heard.append(before)
+        assert {*heard} == {"first", "second"} == {*seats} and info["player"] == before
+        (other,) = info["rewards"].items()
+        assert other[0] != before and other[1] == -reward
+        cards = [re.findall(r"round 1 out of 3 rounds. Your card is: '(\w)'", said[0])[0] for said in seats.values()]
+        assert len({*cards}) == 2
+
+
+def test_both_seats_need_a_game_of_two():
+    with pytest.raises(ConfigError, match="player must be"):
+        gym.make(ENV_ID, env="Mastermind-v0", player="both")
+    check_text_env(ENV_ID, env_kwargs={"env": "Nim-v0", "player": "both"}, vectors=False)

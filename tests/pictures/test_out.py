@@ -228,14 +228,14 @@ class TestServed:
     "images", ["x", ["x"], [1], [], ["aGk="] * 9, [base64.b64encode(to_png(shade(1, 17, 1))).decode()]]
 )
 def test_a_hostile_server_is_a_broken_one(images):
-    from agent_envs.serving.remote_pictures import picture_limits, read_observation
+    from agent_envs.serving.remote_env import _picture_limits, _shown
     from agent_envs.spaces import ImageText
 
     with pytest.raises(BackendReplyError, match="^there: "):
-        read_observation({"text": "<image>", "images": images}, ImageText(100, 2, 16), "there")
+        _shown({"text": "<image>", "images": images}, ImageText(100, 2, 16), "there")
     for limits in ([1], [0, 5], [1, 10**9], ["1", 2], [True, 5], None, 0, "ab"):
         with pytest.raises(BackendReplyError, match="^there: expected how many pictures"):
-            picture_limits(limits, "there")
+            _picture_limits(limits, "there")
 
 
 def test_random_pixels_survive_a_server():

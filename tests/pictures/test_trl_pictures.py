@@ -2,11 +2,8 @@
 
 1. what TRL is given are the pictures and words of the environment in order, and no word is a picture
 2. two steps of GRPO change tiny-vision, and its prompts are, token for token, those of every other adapter
-3. a rollout function, from which TRL takes no pictures, refuses them
+3. a trainer of episodes, from which TRL takes no pictures, refuses them
 """
-
-import json
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -98,7 +95,7 @@ def test_two_steps_on_pages(tmp_path):
         assert list(batch[0]) in expected
 
 
-def test_a_rollout_function_refuses_pictures():
+def test_episodes_with_pictures_are_refused(tmp_path):
     class Sees:
         def start(self, env):
             return self
@@ -106,8 +103,9 @@ def test_a_rollout_function_refuses_pictures():
         def act(self, observation, info):
             return Response("7", [5], [6], [-0.5], pictures=[Picture(shade(1))])
 
-    prompts = list(envs.rollout_dataset("Shades-v0", [7])["prompt"])
-    assert json.loads(prompts[0][0]["content"])["index"] == 7
-    trainer = SimpleNamespace(max_completion_length=5, use_vllm=False, _tokenizer=SimpleNamespace(eos_token_id=7))
+    made = load_vision_base()
+    args = trl.GRPOConfig(str(tmp_path), report_to=[], use_cpu=True, bf16=False)
+    dataset = envs.episode_dataset("Shades-v0", [7])
+    trainer = envs.EpisodeTrainer(made.model, args, dataset, policy=Sees(), processing_class=made.tokenizer)
     with pytest.raises(ConfigError, match="environment_factory"):
-        envs.EpisodeRollout(policy=Sees())(prompts, trainer)
+        trainer._generate_and_score_completions([dataset[0]] * 8)

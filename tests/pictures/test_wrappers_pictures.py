@@ -6,7 +6,7 @@ import pytest
 
 from agent_envs.branching import restore, snapshot
 from agent_envs.errors import ConfigError
-from agent_envs.messages import content_text, pictures_of
+from agent_envs.messages import pictures_of
 from agent_envs.pictures.picture import IMAGE, Picture, alike
 from agent_envs.wrapping.specs import apply_wrappers
 from tests.pictures.shades import call, shade
@@ -34,24 +34,6 @@ def test_a_window_drops_pictures_with_their_steps():
     messages, *_, info = env.step(call("look", times=2))
     assert info["dropped_exchanges"] == 1 and len(pictures_of(messages)) == 3
     assert Picture(shade(2)) in pictures_of(messages) and Picture(shade(1)) not in pictures_of(messages)
-
-
-def test_a_summary_replaces_pictures_with_their_steps():
-    seen = []
-
-    def summary(messages):
-        seen.append(len(pictures_of(messages)))
-        return "an <image>"
-
-    from agent_envs.wrappers import ChatMessages, Summarize
-
-    env = Summarize(ChatMessages(gym.make("Shades-v0")), fn=summary, keep=1, after=1)
-    env.reset(seed=0)
-    env.step(call("look", times=1))
-    messages, *_ = env.step(call("look", times=2))
-    assert seen == [3] and len(pictures_of(messages)) == 3
-    assert content_text(messages[1]["content"]).endswith("an < image>")
-    assert sum(content_text(m["content"]).count(IMAGE) for m in messages) == 3
 
 
 def test_too_many_pictures_truncate_and_too_much_text_is_cut_around_them():

@@ -108,6 +108,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"style": "retool", "reward": "released"}, {"style": "mathtir"}, {"level": 5}, {"families": "dates,dice"},
     ],
     "TableQA": [{"style": "retool"}, {"level": 1}, {"level": 5}],
+    "HelpDesk": [
+        {"level": 1, "talk": "plain"}, {"level": 8}, {"domains": "bicycle_hire", "reward": "progress"},
+        {"split": "twins"}, {"split": "new", "level": "4-6"},
+    ],
     "HotpotQA": [
         {"hops": 3}, {"hops": 4}, {"hops": "2-4"}, {"articles": 200}, {"articles": 3000}, {"style": "react"},
         {"style": "search_r1"}, {"style": "search_r1", "top_k": 1}, {"reward": "f1"}, {"reward": "sub_em"},

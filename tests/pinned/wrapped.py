@@ -1,7 +1,6 @@
 """What policies see and earn in stacks of wrappers."""
 
 import itertools
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +14,6 @@ from pinned.play import HOUSE, ODD, PAPERS, POLICIES, QA, SHOP, TOOLS, played
 
 def noted(observation: str, info: dict[str, Any]) -> str | None:
     return f"{len(observation)} characters, {info['task_id']}" if len(observation) % 2 else None
-
-
-def summary(messages: Sequence[dict[str, Any]]) -> str:
-    return " | ".join(f"{message['role']} {len(message['content'])}" for message in messages)
 
 
 def normalised(env: gym.Env[Any, Any], **arguments: Any) -> gym.Env[Any, Any]:
@@ -44,7 +39,6 @@ class OddAndExpert:
 
 
 augment = partial(wrappers.Augment, fn=noted)
-summarize = partial(wrappers.Summarize, fn=summary, keep=1, after=2)
 STACKS: dict[str, tuple[str, list[Any]]] = {
     "AsTool": (HOUSE, ["AsTool"]),
     "AsTool-named": (SHOP, ["AsTool(name='act', parser='qwen_coder', max_calls=2)", "ChatMessages(tools='text')"]),
@@ -73,14 +67,10 @@ STACKS: dict[str, tuple[str, list[Any]]] = {
     "RewardNormalisation-by": (HOUSE, [partial(normalised, by="task_family")]),
     "SlidingWindow": (HOUSE, ["AsTool", "StripReasoning", "ChatMessages", "SlidingWindow(k=2)"]),
     "SlidingWindow-tools": (QA, ["FormatReward", "ChatMessages(reasoning='strip')", "SlidingWindow(k=1)"]),
-    "Summarize": (PAPERS, ["ChatMessages", summarize]),
-    "Summarize-drop": (HOUSE, ["ChatMessages", partial(summarize, fn=lambda _: "", on_error="drop")]),
-    "Summarize-keep": (SHOP, ["ChatMessages", partial(summarize, fn=lambda _: "", on_error="keep")]),
-    "Summarize-raise": (QA, ["ChatMessages", partial(summarize, fn=lambda _: "")]),
     "ToolCallReward": (QA, ["ToolCallReward(success=0.1, error=-0.2)"]),
     "many": (TOOLS, [
         "MalformedCalls(policy='retry')", "StripReasoning", augment, "FormatReward", "StepPenalty", "ToolCallReward",
-        "ChatMessages", summarize,
+        "ChatMessages", "SlidingWindow(k=2)",
     ]),
 }  # fmt: skip
 

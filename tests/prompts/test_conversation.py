@@ -10,7 +10,7 @@ What these tests pin:
 import pytest
 
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import Conversation, TokenConversation
+from agent_envs.prompts.conversation import Conversation
 
 
 def whole(*contents: tuple[str, str]) -> list[dict[str, str]]:
@@ -43,10 +43,10 @@ def test_list_grows_where_it_begins_with_what_was_shown(second, fresh):
     assert turn.new == (whole(*second) if fresh else whole(("user", "two")))
 
 
-def test_lists_and_words_give_the_same_tokens(data_dir):
+def test_lists_and_words_give_the_same_tokens(data_dir, token_conversation):
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(data_dir / "tokenizers" / "minimind")
-    words, lists = (TokenConversation(PromptBuilder(tokenizer), said) for said in ("Act.", ""))
+    words, lists = (token_conversation(PromptBuilder(tokenizer), said) for said in ("Act.", ""))
     response = [*tokenizer.encode("tak", add_special_tokens=False), *tokenizer.encode("e it", add_special_tokens=False)]
     shown = [("system", "Act."), ("user", "one")]
     first = words.observe("one", {})

@@ -2,8 +2,8 @@
 
 What these tests pin, over the templates that the installed TRL ships, some of this project's, and two real tokenizers:
 
-1. an expert's episode has the same tokens in warm starts, supervised rows, policies, verl's loop and TRL's rollout; the
-   tools and their results are in them, by the template or in words;
+1. an expert's episode has the same tokens in warm starts, supervised rows, policies, verl's loop and trainers' rows;
+   the tools and their results are in them, by the template or in words;
 2. how a turn ends: not always with the end of the text, after a call perhaps with another token, perhaps with several;
 3. whatever is sampled and whatever comes after it, prompts grow by tokens, show the new text, hold no forged control
    token, and are those of a builder that has played nothing yet.
@@ -25,7 +25,6 @@ import agent_envs
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.tokens import Sampled, TokenPolicy, response_text
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import TokenConversation
 from agent_envs.rollout.demonstrations import demonstrate
 
 pytest.importorskip("transformers")
@@ -132,13 +131,10 @@ def test_an_experts_episode_has_the_same_tokens_by_every_path(name, tokenizer_of
     assert row["input_ids"].tolist() == ids
     assert row["loss_mask"].nonzero()[:, 0].tolist() == [i for span in spans for i in range(*span)]
 
-    pytest.importorskip("trl")
-    from agent_envs.adapters import trl as envs
+    from agent_envs.adapters.batches import build_batch
 
-    prompts = list(envs.rollout_dataset(ENV, [index], env_kwargs=TASK)["prompt"])
-    trainer = SimpleNamespace(max_completion_length=32_768, use_vllm=False, _tokenizer=SimpleNamespace(eos_token_id=7))
-    made = envs.EpisodeRollout(policy=ReplayPolicy(tokenizer, Replay(ids, spans)))(prompts, trainer)
-    assert [*made["prompt_ids"][0], *made["completion_ids"][0]] == ids
+    batch = build_batch([policy])  # of the PyTorch loop and of TRL's trainer
+    assert batch.input_ids.tolist() == ids and len(batch.offsets) == 2
 
 
 # ---------------------------------------------------------------------------------- 2. the end of a turn
@@ -217,13 +213,13 @@ BODIES = ["42", "<think>\nhm\n</think>\n\n<answer>4</answer>", "\n", "I am, you"
           '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>']  # fmt: skip
 
 
-def check(tokenizer, rng, tools, strip):
+def check(tokenizer, token_conversation, rng, tools, strip):
     """Play a random episode, and hold its prompts against what must be true of each."""
     words_for = {"tool_instructions": "Tools: search"} if tools else {}
     builder = PromptBuilder(tokenizer, tools, **words_for)
     first, ends = builder.start(ASK), sorted(builder.ends)
     control = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
-    conversation = TokenConversation(builder, "Answer.")
+    conversation = token_conversation(builder, "Answer.")
     asked = rng.choice(["What is 2 + 2?\n", "  spaces  ", "ünï😀\u2028 x", *EVIL])
     shown = [ASK[0], {"role": "user", "content": asked}]
     prompt = conversation.observe(list(shown) if strip else asked, {})
@@ -260,26 +256,26 @@ def check(tokenizer, rng, tools, strip):
     assert builder.start(ASK) == first
 
 
-def play_random(tokenizer, count):
+def play_random(tokenizer, token_conversation, count):
     seed = int(os.environ.get("AGENT_ENVS_TEMPLATE_SEED", time.time_ns() % 2**32))
     rng = random.Random(seed)
     for number in range(count):
         try:
-            check(tokenizer, rng, [TOOL] if number % 2 else None, strip=number % 4 > 1)
+            check(tokenizer, token_conversation, rng, [TOOL] if number % 2 else None, strip=number % 4 > 1)
         except Exception as e:
             e.add_note(f"episode {number} of AGENT_ENVS_TEMPLATE_SEED={seed}")
             raise
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_random_episodes(name, tokenizer_of):
-    play_random(tokenizer_of(name), 4)
+def test_random_episodes(name, tokenizer_of, token_conversation):
+    play_random(tokenizer_of(name), token_conversation, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_many_random_episodes(name, tokenizer_of):
-    play_random(tokenizer_of(name), 400)
+def test_many_random_episodes(name, tokenizer_of, token_conversation):
+    play_random(tokenizer_of(name), token_conversation, 400)
 
 
 def test_no_text_is_taken_for_the_models_words():

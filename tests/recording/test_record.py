@@ -552,6 +552,41 @@ def test_the_reward_waits_for_calls_under_way(serving, tmp_path):
     assert (status, reply["steps"]) == (200, 1)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_other_wires_are_recorded_by_translation(serving, tmp_path, stream):
+    anthropic = pytest.importorskip("anthropic")
+    _, proxy = serving(tmp_path)
+    add = {"type": "object", "properties": {"a": {"type": "number"}}}
+    with anthropic.Anthropic(base_url=f"{proxy.url.removesuffix('/v1')}/episodes/one", api_key="k") as agent:
+        asked = {"model": "tiny", "max_tokens": 9, "tools": [{"name": "add", "input_schema": add}]}
+        messages = [{"role": "user", "content": "2 + 2?"}]
+        for _ in range(2):
+            if stream:
+                with agent.messages.stream(**asked, messages=messages) as events:
+                    said = events.get_final_message()
+            else:
+                said = agent.messages.create(**asked, messages=messages)
+            results = [
+                {"type": "tool_result", "tool_use_id": block.id, "content": "4"}
+                for block in said.content if block.type == "tool_use"
+            ]  # fmt: skip
+            messages += [{"role": "assistant", "content": [block.model_dump() for block in said.content]}]
+            messages += [{"role": "user", "content": results}]
+        assert said.stop_reason == "end_turn"
+    with client(proxy, "two") as agent:
+        first = agent.responses.create(model="tiny", input="2 + 2?")
+        agent.responses.create(model="tiny", input="Sure?", previous_response_id=first.id)
+        with pytest.raises(openai.BadRequestError, match="there is no response"):
+            agent.responses.create(model="tiny", input="Sure?", previous_response_id="resp_other")
+    for name in ("one", "two"):
+        assert post(proxy, f"/episodes/{name}/reward", {"reward": 1.0})[0] == 200
+    one, two = (episode for episode in sorted(episodes(tmp_path), key=lambda e: e.episode_id))
+    assert [len(step.observation) for step in one.steps] == [1, 3] and [
+        len(step.observation) for step in two.steps
+    ] == [1, 3]
+    assert "<tool_call>" in one.steps[0].action and one.steps[1].prompt_ids is not None
+
+
 def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
     _, proxy = serving(tmp_path, max_request=4096)
     with client(proxy) as agent:
@@ -561,7 +596,7 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         assert agent.embeddings.with_raw_response.create(model="tiny", input="x").status_code == 200
     with client(proxy, "x") as agent:
         with pytest.raises(openai.NotFoundError, match="only /v1/chat/completions is recorded"):
-            agent.responses.create(model="tiny", input="x")
+            agent.completions.create(model="tiny", prompt="x")
         with pytest.raises(openai.APIStatusError, match="more than 4096 bytes"):
             ask(agent, "?" * 5000)
     for path, body, status, said in [
@@ -645,7 +680,7 @@ def test_what_means_a_completion_is_recorded_and_the_rest_refused(fake_service, 
         "chat/%63ompletions",
     )
     other = (
-        *("chat", "completions", "responses", "messages", "embeddings", "x/completions", "../chat/completions"),
+        *("chat", "completions", "response", "embeddings", "x/completions", "../chat/completions"),
         *("chat/x/../completions", "%2e%2e/v1/chat/completions", "Chat/Completions", "chat/completions;x", "models"),
         *("%2563hat/completions", "chat\\completions", "chat/completions%00", "models/../chat/completions", ""),
     )

@@ -116,7 +116,7 @@ def test_parts_of_other_forms_are_no_crash(tmp_path, serving):  # noqa: F811
 
 
 def test_a_call_may_show_only_so_many_pixels(tmp_path, serving, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("agent_envs.recording.pictures._MOST_PIXELS", 20)
+    monkeypatch.setattr("agent_envs.recording.replies._MOST_PIXELS", 20)
     _, proxy = serving(tmp_path)
     urls = [data_url(np.full((4, 4, 3), shade, np.uint8)) for shade in range(4)]
     with client(proxy, "a") as agent:

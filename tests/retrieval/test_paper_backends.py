@@ -30,11 +30,10 @@ from agent_envs.errors import (
     NotRecordedError,
     UnknownPaperError,
 )
-from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply
+from agent_envs.retrieval.http import HTTPPool, HTTPReply
 from agent_envs.retrieval.papers import Paper, PaperBackend, open_backend
 from agent_envs.retrieval.papers.arxiv_api import ArxivAPI, read_feed, search_text
-from agent_envs.retrieval.papers.http_api import HTTPPapers
-from agent_envs.retrieval.papers.semantic_scholar import SemanticScholar
+from agent_envs.retrieval.papers.graph_api import HTTPPapers, SemanticScholar
 from agent_envs.retrieval.papers.service import ReplyStore
 
 FAST = {"retries": 1, "backoff": 0.01, "interval": 0, "cache": "off"}
@@ -59,16 +58,26 @@ def entry(name: str, title: str = "A title", published: str | None = "2020-01-02
 # arXiv
 
 
-def recorded_arxiv(data_dir: Path, more: str = "") -> PaperBackend:
-    return open_backend(f"arxiv:cache={data_dir}/papersearch/arxiv_api_fixtures&offline=1{more}")
+@pytest.fixture(scope="module")
+def arxiv_folder(data_dir, tmp_path_factory):
+    """The recorded replies as a recording of ours."""
+    store = ReplyStore(tmp_path_factory.mktemp("arxiv"))
+    for path in sorted((data_dir / "papersearch" / "arxiv_api_fixtures").glob("*.json")):
+        row = json.loads(path.read_text())
+        store.put("GET", row["url"], None, HTTPReply(row["status_code"], row["body"].encode()))
+    return store.folder
 
 
-def test_arxiv_search_on_recorded_replies(data_dir):
-    hundred = recorded_arxiv(data_dir).search("testing", 100)
+def recorded_arxiv(folder: Path, more: str = "") -> PaperBackend:
+    return open_backend(f"arxiv:cache={folder}&offline=1{more}")
+
+
+def test_arxiv_search_on_recorded_replies(arxiv_folder):
+    hundred = recorded_arxiv(arxiv_folder).search("testing", 100)
     assert len(hundred) == 100 and hundred[0].id == "2202.12139" and hundred[0].date == "2022-02-24"
     assert hundred[0].title.startswith("Testing Deep Learning Models: A First") and "\n" not in hundred[0].abstract
-    assert recorded_arxiv(data_dir).search("testing", 10) == hundred[:10]
-    paged = recorded_arxiv(data_dir, "&page_size=10").search("testing", 60)  # six pages of ten
+    assert recorded_arxiv(arxiv_folder).search("testing", 10) == hundred[:10]
+    paged = recorded_arxiv(arxiv_folder, "&page_size=10").search("testing", 60)  # six pages of ten
     assert len({paper.id for paper in paged}) == 60 and paged[:10] == hundred[:10]
     assert all(paper.date and "v" not in paper.id.rpartition("/")[2] for paper in paged)
 
@@ -79,7 +88,7 @@ def recorded_feed(data_dir: Path, name: str) -> HTTPReply:
     return HTTPReply(row["status_code"], row["body"].encode())
 
 
-def test_arxiv_papers_on_recorded_replies(data_dir):
+def test_arxiv_papers_on_recorded_replies(data_dir, arxiv_folder):
     (paper,), _, _ = read_feed(recorded_feed(data_dir, "id_1605.08386"))
     assert (paper.id, paper.title, paper.date) == (
         "1605.08386",
@@ -91,7 +100,7 @@ def test_arxiv_papers_on_recorded_replies(data_dir):
     with pytest.raises(BackendReplyError, match="incorrect id format"):
         read_feed(recorded_feed(data_dir, "id_abc"))
     with pytest.raises(NotRecordedError, match="record it"):
-        recorded_arxiv(data_dir).search("something else")
+        recorded_arxiv(arxiv_folder).search("something else")
 
 
 def test_arxiv_versions_count_once_and_further_pages_fill_up(fake_service):

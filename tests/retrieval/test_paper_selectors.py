@@ -16,8 +16,7 @@ import pytest
 
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, DataError, NotRecordedError
 from agent_envs.retrieval.papers import CachedSelector, Paper, Selector, open_selector
-from agent_envs.retrieval.papers.classifier import ClassifierSelector
-from agent_envs.retrieval.papers.judge import JudgeSelector, read_score
+from agent_envs.retrieval.papers.selectors import ClassifierSelector, JudgeSelector, read_score
 
 PAPERS = [Paper("1", "Graphs", "On {query} graphs."), Paper("2", "Seas"), Paper("3", "Moons \ud800", "x " * 500)]
 

@@ -4,7 +4,7 @@
 2. Scores are those of the formula; equal scores are ordered by id as a string, whatever the order of the documents.
 3. Both engines, one segment or many, and a memory-mapped or a passing index give the same.
 4. Every string is a query; k may exceed the corpus.
-5. An index that is of another version, cut short or changed by one byte is not opened; a killed build leaves none.
+5. An index of another version is not opened (nor a broken one: tests/attacks); a killed build leaves none.
 6. A stopped build of a file goes on where it was.
 """
 
@@ -42,7 +42,7 @@ from agent_envs.retrieval import (
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.bm25 import retriever as bm25_module
 from agent_envs.retrieval.bm25.build import IndexBuilder, inverse_norms, norm_lengths
-from agent_envs.retrieval.corpus import read_lines
+from agent_envs.retrieval.corpus import read_objects
 from agent_envs.retrieval.storage import new_folder, write_manifest
 
 ENGINES = ["numpy", *["numba"] * (importlib.util.find_spec("numba") is not None)]
@@ -146,7 +146,7 @@ def test_engines_segments_and_windows_agree(tmp_path):
     asked = [*queries(documents, 40), "w1x w1x w1x w2x", "w0x w1x w2x w3x"]
     with new_folder(tmp_path / "small") as folder:
         builder = IndexBuilder(folder, 0.9, 0.4, segment_characters=100_000, processes=2)
-        builder.add_all((row, None) for row in documents)
+        builder.add_all((row, None, "") for row in documents)
         builder.finish()
         builder.close()
     whole = BM25Retriever.build(documents, tmp_path / "whole", engine="numpy")
@@ -168,7 +168,7 @@ def test_there_may_be_more_segments_than_files_that_can_be_open(tmp_path):
             new_folder(tmp_path / "many") as folder,
             contextlib.closing(IndexBuilder(folder, 0.9, 0.4, segment_characters=1000)) as builder,
         ):
-            builder.add_all((row, None) for row in documents)
+            builder.add_all((row, None, "") for row in documents)
             assert builder._segments > 30
             used = len(os.listdir("/dev/fd"))
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, limits[1]))
@@ -309,28 +309,6 @@ def test_another_version_or_analyzer_is_not_opened(tmp_path):
             BM25Retriever.open(tmp_path / "index")
 
 
-def test_a_flipped_byte_in_any_file_is_seen(tmp_path):
-    BM25Retriever.build(ROWS, tmp_path / "index")
-    files = sorted((tmp_path / "index").iterdir())
-    assert len(files) > 12
-    for path in files:
-        good = path.read_bytes()
-        for at in {0, len(good) // 2, len(good) - 1}:
-            bad = bytearray(good)
-            bad[at] ^= 1
-            path.write_bytes(bad)
-            with pytest.raises(DataError):
-                BM25Retriever.open(tmp_path / "index")
-        path.write_bytes(good[:-1])
-        with pytest.raises(DataError):
-            BM25Retriever.open(tmp_path / "index", verify=False)
-        path.unlink()
-        with pytest.raises(DataError):
-            BM25Retriever.open(tmp_path / "index", verify=False)
-        path.write_bytes(good)
-    BM25Retriever.open(tmp_path / "index")
-
-
 def test_nothing_is_overwritten_unasked(tmp_path):
     BM25Retriever.build(ROWS, tmp_path / "index")
     with pytest.raises(ConfigError, match="already exists"):
@@ -440,7 +418,7 @@ def test_corpora_of_files_and_folders(tmp_path):
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write(json.dumps(ROWS[0]) + "\n\n")
     assert list(read_corpus(tmp_path)) == ROWS
-    assert [row for row, _ in read_lines(tmp_path, skip=2)] == ROWS[2:]
+    assert [row for row, _, _ in read_objects(tmp_path, skip=2)] == ROWS[2:]
     (tmp_path / "c.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match=r"c\.jsonl, line 1: 'id'"):
         list(read_corpus(tmp_path))

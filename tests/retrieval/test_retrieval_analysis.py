@@ -5,8 +5,7 @@ import random
 import pytest
 
 from agent_envs.files import table
-from agent_envs.retrieval.analysis.analyzer import _ASCII, MAX_TOKEN_LENGTH, STOP_WORDS, analyze, tokenize
-from agent_envs.retrieval.analysis.porter import stem
+from agent_envs.retrieval.analysis.analyzer import _ASCII, MAX_TOKEN_LENGTH, STOP_WORDS, analyze, stem, tokenize
 from agent_envs.retrieval.bm25 import segment
 
 
@@ -103,7 +102,7 @@ def test_tables():
 
 def test_compiled_code_finds_the_same_tokens_and_segments():
     pytest.importorskip("numba")
-    from agent_envs.retrieval.bm25.numba_tokens import TokenTable
+    from agent_envs.retrieval.bm25.numba_search import TokenTable
 
     rng = random.Random(0)
     alphabet = "aaabZ09__.:,;'  \n\t-(\0\x7f"
@@ -130,6 +129,7 @@ def test_segments_are_the_same_whoever_reads_the_texts(tmp_path, monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.setattr(segment, "_COMPILED_FROM", 1)
     monkeypatch.setattr(segment, "_REMEMBERED_TOKENS", 40)
+    monkeypatch.setattr("agent_envs.retrieval.bm25.numba_search._SLOTS", 128)  # no room for some texts
     rng = random.Random(1)
     words = ["The", "cats", "l'été", "東京", "x" * 300, "runs", "__", "1,000.5", *(f"w{i}" for i in range(50))]
     numbers = [segment.TermNumbers(compiled=compiled) for compiled in (False, True)]

@@ -70,7 +70,6 @@ def test_the_client_finds_what_the_index_finds(server, api):
     assert [fresh.document(row["id"]) for row in ROWS] == ROWS  # asked for
     with pytest.raises(ConfigError, match="nope"):
         fresh.document("nope")
-    assert fresh.health()
     assert pickle.loads(pickle.dumps(fresh)).search("spree", 1) == client.search("spree", 1)
     client.close()
     fresh.close()
@@ -151,7 +150,6 @@ def test_down():
     with pytest.raises(BackendError, match="failed 3 times; the last error: ConnectionRefusedError"):
         HTTPRetriever(url, retries=2, backoff=0.05).search("x")
     assert 0.15 <= time.perf_counter() - begin < 5
-    assert not HTTPRetriever(url, retries=0).health()
     with pytest.raises(BackendError):
         HTTPRetriever("http://no-such-host.invalid", retries=0).search("x")
 

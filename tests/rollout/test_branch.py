@@ -22,24 +22,24 @@ from agent_envs.wrapping.specs import make_text_env
 class Walker:
     """Takes one of the available actions, by a hash of what was said so far and of the fork; its tokens are bytes."""
 
-    def start(self, env):
-        return WalkerActor(env)
+    untimed = False
+
+    def open(self, env):
+        return WalkerModel(self, env)
 
 
-class WalkerActor:
-    def __init__(self, env, said=b"", branch=""):
-        self.env, self.said, self.branch = env, said, branch
+class WalkerModel:
+    def __init__(self, policy, env, branch=""):
+        self.policy, self.env, self.branch = policy, env, branch
 
     def fork(self, number):
-        return WalkerActor(self.env, self.said, f"{self.branch}#{number}")
+        return WalkerModel(self.policy, self.env, f"{self.branch}#{number}")
 
-    async def act(self, observation, info):
-        self.said += observation.encode()
-        prompt = tuple(self.said)
+    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+        said = "".join(message["content"] for message in messages).encode()
         actions = self.env.unwrapped.available_actions()
-        action = actions[zlib.crc32(self.said + self.branch.encode()) % len(actions)]
-        self.said += action.encode()
-        return Response(action, prompt, tuple(action.encode()), (-1.0,) * len(action.encode()))
+        action = actions[zlib.crc32(said + self.branch.encode()) % len(actions)]
+        return Response(action, tuple(said), tuple(action.encode()), (-1.0,) * len(action.encode()))
 
 
 ENV = ("AgentR1/ALFWorld-v0", {"size": 1, "max_episode_steps": 6}, ("StepPenalty(penalty=0.25)",))
@@ -92,10 +92,21 @@ def test_states_are_drawn_among_the_inner_ones_and_the_group_is_one_tree(env):
     assert len(agent_envs.branch(env, Walker(), 1, options={"index": 1})) == 1
 
 
+def test_an_agent_that_does_something_else_cannot_branch(env):
+    calls = []
+
+    async def agent(env, model):
+        calls.append(1)
+        while not env.over:
+            await env.step(await model.chat([{"role": "user", "content": f"{len(calls)}: {env.observation}"}]))
+
+    first, other = agent_envs.branch(env, Walker(), 2, at=[2], options={"index": 3}, agent=agent)
+    assert first.error is None and "is not deterministic, so it cannot branch" in other.error
+
+
 def test_what_is_refused(env):
-    with pytest.raises(ConfigError, match="ExpertPolicy cannot branch: its actors have no fork"):
+    with pytest.raises(ConfigError, match="ExpertPolicy cannot branch: it asks no model"):
         agent_envs.branch(env, ExpertPolicy(), 2)
-    with pytest.raises(ConfigError, match="at must have a step of the episode, which took 6, got \\[99\\]"):
-        agent_envs.branch(env, Walker(), 2, at=[99], options={"index": 3})
+    assert len(agent_envs.branch(env, Walker(), 2, at=[99], options={"index": 3})) == 1  # it took 6 steps
     with pytest.raises(ConfigError, match="size must be"):
         agent_envs.branch(env, Walker(), 0)

@@ -5,7 +5,7 @@ Behaviours pinned here:
 2. What does not come back from errors is an episode with its error, is shown, not counted, and can be played again.
 3. A process killed at any moment leaves a folder that the same command finishes: every episode once.
 4. Other settings in the same folder are refused by name; more tasks and samples play the rest alone.
-5. Figures: Wilson's interval, pass@k, tokens and cost are those of the formulas.
+5. Figures: Wilson's interval, pass@k, pairs, tokens and cost are those of the formulas.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -439,3 +440,14 @@ def test_the_command(tmp_path, capsys):
     ):
         assert main(["eval", "--env", TOOL_ENV, "--policy", "expert", "--quiet", *argv]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_pair_is_solved_if_both_of_its_tasks_are():
+    kwargs = {"split": "twins", "level": 1, "domains": "library"}
+    played = agent_envs.evaluate("AgentR1/HelpDesk-v0", ExpertPolicy(), env_kwargs=kwargs, indices=range(7), samples=2)
+    assert played.pairs == [[1.0, 1.0]] * 3 and played.to_dict()["pairs"]["of"] == 3  # of task 6 there is no twin
+    scores = [replace(s, success=s.episode_id != "3/1") for s in played.scores]
+    assert sorted(replace(played, scores=scores).pairs) == [[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    assert "both of a pair" in played.table()
+    alone = agent_envs.evaluate("AgentR1/HelpDesk-v0", ExpertPolicy(), env_kwargs={**kwargs, "split": "test"}, n=2)
+    assert alone.to_dict()["pairs"] is None and "pair" not in alone.table()

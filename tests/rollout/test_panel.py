@@ -197,31 +197,30 @@ def _vector(kind: str, env_id: str, indices: list[int]) -> gym.vector.VectorEnv:
 @pytest.mark.parametrize("env_id", ["AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0", TOOL, "AgentR1/WebShop-v0"])
 def test_the_kind_of_vector_does_not_matter(env_id):
     """Each kind of vector answers the actions of the scripted policies, step for step, as a single environment did."""
-    for policy in POLICIES:
-        result = agent_envs.evaluate(env_id, policy, 3, env_kwargs={"split": "test"})
-        episodes: list[Episode] = list(result.episodes)
-        indices = [episode.index for episode in episodes]
-        for kind in ("thread", "sync", "async"):
-            envs = _vector(kind, env_id, indices)
-            try:
-                options = {"env_options": [{"index": i} for i in indices]} if kind == "thread" else None
-                observations, _ = envs.reset(seed=[0] * len(indices), options=options)
-                for number in range(max(len(episode.steps) for episode in episodes)):
-                    going = [number < len(episode.steps) for episode in episodes]
-                    actions = [
-                        episode.steps[number].action if on else None if kind == "thread" else "wait"
-                        for episode, on in zip(episodes, going, strict=True)
-                    ]
-                    before = observations
-                    observations, rewards, terminated, truncated, _ = envs.step(tuple(actions))
-                    for place, episode in enumerate(episodes):
-                        if going[place]:
-                            step = episode.steps[number]
-                            assert before[place] == step.observation, (kind, number)
-                            assert rewards[place] == step.reward
-                            assert (terminated[place], truncated[place]) == (step.terminated, step.truncated)
-            finally:
-                envs.close()
+    results = [agent_envs.evaluate(env_id, policy, 1, env_kwargs={"split": "test"}) for policy in POLICIES]
+    episodes: list[Episode] = [episode for result in results for episode in result.episodes]
+    indices = [episode.index for episode in episodes]
+    for kind in ("thread", "sync", "async"):
+        envs = _vector(kind, env_id, indices)
+        try:
+            options = {"env_options": [{"index": i} for i in indices]} if kind == "thread" else None
+            observations, _ = envs.reset(seed=[0] * len(indices), options=options)
+            for number in range(max(len(episode.steps) for episode in episodes)):
+                going = [number < len(episode.steps) for episode in episodes]
+                actions = [
+                    episode.steps[number].action if on else None if kind == "thread" else "wait"
+                    for episode, on in zip(episodes, going, strict=True)
+                ]
+                before = observations
+                observations, rewards, terminated, truncated, _ = envs.step(tuple(actions))
+                for place, episode in enumerate(episodes):
+                    if going[place]:
+                        step = episode.steps[number]
+                        assert before[place] == step.observation, (kind, number)
+                        assert rewards[place] == step.reward
+                        assert (terminated[place], truncated[place]) == (step.terminated, step.truncated)
+        finally:
+            envs.close()
 
 
 # -- 2. what matters -----------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ import pytest
 import agent_envs
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
-from agent_envs.policies import BestOfN, ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
+from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
@@ -420,7 +420,6 @@ def test_what_is_no_policy_is_refused():
             lambda: run_episodes("Test/Guess-v0", wrong, 3),  # noqa: B023
             lambda: run_episode(env, wrong),  # noqa: B023
             lambda: asyncio.run(arun_episode(env, wrong)),  # noqa: B023
-            lambda: BestOfN(wrong, 2),  # noqa: B023
         ):
             with pytest.raises(ConfigError, match=re.escape(why)):
                 play()
@@ -438,7 +437,8 @@ def test_a_function_is_a_policy(use_async):
     one = run_episode(gym.make("Test/Guess-v0"), function, seed=0)
     (many,) = run_episodes("Test/Guess-v0", function, 1, progress=False)
     (scored,) = evaluate("Test/Guess-v0", function, 1).episodes
-    expected = run_episode(gym.make("Test/Guess-v0"), ScriptedPolicy(lambda observation, info: double(observation)))
+    scripted = ScriptedPolicy(lambda observation, info: double(observation))
+    expected = run_episode(gym.make("Test/Guess-v0"), scripted, seed=0)
     for episode in (one, many, scored):
         assert [step.action for step in episode.steps] == [step.action for step in expected.steps]
         assert episode.stop_reason is not StopReason.ERROR

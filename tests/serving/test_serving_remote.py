@@ -259,7 +259,7 @@ def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     from agent_envs.serving import client as connection
 
     monkeypatch.setattr("agent_envs.errors.metadata.version", lambda package: "9.1")
-    connection._check_websockets.cache_clear()
+    connection._check_release.cache_clear()
     with pytest.raises(ConfigError, match=r"websockets<18,>=15, found websockets 9\.1"):
         RemoteEnv(server.url)
     with pytest.raises(ConfigError, match=r"aiohttp<4,>=3\.11, found aiohttp 9\.1"):

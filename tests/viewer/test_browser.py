@@ -8,6 +8,7 @@ Behaviours pinned here:
 5. Everything is reached by keys, on a phone, in light and dark, and axe-core finds nothing to complain about.
 6. A page that follows a run shows new episodes and curves; without the token nothing is answered.
 7. A task is played in the browser as in the terminal.
+8. An agent's steps stand under the conversations they continue, with roles, failed calls in place, and a filter.
 """
 
 from __future__ import annotations
@@ -192,6 +193,62 @@ def test_tokens_are_a_heat_map(opened: Any) -> None:
     assert opened.text(".legend").split() == ["-1", "1"]
     opened.run("[...document.querySelectorAll('.tokened summary')].find(s => s.innerText === 'as a table').click()")
     opened.until("return document.querySelector('table.tokens')?.innerText.includes('-2.500')")
+
+
+def _said(words: str) -> dict[str, str]:
+    return {"role": "user", "content": words}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Episode:
+    """A lead who asks two helpers at once; one call of the model failed."""
+    played = _played(0.0, 1, 1)[0]
+    talks: dict[int, list[Any]] = {}
+    steps: list[Step] = []
+    for role, words, after, env_steps, trained in [
+        ("lead", "plan", None, 0, True), ("helper/1", "one", None, 0, True), ("helper/2", "two", None, 0, True),
+        ("helper/1", "sure", 1, 0, True), ("", "title", None, 0, False), ("lead", "act", 0, 1, True),
+        ("lead", "done", 5, 1, True),
+    ]:  # fmt: skip
+        k = len(steps)
+        before = [] if after is None else [*talks[after], {"role": "assistant", "content": steps[after].action}]
+        talks[k] = [*before, _said(f"prompt {k}")]
+        ids = () if after is None else (*(steps[after].prompt_ids or ()), *(steps[after].response_ids or ()))
+        info = {"call": k + (k > 3), "env_steps": env_steps}
+        steps.append(Step(
+            talks[k], words, float(k == 6), k == 6, False, info, (*ids, k), (90 + k, 91), (-1.0, -1.0), role=role,
+            trained=trained, time=max(0, k - 5), after=after,
+        ))  # fmt: skip
+    failed = {"call": 4, "role": "helper/2", "error": "ContextLengthExceeded: <b>too long</b>"}
+    reset_info = {**played.reset_info, "failed_calls": [failed]}
+    return replace(played, steps=tuple(steps), reset_info=reset_info, roles={"helper/1": "episode"})
+
+
+def test_an_agents_conversations_are_told_apart(browser: Any, team: Episode, tmp_path: Path) -> None:
+    write_episodes(tmp_path / "team.jsonl", [team])
+    assert main(["view", str(tmp_path / "team.jsonl"), "--out", str(tmp_path / "team.html")]) == 0
+    browser.open(tmp_path / "team.html")
+    cards = browser.run("""return [...document.querySelectorAll('.step')].map(card => [
+        getComputedStyle(card).marginLeft, card.querySelector('h2').innerText,
+        [...card.querySelectorAll('.chip')].map(chip => chip.innerText).join()])""")
+    assert cards == [
+        ["0px", "step 1", "lead"], ["24px", "step 2", "helper/1"], ["48px", "step 3", "helper/2"],
+        ["24px", "step 4", "helper/1"], ["0px", "call without an answer", "helper/2"], ["24px", "step 5", "untrained"],
+        ["0px", "step 6", "lead,acted"], ["0px", "step 7", "lead,acted"],
+    ]  # fmt: skip
+    text = browser.text("#episode")
+    assert "continues step 2" in text and "too long</b>" in text and "return of lead\n1" in text
+    result = "return document.querySelector('[data-step=\"0\"] .result').innerText"
+    assert "prompt 5" in browser.run(result)  # what the lead was told next, not what a helper was asked
+    choices = browser.run("return [...document.querySelector('select.steps').options].map(one => one.value)")
+    assert choices[:5] == ["", "role lead", "role helper/1", "role helper/2", "role "]
+    shown = "return [...document.querySelectorAll('.step')].filter(c => c.checkVisibility()).map(c => c.dataset.step)"
+    for value, steps in (("role helper/1", ["1", "3"]), ("talk 0", ["0", "5", "6"]), ("role helper/2", ["2", None])):
+        browser.run("const s = document.querySelector('select.steps'); s.value = arguments[0]; s.onchange()", value)
+        assert browser.run(shown) == steps, value
+    assert not browser.run("return [...document.querySelectorAll('button')].some(b => b.innerText.includes('play'))")
+    copied = json.loads(browser.run("return record(current.e)"))
+    assert Episode.from_dict(copied) == team and browser.problems() == []
 
 
 def test_merged_rows_are_shown(opened: Any, runs: Path) -> None:

@@ -196,7 +196,7 @@ def test_fragments_and_tables_in_the_terminal_are_inert():
     assert "\x1b" not in shown and "\x00" not in shown
     assert "[tool] 2" in repr(_episode(observation=CHAT)) and "step" in repr(_episode(observation=[]))
     lines = shown.splitlines()
-    assert lines[0] == "Episode AgentR1/GSM8K-v0 g: 1 steps, terminated, return 1.000, solved"
+    assert lines[0] == "Episode AgentR1/GSM8K-v0 g: 1 step, terminated, return 1.000, solved"
     assert len(lines) == 3 and lines[2].endswith("...") and len(lines[2]) < 110
 
 

@@ -6,24 +6,15 @@ Behaviours pinned here:
 3. Notes are added where they belong, and results still answer their calls.
 4. Malformed calls cost a step, are asked for again, or end the episode, as the policy says, and are counted.
 5. Reasoning is taken off texts, and calls stay what they were.
-6. Summaries come from a server, and its failures have names.
 """
 
 import time
-import traceback
 
 import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
-    BackendError,
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-)
+from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, observation_messages
 from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.parsers.reasoning import strip_reasoning
@@ -38,7 +29,6 @@ from agent_envs.wrappers import (
     PrependInstructions,
     RebuildPrompt,
     StripReasoning,
-    Summarize,
     apply_wrappers,
 )
 
@@ -409,75 +399,3 @@ def test_environments_read_texts_without_reasoning():
     assert plain.step("search[mug]") == env.step("<think>click[x]</think>\nsearch[mug]\n")
     with pytest.raises(TypeError, match="an action must be a string"):
         env.step(3)
-
-
-# -- 6: summaries by a server ------------------------------------------------------------------------------------------
-
-
-def _completion(content, reason="stop"):
-    message = {"role": "assistant", "content": content}
-    choice = {"index": 0, "finish_reason": reason, "message": message}
-    return 200, {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-
-
-def _summarised(url, **arguments):
-    given = {"model": "m", "base_url": f"{url}/v1", "max_retries": 0, "timeout": 2.0, **arguments}
-    env = Summarize(ChatMessages(gym.make(TOOL)), fn="openai", arguments=given, keep=0, after=0)
-    env.reset(seed=0)
-    return env, env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))[0]
-
-
-def test_a_server_summarises(fake_service):
-    pytest.importorskip("openai")
-    service = fake_service(lambda asked, number: _completion("<think>hm</think> It is 42. "))
-    env, messages = _summarised(service.url, words=7)
-    assert messages[-1]["content"].endswith("Summary of the steps so far:\nIt is 42.")
-    body = service.asked[0].body.decode()
-    assert "in at most 7 words" in body and "--- tool ---\\n42" in body and '"max_tokens":1024' in body.replace(" ", "")
-    assert gym.make(env.spec).reset(seed=0)[0][0]["role"] == "system"  # the arguments are a spec
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "message"),
-    [
-        (lambda asked, number: None, BackendDownError, "nothing answers"),
-        (lambda asked, number: (429, {"error": {"message": "slow down"}}), BackendBusyError, "slow down"),
-        (lambda asked, number: (500, {"error": {"message": "oops"}}), BackendDownError, "status 500: oops"),
-        (lambda asked, number: (200, b"<html>"), BackendReplyError, "expected a chat completion as JSON"),
-        (lambda asked, number: (200, {"choices": []}), BackendReplyError, "expected a completion with choices"),
-        (lambda asked, number: _completion("", "length"), BackendReplyError, "is empty .finish_reason 'length'"),
-        (lambda asked, number: time.sleep(1.0), BackendSlowError, "no answer in time"),
-    ],
-)
-def test_a_servers_failures_have_names(fake_service, answer, error, message):
-    pytest.importorskip("openai")
-    service = fake_service(answer)
-    with pytest.raises(error, match=message) as caught:
-        _summarised(service.url, timeout=0.3 if error in (BackendBusyError, BackendSlowError) else 60.0)
-    assert service.url in str(caught.value)
-
-
-def test_a_server_of_ones_own_needs_no_key(monkeypatch):
-    pytest.importorskip("openai")
-    from agent_envs.wrappers.openai_summary import OpenAISummary
-
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigError, match="no API key"):
-        OpenAISummary("m")
-    with pytest.raises(ConfigError, match="timeout must be"):
-        OpenAISummary("m", base_url="http://127.0.0.1:9", timeout=0)
-    with pytest.raises(ConfigError, match="a user, a password or a query") as caught:
-        OpenAISummary("m", base_url="http://me:secret@x/v1?key=secret")
-    assert "secret" not in str(caught.value)
-
-
-def test_a_key_that_a_server_repeats_is_no_part_of_an_error(fake_service):
-    pytest.importorskip("openai")
-    key = "sk-" + "0123456789"  # tracebacks show this file's lines
-    service = fake_service(
-        lambda asked, number: (401, {"error": {"message": f"what is {list(asked.headers.values())}?"}})
-    )
-    with pytest.raises(BackendError, match="the key") as caught:
-        _summarised(service.url, api_key=key)
-    assert key not in "".join(traceback.format_exception(caught.value))

@@ -25,14 +25,13 @@ from agent_envs.wrapping.order import REFUSED, Place, PlacedWrapper
 from agent_envs.wrapping.specs import wrapper_names
 
 TOOL, HOUSE = "AgentR1/GSM8KTool-v0", "AgentR1/ALFWorld-v0"
-SUMMARY, NOTES, BUDGET = "Summarize(fn='json:dumps')", "Augment(fn='html:escape')", "TokenBudget(n=9, tokenizer='x')"
+NOTES, BUDGET = "Augment(fn='html:escape')", "TokenBudget(n=9, tokenizer='x')"
 
 
 @pytest.mark.parametrize(
     ("env_id", "specs", "message"),
     [
         (TOOL, ["SlidingWindow"], "put ChatMessages beneath it. In this order: ChatMessages, SlidingWindow"),
-        (TOOL, [SUMMARY], "In this order: ChatMessages, Summarize"),
         (TOOL, [BUDGET], "In this order: ChatMessages, TokenBudget"),
         (TOOL, ["ChatMessages", "ChatMessages"], "ChatMessages is there already"),
         (
@@ -54,7 +53,6 @@ SUMMARY, NOTES, BUDGET = "Summarize(fn='json:dumps')", "Augment(fn='html:escape'
             ["RebuildPrompt", "ChatMessages", "SlidingWindow"],
             "SlidingWindow and RebuildPrompt cannot be combined",
         ),
-        (TOOL, ["ChatMessages", "SlidingWindow", SUMMARY], "Summarize and SlidingWindow cannot be combined"),
         (TOOL, ["PrependInstructions", "RebuildPrompt"], "In this order: RebuildPrompt, PrependInstructions"),
         (TOOL, [NOTES, "RebuildPrompt"], "In this order: RebuildPrompt, Augment"),
         (TOOL, ["PrependInstructions", NOTES], "In this order: Augment, PrependInstructions"),
@@ -83,10 +81,9 @@ def test_a_budget_is_outermost(tmp_path):
 
     tiny.build_tokenizer(["a"]).save_pretrained(tmp_path)
     budget = f"TokenBudget(n=5000, tokenizer={str(tmp_path)!r})"
-    for name, inner in (("SlidingWindow", "SlidingWindow"), ("Summarize", SUMMARY)):
-        apply_wrappers(gym.make(TOOL), ["ChatMessages", inner, budget])
-        with pytest.raises(ConfigError, match=f"In this order: ChatMessages, {name}, TokenBudget"):
-            apply_wrappers(gym.make(TOOL), ["ChatMessages", budget, inner])
+    apply_wrappers(gym.make(TOOL), ["ChatMessages", "SlidingWindow", budget])
+    with pytest.raises(ConfigError, match="In this order: ChatMessages, SlidingWindow, TokenBudget"):
+        apply_wrappers(gym.make(TOOL), ["ChatMessages", budget, "SlidingWindow"])
 
 
 def test_right_orders_are_accepted_and_rewards_go_anywhere():

@@ -22,7 +22,14 @@ from agent_envs.adapters.estimators import (
     score_norms,
 )
 from agent_envs.adapters.losses import kl_in_reward, step_weights
-from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, STEP_NUMBERS, TOKEN_WEIGHTS, VALUE_WEIGHTS
+from agent_envs.adapters.teacher import NO_LABEL, Labels
+from agent_envs.adapters.verl.batch.losses import (
+    LABEL_WEIGHTS,
+    POLICY_WEIGHTS,
+    STEP_NUMBERS,
+    TOKEN_WEIGHTS,
+    VALUE_WEIGHTS,
+)
 from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.errors import DataError
@@ -47,12 +54,14 @@ def step_columns(
     actor_batch: torch.Tensor,
     critic_batch: torch.Tensor,
     baselines: Mapping[str, float] | None = None,
+    label_weight: float = 0.0,
 ) -> StepColumns:
     """Return the columns that a batch is trained with.
 
     ``given`` has ``old_log_probs`` and whichever of ``rollout_log_probs``, ``ref_log_prob``, ``values`` and
     ``sum_pi_squared`` there are, over all ``size`` response tokens; ``actor_batch`` and ``critic_batch`` the mini-batch
-    of each row; ``baselines`` the return of each group's greedy episode, if the estimator compares with one.
+    of each row; ``baselines`` the return of each group's greedy episode, if the estimator compares with one;
+    ``label_weight`` what the weights of a teacher's labels add up to in a mini-batch.
     """
     own = {name: column[table.tokens] for name, column in given.items()}  # [tokens]
     for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob"):
@@ -110,6 +119,17 @@ def step_columns(
         VALUE_WEIGHTS: table.spread(value_weights, size),
         STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
+    if table.label is None and label_weight:
+        say_once(NO_LABEL)
+    if table.label is not None and label_weight:
+        wrote, mode = columns[STEP_NUMBERS], objective.settings.teacher_mode
+        labels = Labels(table.label, label_weight)
+        if mode == "silent":
+            labels = labels.without_signal(table.steps.group, wrote, columns["advantages"])
+        columns[LABEL_WEIGHTS] = labels.weights(objective.weighting, table.steps.trajectory, actor_batch[table.row])
+        if mode == "alone":
+            columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
+        metrics |= {f"teacher/{name}": value for name, value in labels.metrics(wrote).items()}
     if objective.row_loss is not None:
         same = step_weights("token", lengths, table.steps.trajectory, actor_batch[table.row])
         columns[TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)

@@ -22,7 +22,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 
-from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, policy_loss, value_loss
+from agent_envs.adapters.losses import LossOptions, Tally, entropy_loss, kl_loss, label_loss, policy_loss, value_loss
 from agent_envs.adapters.losses.ratios import record_ratios
 from agent_envs.adapters.verl.batch.table import flat, response_index, row_offsets
 
@@ -32,6 +32,8 @@ POLICY_WEIGHTS = "policy_weights"
 """Column: weight of each response token in the policy's loss; jagged [rows, tokens]."""
 TOKEN_WEIGHTS = "token_weights"
 """Column of losses for rows: weight of each token if all trained tokens of the mini-batch weigh the same; jagged."""
+LABEL_WEIGHTS = "label_weights"
+"""Column of a teacher: weight of each response token in the cross-entropy of its labels; jagged [rows, tokens]."""
 VALUE_WEIGHTS = "value_weights"
 """Column: weight of each response token in the critic's loss; jagged [rows, tokens]."""
 
@@ -93,6 +95,11 @@ def actor_loss(
         sums["kl_loss"], tallies = kl_loss(log_probs, column("ref_log_prob"), weights, config.kl_loss_type)
         metrics |= tallies
         loss = loss + config.kl_loss_coef * sums["kl_loss"]
+    if LABEL_WEIGHTS in data:
+        taught = flat(data[LABEL_WEIGHTS])
+        at = (taught != 0).nonzero().squeeze(1)
+        imitation, tallies = label_loss(flat(model_output["log_probs"])[_output_indices(data)[at]], taught[at])
+        loss, metrics = loss + imitation, metrics | tallies
     return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from agent_envs.adapters.estimators import check_episodes
+from agent_envs.adapters.trained import call_metrics
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import score_families
 
@@ -104,6 +105,7 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     Where a run has several environments there are `env/ENV/success` and so on too.
     """
     played = _learned_from(records)
+    made = call_metrics(played)
     apart: dict[str, float] = {}
     for env in sorted(envs) if len(envs := {r["env"] for r in played}) > 1 else ():
         apart |= _of_set(f"env/{env.rpartition('/')[2]}", [r for r in played if r["env"] == env])
@@ -115,6 +117,7 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "env/tokens/cached": (cached := float(sum(r["cached_tokens"] for r in records))),
         "env/prefix_cache_hits": cached / max(prompts, 1.0),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
+        **{f"agent/{name}": value for name, value in made.items()},
     }
 
 
@@ -140,12 +143,12 @@ def step_metrics(
         "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
     }
     pairs = list(zip(rows, lengths, strict=True))
-    real = [(row, n) for row, n in pairs if row["kind"] in ("step", "value")]
+    real = [(row, n) for row, n in pairs if row["kind"] in ("step", "value", "label")]
     together, processed = sum(n for _, n in real), sum(lengths)
     if nodes is not None:
         together, processed = nodes, nodes + sum(n for row, n in pairs if row["kind"] == "padding")
     # a row with value_at ends with the prompt of the state after the last step and its filler
-    apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0)
+    apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0 or row["kind"] == "label")
     kinds = Counter(row["kind"] for row in rows)
     return {
         **summarise("prompt_length", prompts),
@@ -162,6 +165,16 @@ def step_metrics(
         "env/tokens/trained": float(trained),
         "env/tokens/trained_share": trained / max(processed, 1),
     }
+
+
+def endings(rows: Iterable[Mapping[str, Any]]) -> list[tuple[StopReason, str]]:
+    """Return why each episode ended, and its error, from the agent loop's records of its rows, padding included."""
+    ended: dict[str, tuple[StopReason, str]] = {}
+    for row in rows:
+        if row["kind"] != "padding":
+            _, error = ended.get(row["trajectory"], (None, ""))
+            ended[row["trajectory"]] = StopReason(row["reward_extra_info"]["stop_reason"]), error or row["error"]
+    return list(ended.values())
 
 
 def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -69,11 +69,6 @@ def by_submission(keys: Sequence[str], prompts: Mapping[str, int]) -> list[int]:
     return sorted(range(len(keys)), key=key)
 
 
-def nest(column: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Return [tokens] as a jagged column [rows, tokens of the row]."""
-    return torch.nested.nested_tensor_from_jagged(column, offsets)
-
-
 def padding(sample: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the columns of a padding row, which nothing is learned from, made of those of a row as short as can be."""
     extra = {**plain(sample["extra_fields"]), **PADDING, "episode": "", "error": ""}
@@ -101,10 +96,10 @@ def with_token_values(
     """
     values = {"response_advantages": advantages, "response_mask": trained.int()}
     values |= {} if entropies is None else {"response_entropies": entropies}
-    spans = torch.stack([table.steps.trajectory, table.steps.step, table.start, table.start + table.length], dim=1)
+    spans = torch.stack([table.steps.trajectory, table.start, table.start + table.length], dim=1)
     steps: dict[str, dict[int, tuple[int, int]]] = {}
-    for trajectory, index, start, end in spans.tolist():
-        steps.setdefault(table.names[trajectory], {})[index] = (start, end)
+    for place, (trajectory, start, end) in zip(table.places, spans.tolist(), strict=True):
+        steps.setdefault(table.names[trajectory], {})[place] = (start, end)
     written = []
     for line in lines:
         episode = json.loads(line)

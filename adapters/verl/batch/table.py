@@ -31,6 +31,8 @@ class StepTable:
     """Tokens of the step, int64."""
     final: torch.Tensor
     """On a trajectory's last step: index of the token before which the state after it is read, -1 for none, int64."""
+    places: tuple[int, ...]
+    """Index of each step in its episode."""
     names: tuple[str, ...]
     """Name of each trajectory, shape [trajectories]."""
     groups: tuple[str, ...]
@@ -39,6 +41,8 @@ class StepTable:
     """Indices of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
     step_of: torch.Tensor
     """The step of each of these tokens, int64, shape [tokens]."""
+    label: torch.Tensor | None = None
+    """The step whose label each response token of the batch is in, -1 for none, int64; None if there is no label."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -85,44 +89,63 @@ def step_table(
                 raise DataError(f"episode {name}: step {step['index']} has no tokens, or tokens outside its row")
             if not abs(step["reward"]) < float("inf"):
                 raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
-            key = (prompts.get(uid, len(prompts)), uid, int(name.rpartition("_")[2]), step["index"])
+            key = (
+                prompts.get(uid, len(prompts)),
+                uid,
+                int(name.rpartition("_")[2]),
+                step.get("role", ""),
+                step["index"],
+            )
             found.append((key, row, name, uid, step, start, stop))
     found.sort(key=lambda item: item[0])
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(item[2] for item in found))}
-    groups = {uid: i for i, uid in enumerate(dict.fromkeys(item[3] for item in found))}
     steps = [item[4] for item in found]
-    last = {item[2]: i for i, item in enumerate(found)}
-    final = [final_at.get(item[2], -1) if last[item[2]] == i else -1 for i, item in enumerate(found)]
+    own = [(item[2], item[4].get("role", "")) for item in found]  # the trajectory of each
+    part = [who.partition("/")[0] for _, who in own]  # and its role
+    inside = [name if step.get("within") else "" for (name, _), step in zip(own, steps, strict=True)]
+    peers = list(zip((item[3] for item in found), part, inside, strict=True))
+    numbers, groups, roles = ({key: i for i, key in enumerate(dict.fromkeys(keys))} for keys in (own, peers, part))
+    last = {key: i for i, key in enumerate(own)}
+    final = [final_at.get(key[0], -1) if last[key] == i else -1 for i, key in enumerate(own)]
     texts = {text: i for i, text in enumerate(dict.fromkeys(step["anchor"] for step in steps))}
     components, component_names = component_table([step["components"] for step in steps])
 
     def ints(values: Iterable[int]) -> torch.Tensor:
         return torch.tensor(list(values), dtype=torch.int64)
 
+    number_of = {(item[2], item[4]["index"]): i for i, item in enumerate(found)}
+    label = None
+    for fields, begin in zip(extra, offsets.tolist(), strict=False):
+        for index, start, end in fields.get("labels", ()):
+            label = torch.full((int(offsets[-1]),), -1) if label is None else label
+            label[begin + start : begin + end] = number_of[fields["trajectory"], index]
     start, length = ints(item[5] for item in found), ints(item[6] - item[5] for item in found)
     step_of = torch.arange(len(found)).repeat_interleave(length)
     return StepTable(
         steps=StepRows(
             rewards=torch.tensor([step["reward"] for step in steps], dtype=torch.float64),
-            trajectory=ints(numbers[item[2]] for item in found),
+            trajectory=ints(numbers[key] for key in own),
             step=ints(step["index"] for step in steps),
-            group=ints(groups[item[3]] for item in found),
+            group=ints(groups[key] for key in peers),
             valid=torch.ones(len(found), dtype=torch.bool),
             truncated=torch.tensor([bool(s["truncated"] and not s["terminated"]) for s in steps], dtype=torch.bool),
             anchor=ints(texts[step["anchor"]] for step in steps),
             anchor_texts=list(texts),
             components=components if component_names else None,
             component_names=component_names,
-            names=tuple(numbers),
+            time=ints(step["time"] for step in steps) if steps and "time" in steps[0] else None,
+            role=ints(roles[role] for role in part) if len(roles) > 1 else None,
+            names=tuple(name for name, _ in numbers),
         ),
         row=ints(item[1] for item in found),
         start=start,
         length=length,
         final=ints(final),
-        names=tuple(numbers),
-        groups=tuple(groups),
+        places=tuple(step.get("place", step["index"]) for step in steps),
+        names=tuple(name for name, _ in numbers),
+        groups=tuple(uid for uid, _, _ in groups),
         tokens=torch.arange(int(length.sum())) - (length.cumsum(0) - length - start)[step_of],
         step_of=step_of,
+        label=label,
     )
 
 

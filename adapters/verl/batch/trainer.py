@@ -37,11 +37,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.losses import RatioWatch
+from agent_envs.adapters.run import CollapseWatch
 from agent_envs.adapters.trees import sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, validation_metrics
+from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, endings, validation_metrics
 from agent_envs.adapters.verl.batch.phases import PhasedTrainer
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
 from agent_envs.adapters.verl.config.checks import check_config
@@ -49,8 +50,7 @@ from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.adapters.verl.run.checkpoints import last_step
-from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendError
+from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import read_text, write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
@@ -94,8 +94,9 @@ class StepTrainer(PhasedTrainer):
         anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
         updates = self.actor_mini_batches * actor.ppo_epochs if anew and not self.counts_rows else None
         self.watch = RatioWatch(loss, updates=updates)
+        self.collapse = CollapseWatch()
         self.squares = self.estimator.needs_score_norms
-        self.writes_weights = False  # whether rollout correction adds weights to the batch
+        self.written: set[str] = set()  # further columns of the actor's loss in the batch
         self.layout: Layout | None = None
         self.order: dict[str, int] = {}  # position of each uid of the batch that is trained
         self.parts: list[BatchPart] = []  # of the step's updates so far
@@ -141,8 +142,7 @@ class StepTrainer(PhasedTrainer):
 
     def _add_batch_to_generate(self) -> None:
         """Submit batches until `lookahead` more are under way than the one that is trained next."""
-        wanted = self.global_steps + self.settings.batches_ahead
-        while self.batches < min(wanted, int(self.total_training_steps)):
+        while self.batches < min(self.global_steps + self.settings.batches_ahead, int(self.total_training_steps)):
             self.batches += 1
             super()._add_batch_to_generate()
 
@@ -159,8 +159,7 @@ class StepTrainer(PhasedTrainer):
         self.prompts.update(zip(map(str, batch["uid"]), numbers, strict=True))
         self.submitted = numbers.stop
         batch["prompt_number"] = torch.tensor(numbers)
-        if self.estimator.needs_baseline:
-            # one session more per prompt; the agent loop plays it greedily
+        if self.estimator.needs_baseline:  # one session more per prompt, which the agent loop plays greedily
             batch["__rollout_n__"] = torch.full((len(batch),), self.config.actor_rollout_ref.rollout.n + 1)
         return super()._submit_batch_to_rollout(batch)
 
@@ -240,6 +239,7 @@ class StepTrainer(PhasedTrainer):
             self.layout.mini_batches_of_rows(self.actor_mini_batches),
             self.layout.mini_batches_of_rows(self.critic_mini_batches),
             self.baselines if self.estimator.needs_baseline else None,
+            self.settings.teaching.weight_at(self.global_steps),
         )
         trained = result.columns[losses.POLICY_WEIGHTS] != 0
         valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
@@ -251,21 +251,19 @@ class StepTrainer(PhasedTrainer):
         metrics.update(result.metrics)
         if self.local_trigger_step == self.parameter_sync_step - 1:  # the step's last: verl would take means of counts
             metrics.update(self._note_failures(part.rows for part in self.parts))
+            if (roles := self.settings.train_roles) and not any(part.trained for part in self.parts):
+                raise ConfigError(f"nobody plays {' or '.join(map(repr, roles))}; train_roles trains nothing")
             metrics.update(batch_metrics(self.parts, self.config.data))
-        self.writes_weights = "rollout_is_weights" in result.columns
-        columns = {name: rows.nest(column, offsets) for name, column in result.columns.items()}
+        self.written = {"rollout_is_weights", losses.LABEL_WEIGHTS, losses.TOKEN_WEIGHTS} & result.columns.keys()
+        nest = torch.nested.nested_tensor_from_jagged  # [rows, tokens of the row]
+        columns = {name: nest(column, offsets) for name, column in result.columns.items()}
         fields = TensorDict(columns, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     def _note_failures(self, parts: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
         """Return how many episodes of a step broke, by kind; BackendError stops the run if these are too many."""
-        ended: dict[str, tuple[StopReason, str]] = {}
-        for fields in itertools.chain.from_iterable(parts):
-            if fields["kind"] != "padding":
-                _, error = ended.get(fields["trajectory"], (None, ""))
-                reason = StopReason(fields["reward_extra_info"]["stop_reason"])
-                ended[fields["trajectory"]] = reason, error or fields["error"]
-        return {f"env/{name}": value for name, value in self.failures.note(ended.values()).items()}
+        found = self.failures.note(endings(itertools.chain.from_iterable(parts)))
+        return {f"env/{name}": value for name, value in found.items()}
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None
@@ -290,8 +288,7 @@ class StepTrainer(PhasedTrainer):
         actor = self.config.actor_rollout_ref.actor
         columns = ["old_log_probs", "advantages", losses.POLICY_WEIGHTS, losses.STEP_NUMBERS]
         columns += ["ref_log_prob"] if self.use_reference_policy else []
-        columns += ["rollout_is_weights"] if self.writes_weights else []
-        columns += [losses.TOKEN_WEIGHTS] if self.objective.row_loss is not None else []
+        columns += sorted(self.written)
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             distillation_use_topk=False,
@@ -303,6 +300,8 @@ class StepTrainer(PhasedTrainer):
         if "actor/ratio/moved" in updated and (notice := self.watch.update(updated["actor/ratio/moved"])):
             logger.warning(notice)
         metrics.update(updated)
+        for line, reason in self.collapse.update(metrics):
+            logger.warning("%s: %s", line, reason)
         return batch
 
     def _compute_metrics(

@@ -23,7 +23,7 @@ from agent_envs.adapters.losses.distribution import entropies, log_probs_of, squ
 from agent_envs.adapters.trees import SortedRows, cut, sort_rows
 from agent_envs.adapters.trees.attention import enable
 from agent_envs.adapters.trees.passes import TreePass, tree_pass
-from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, VALUE_WEIGHTS
+from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS
 from agent_envs.adapters.verl.batch.table import flat, row_offsets
 from agent_envs.adapters.verl.run.process import TREES
 from agent_envs.errors import ConfigError
@@ -45,8 +45,8 @@ def sorted_parts(rows: SortedRows, budget: int, count: int = 1) -> list[list[int
 class _Trees:
     """What both engines do differently."""
 
-    weights: str
-    """Column of the weights in the loss: what weighs nothing needs no output."""
+    weights: tuple[str, ...]
+    """Columns of the weights in the loss, the first always there: what weighs nothing needs no output."""
     otherwise: str | None
     """Column of the tokens that need one where there is no loss; None for all of the responses."""
 
@@ -84,8 +84,11 @@ class _Trees:
         begin = offsets[1:] - lengths - (np.cumsum(lengths) - lengths)
         at = np.arange(int(lengths.sum())) + np.repeat(begin, lengths)
         out = np.zeros(int(offsets[-1]), dtype=bool)
-        name = self.weights if self.weights in micro_batch else self.otherwise
-        out[at] = True if name is None else flat(micro_batch[name]).cpu().numpy() != 0
+        names: tuple[str | None, ...] = (self.otherwise,)
+        if self.weights[0] in micro_batch:
+            names = tuple(name for name in self.weights if name in micro_batch)
+        for name in names:
+            out[at] |= True if name is None else flat(micro_batch[name]).cpu().numpy() != 0
         return out
 
     @staticmethod
@@ -100,7 +103,7 @@ class _Trees:
 class TreeActor(_Trees, FSDPEngineWithLMHead):
     """The engine of actor and reference."""
 
-    weights, otherwise = POLICY_WEIGHTS, "response_mask"
+    weights, otherwise = (POLICY_WEIGHTS, LABEL_WEIGHTS), "response_mask"
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
@@ -120,7 +123,7 @@ class TreeActor(_Trees, FSDPEngineWithLMHead):
 class TreeCritic(_Trees, FSDPEngineWithValueHead):
     """The engine of the critic."""
 
-    weights, otherwise = VALUE_WEIGHTS, None  # the states after truncated episodes too
+    weights, otherwise = (VALUE_WEIGHTS,), None  # the states after truncated episodes too
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any

@@ -120,18 +120,9 @@ def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
     settings, total = read_settings(config), config.data.train_batch_size
     ahead, separate = settings.ahead, settings.mode == "separate"
     filters, chunk = get("algorithm.filter_groups.enable"), get("data.gen_batch_size") or total
-    shared_judge = get("reward.reward_model.enable") and not get("reward.reward_model.enable_resource_pool")
     yield (
         not (ahead or filters) and total % chunk,
         f"data.gen_batch_size={chunk} does not divide data.train_batch_size={total}",
-    )
-    yield (
-        filters and not get("algorithm.filter_groups.metric"),
-        "algorithm.filter_groups.enable=True needs algorithm.filter_groups.metric, such as reward",
-    )
-    yield (
-        (filters or separate) and shared_judge,
-        "reward.reward_model.enable_resource_pool must be True: its rewards are needed while episodes are played",
     )
     yield ahead and filters, "algorithm.filter_groups replaces groups, which needs agentr1.mode=sync"
     yield (

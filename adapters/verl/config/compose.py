@@ -11,7 +11,7 @@ Every estimator is an algorithm of its own name; the files in ``algorithm/`` are
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -96,6 +96,9 @@ def compose_run(
     demo_noise: float | None,
     val_fraction: float,
     overrides: Sequence[str],
+    agent: str | None = None,
+    score: str | None = None,
+    train_roles: Sequence[str] = (),
 ) -> Composed:
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
@@ -117,9 +120,13 @@ def compose_run(
     for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
         if share is not None:
             checks.number(name, share, minimum=0, maximum=1)
+    if train_roles and agent is None:
+        raise ConfigError("--train-roles names roles that an agent plays: add --agent")
     shares = read_shares(env)
     given_kwargs = read_env_kwargs(env_kwargs, shares)
-    config = _compose([*parts, *map(_override, overrides)])
+    played = {"agent": agent, "score": score, "train_roles": list(train_roles) or None}
+    said = [f"++agentr1.{name}={_quoted(value)}" for name, value in played.items() if value is not None]
+    config = _compose([*parts, *map(_override, overrides), *said])
     preset_run = config.run
     agreed = [_agreed("--env", name, preset_run.env, preset) for name in shares or [None]]
     envs = [name for name in agreed if name is not None]
@@ -128,10 +135,9 @@ def compose_run(
     env = envs[0]
     arguments = given_kwargs.get(env, given_kwargs.get("", {}))
     model = model or preset_run.model
+    model = str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model
     if model is None and not preset_run.makes_model:
         raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
-    if model is not None and warm_start:
-        raise ConfigError("--warm-start is for tiny-base, the model without --model; leave one of them out")
     if len(envs) > 1 and warm_start:
         raise ConfigError("--warm-start teaches one environment; leave it out with several")
     data = data or preset_run.data
@@ -139,13 +145,15 @@ def compose_run(
     of_all = [preset_run.for_env.get(name, {}) for name in envs]
     lengths = [each.response_length for each in of_all if "response_length" in each]
     own = {**of_all[0], **({"response_length": max(lengths)} if lengths else {})}
+    if len(envs) > 1:
+        own.pop("warm_start", None)  # which teaches one environment
     preset_run.update({k: v for k, v in own.items() if f"run.{k}" not in overridden})
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     released, settings = None, dict[str, Any]()
     if task is not None:
         released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
-        settings = released.settings()
+        settings = released.settings(model if exact else None)
         given = {*overridden, *(f"env.{name}" for name in arguments)}
         use_released(config, settings, exact=exact, given=given)
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
@@ -178,16 +186,19 @@ def compose_run(
         out=Path(
             out or f"runs/{'+'.join(name.rpartition('/')[2] for name in envs)}-{algo.replace(':', '.')}-seed{seed}"
         ),
-        model=str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model,
+        model=model,
         seed=seed,
-        warm_start=(preset_run.warm_start if warm_start is None else warm_start) if model is None else 0,
+        warm_start=preset_run.warm_start if warm_start is None else warm_start,
         demo_noise=preset_run.demo_noise if demo_noise is None else demo_noise,
         val_fraction=val_fraction,
+        agent=agent,
+        score=score,
+        train_roles=tuple(train_roles),
         overrides=tuple(overrides),
     )
     folder = run.out.resolve()
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
-    preset_run.model_path = run.model or str(folder / "model")
+    preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
     fit_engine(config)
     _complete(config, overridden)
     say = partial(read_value, config, run)
@@ -310,6 +321,13 @@ def _override(override: str) -> str:
     return f"++{name}={value}" if name.startswith("agentr1.") and not key.startswith("~") else override
 
 
+def _quoted(value: str | list[str]) -> str:
+    """A string or a list of them in Hydra's form."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_quoted, value))}]"
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _compose(overrides: Sequence[str]) -> Any:
     spec = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
     if spec is None or not spec.submodule_search_locations:
@@ -319,9 +337,9 @@ def _compose(overrides: Sequence[str]) -> Any:
 
     for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-    folder = Path(spec.submodule_search_locations[0]).resolve().as_posix().replace("\\", "\\\\").replace("'", "\\'")
+    folder = _quoted(f"file://{Path(spec.submodule_search_locations[0]).resolve().as_posix()}")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
-        return compose("run", overrides=[f"hydra.searchpath=['file://{folder}/trainer/config']", *overrides])
+        return compose("run", overrides=[f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides])
 
 
 @contextmanager
@@ -335,14 +353,7 @@ def _verl_errors() -> Iterator[None]:
         raise ConfigError(f"verl does not accept these settings: {first_line(e)}") from e
 
 
-def _by_algorithm(cases: Mapping[str, Any], *, _root_: Any) -> Any:
-    """``${by_algorithm:{rloo:X,critic:Y,group:Z}}``: the algorithm's own value, or that of its kind."""
-    run = _root_.run
-    return cases[run.algo if run.algo in cases else "critic" if run.critic else "group"]
-
-
 _RESOLVERS = {
-    "by_algorithm": _by_algorithm,
     "larger": lambda first, second: max(first or 0, second),  # null counts as nothing
     "quotient": lambda dividend, divisor: dividend // divisor,
 }

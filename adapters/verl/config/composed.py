@@ -96,6 +96,12 @@ class RunConfig:
     """Files of rows to train on in place of the data's own."""
     val_files: tuple[str, ...] = ()
     """Files of rows to validate on."""
+    agent: str | None = None
+    """What plays the episodes with the model; None for a call per step."""
+    score: str | None = None
+    """What judges its episodes, ``module:function``."""
+    train_roles: tuple[str, ...] = ()
+    """Its roles that are trained; all by default."""
     overrides: tuple[str, ...] = ()
     """verl settings from the command line; they win over everything else."""
 

@@ -105,10 +105,6 @@ class TrainingMemory:
     """The input of every layer, and all of one layer while it is computed again."""
     logits: int
     """Logits and their gradient."""
-    sampler: int
-    """vLLM's weights."""
-    cache_token: int
-    """vLLM's keys and values of one token."""
 
     @property
     def updating(self) -> int:
@@ -117,19 +113,12 @@ class TrainingMemory:
 
 
 def training_memory(
-    config: Any,
-    *,
-    gpus: int,
-    tokens: int,
-    split: int = 1,
-    tensor_parallel: int = 1,
-    packed: bool = True,
-    adapter: bool = False,
+    config: Any, *, gpus: int, tokens: int, split: int = 1, packed: bool = True, adapter: bool = False
 ) -> TrainingMemory:
     """Return what each of ``gpus`` holds, over which FSDP shards, for a model's configuration of transformers.
 
-    A micro-batch has ``tokens``, padding included; ``split`` GPUs share a sequence, ``tensor_parallel`` vLLM's weights.
-    The logits of rows that are not ``packed`` are copied once. An ``adapter`` of low rank has few parameters.
+    A micro-batch has ``tokens``, padding included; ``split`` GPUs share a sequence. The logits of rows that are not
+    ``packed`` are copied once. An ``adapter`` of low rank has few parameters.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -140,16 +129,12 @@ def training_memory(
     with torch.device("meta"):
         model = (AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM).from_config(config)
     parameters, own = sum(p.numel() for p in model.parameters()), -(-tokens // split)  # tied weights count once
-    heads = text.num_key_value_heads or text.num_attention_heads
-    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     layer = 12 * text.hidden_size + 4 * text.intermediate_size
     return TrainingMemory(
         parameters=parameters,
         state=(1 if adapter else 4) * _WEIGHT * parameters // gpus,
         activations=_HALF * own * (text.num_hidden_layers * text.hidden_size + layer),
         logits=_HALF * own * text.vocab_size * (2 if packed else 4),
-        sampler=_HALF * parameters // tensor_parallel,
-        cache_token=2 * _HALF * text.num_hidden_layers * heads * width // tensor_parallel,
     )
 
 
@@ -162,7 +147,6 @@ def memory_notice(config: Any, model: Any) -> str:
         gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
         tokens=actor.ppo_max_token_len_per_gpu,
         split=actor.ulysses_sequence_parallel_size,
-        tensor_parallel=config.actor_rollout_ref.rollout.tensor_model_parallel_size,
         packed=policy.use_remove_padding,
         adapter=adapter,
     )

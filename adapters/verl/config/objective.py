@@ -72,6 +72,9 @@ def read_objective(config: Any) -> Objective:
         ctrl = algorithm.kl_ctrl
         coef, target, horizon = (number(f"algorithm.kl_ctrl.{k}", ctrl[k]) for k in ("kl_coef", "target_kl", "horizon"))
         kl = kl_controller(ctrl.type, coef, target=target, horizon=horizon)
+    row_loss = find_row_loss(config.actor_rollout_ref)
+    if settings.teacher and row_loss is not None:
+        raise ConfigError("a policy loss for verl's rows takes no labels: leave out agentr1.teacher, or choose another")
     scale = settings.scale_rewards
     estimator = get_estimator(str(algorithm.adv_estimator))
     for name, value in (
@@ -95,7 +98,7 @@ def read_objective(config: Any) -> Objective:
         kl=kl,
         kl_kind=str(algorithm.kl_penalty),
         correction=_correction(algorithm.get("rollout_correction", None)),
-        row_loss=find_row_loss(config.actor_rollout_ref),
+        row_loss=row_loss,
     )
 
 

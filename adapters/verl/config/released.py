@@ -28,6 +28,7 @@ EXACT = "/published"
 RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
 """The releases, the newest first."""
 
+_SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's but for what is said of it
 _FOLDER = Path(__file__).parent
 
 
@@ -57,14 +58,10 @@ class Released:
 
     @classmethod
     def find(cls, task: str, algo: str, *, critic: bool, release: str | None = None, exact: bool = False) -> Released:
-        """Return those of the newest release that has the task; with ``exact`` it must have the algorithm too.
-
-        Raises:
-            ConfigError: There is no such release, or ``exact`` and it ran nothing of the kind.
-        """
+        """Return those of the newest release that has the task; with ``exact`` it must have the algorithm too."""
         if release is not None:
             choice("the release of a preset", release, RELEASES)
-        runs = {name: _read(name)["runs"].get(task, []) for name in RELEASES}
+        runs = {name: _read(name)["runs"].get(task.removesuffix(_SMALL), []) for name in RELEASES}
         having = [name for name in RELEASES if algo in runs[name] and release in (None, name)]
         if not having and exact:
             known = "; ".join(f"{name}: {', '.join(algos)}" for name, algos in runs.items() if algos)
@@ -80,6 +77,7 @@ class Released:
         (True, False, True)
         """
         own = {"every", f"@{self.release}", self.task, self.algo, "critic" if self.critic else "group"}
+        own.add(self.task.removesuffix(_SMALL))
         own.add("own" if self.recipe is None else "recipe")
         return all(own & set(word.split("|")) for word in words.split())
 
@@ -89,15 +87,18 @@ class Released:
         names = (name for name in _lineage(self.release) if (self.task, name) in RECIPES)
         return next((RECIPES[self.task, name] for name in names), None)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, model: str | None = None) -> dict[str, Any]:
         """Return the settings by name: verl's, ``env.ARGUMENT``, ``wrappers``, or a name of `run`."""
         out: dict[str, Any] = {}
         if self.recipe is not None:
             out = {f"env.{name}": value for name, value in self.recipe.env_kwargs.items()}
             out["wrappers"] = list(self.recipe.wrappers)
-        for words, settings in _rules(self.release):
-            if self.says(words):
-                out |= settings
+        for name in reversed([*_lineage(self.release)]):
+            for words, settings in _read(name)["settings"].items():
+                out |= settings if self.says(words) else {}
+        if self.task == "hotpotqa" and model is not None:  # its prompts are fitted in tokens of the model
+            fitted = f", max_tokens={out['data.max_prompt_length']}, tokenizer={model!r})"
+            out["wrappers"] = [spec[:-1] + fitted for spec in out["wrappers"]]
         return out
 
     def remaining(self, value: Any, *, needed: bool = False) -> dict[str, str]:
@@ -131,11 +132,6 @@ def _lineage(release: str | None) -> Iterator[str]:
     while release is not None:
         yield release
         release = _read(release).get("of")
-
-
-def _rules(release: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in reversed([*_lineage(release)]):
-        yield from _read(name)["settings"].items()
 
 
 def split_name(preset: str) -> tuple[str, bool, str | None]:

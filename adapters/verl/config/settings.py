@@ -5,13 +5,15 @@ Every field of ``EstimatorOptions`` is one too (``turn_gamma``, ...), except for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_envs.adapters.estimators import EstimatorOptions
 from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import WEIGHTINGS
+from agent_envs.adapters.teacher import Teacher
+from agent_envs.agents.loading import load_agent
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
@@ -48,6 +50,20 @@ class Settings:
     """Weight of the process reward relative to the rest of the reward."""
     scale_rewards: str | None = None
     """``batch`` or ``running``: divide rewards by the deviation of returns; None: do not."""
+    agent: str | None = None
+    """What plays the episodes with the model: ``module:function`` or ``compact(...)``; None for a call per step."""
+    score: str | None = None
+    """What judges its episodes, ``module:function``; None for nothing."""
+    train_roles: Sequence[str] = ()
+    """Roles of the agent that are trained; all by default."""
+    teacher: str = ""
+    """Who labels the states that the policy reaches, ``expert`` or ``expert:NAME``; "" for nobody. See `Teacher`."""
+    teacher_weight: float = 1.0
+    """Weight of the labels' cross-entropy beside the policy loss."""
+    teacher_until: int = 0
+    """Step by which that weight has fallen to 0; 0 to keep it."""
+    teacher_mode: str = "mixed"
+    """``mixed`` with the policy loss, ``alone`` in its place, or ``silent``: only for groups without a signal."""
     request_seeds: bool = True
     """Whether each request of generation has a seed, so that episodes repeat."""
     seed: int = 0
@@ -84,6 +100,15 @@ class Settings:
         choice("agentr1.twin_final", self.twin_final, (None, "won", "ended"))
         if self.twin_final is not None and self.ahead:
             raise ConfigError(f"agentr1.twin_final needs agentr1.mode=sync, got {self.mode}")
+        if self.agent is not None:
+            load_agent(self.agent)
+            if self.ahead:
+                raise ConfigError(f"agentr1.agent needs agentr1.mode=sync, got {self.mode}")
+        if self.teaching.spec and (self.agent or self.twin_final or self.mini_batches_of_rows):
+            raise ConfigError(
+                "agentr1.teacher labels the states of a loop of one call per step: leave out agentr1.agent, "
+                "agentr1.twin_final and agentr1.mini_batches_of_rows"
+            )
         for name in ("stall_timeout", "step_timeout", "episode_timeout"):
             if (value := getattr(self, name)) is not None:
                 number(f"agentr1.{name}", value, above=0)
@@ -105,6 +130,11 @@ class Settings:
                 f"agentr1.lookahead={self.lookahead} needs agentr1.mode=colocate or separate: with sync nothing is "
                 "played ahead"
             )
+
+    @property
+    def teaching(self) -> Teacher:
+        """What the run is taught."""
+        return Teacher(self.teacher, self.teacher_weight, self.teacher_until, self.teacher_mode)
 
     @property
     def ahead(self) -> bool:

@@ -16,6 +16,7 @@ import traceback
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,15 +24,17 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.teacher import label_ids
+from agent_envs.adapters.trained import calls_made, trajectories
 from agent_envs.adapters.verl.config.models import SEEDED
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row, with_twin
-from agent_envs.adapters.verl.rollout.pictures import image_tokens, keep_pictures, row_inputs
+from agent_envs.adapters.verl.rollout.pictures import image_tokens, picture_folder, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
 from agent_envs.episodes.builder import EpisodeBuilder
-from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.episodes.record import Episode, StopReason, episode_pictures
 from agent_envs.rollout.one import arun_episode
 from agent_envs.wrapping.recorded import recorded_env
 
@@ -133,7 +136,8 @@ class EnvAgentLoop(AgentLoopBase):
         async with _places(settings.max_episodes):
             started = time.monotonic()
             if error is None:
-                episode = await self._play(kwargs, policy, *identity)
+                taught = trains and settings.teaching.weight_at(int(kwargs.get("global_steps", 1))) > 0
+                episode = await self._play(kwargs, policy, *identity, taught=taught)
             else:
                 episode = EpisodeBuilder(kwargs["env_id"], *identity).end(StopReason.ERROR, error)
         total = time.monotonic() - started
@@ -142,13 +146,17 @@ class EnvAgentLoop(AgentLoopBase):
         rows = [filler_row("baseline", filler)]
         if not greedy:
             twin = settings.twin_final if trains else None
-            rows = episode_rows(
-                episode if twin is None else with_twin(episode, twin),
-                filler_id=filler,
-                final_prompt_ids=self._final_prompt(episode, policy) if trains else None,
-                merge=settings.layout != "steps",
-                anchors=trains and self.estimator.needs_anchors,
-            )
+            gamma = float(self.config.algorithm.get("gamma", 1.0))
+            parts = trajectories(episode if twin is None else with_twin(episode, twin), gamma, settings.train_roles)
+            how: dict[str, Any] = {
+                "filler_id": filler,
+                "final_prompt_ids": self._final_prompt(episode, policy) if trains else None,
+                "merge": settings.layout != "steps",
+                "anchors": trains and self.estimator.needs_anchors,
+                "labels": self._labels(episode, policy),
+            }
+            rows = [row for part in parts for row in episode_rows(part.episode, within=part.within, **how)]
+            rows = rows or [filler_row("masked", filler)]
         fields: dict[str, Any] = {
             "timing": {
                 "generate_sequences": policy.generate_seconds,
@@ -164,6 +172,7 @@ class EnvAgentLoop(AgentLoopBase):
         # episode's; the step's own reward is in extra_fields
         line = episode.to_json()
         record = {**episode_record(episode, policy.cached_tokens), "episode": "" if trains else line}
+        record |= calls_made(episode) if settings.agent else {}
         outputs: list[AgentLoopOutput] = []
         for row in rows:
             tokens, last = row.tokens, row is rows[-1]
@@ -190,21 +199,26 @@ class EnvAgentLoop(AgentLoopBase):
                 output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, tokens.pictures)
             outputs.append(output)
         if policy.pictures is not None and settings.episodes_dir:
-            await asyncio.to_thread(keep_pictures, settings.episodes_dir, episode)
+            folder = picture_folder(Path(settings.episodes_dir) / "episodes.jsonl")
+            await asyncio.to_thread(folder.add, episode_pictures(episode))
         return outputs
 
     async def _play(
-        self, row: Mapping[str, Any], policy: ServerPolicy, seed: int, options: Any, episode_id: str, group_id: str
-    ) -> Episode:
-        """Play the episode in an environment of the pool."""
+        self, row: Mapping[str, Any], policy: ServerPolicy, seed: int, options: Any, episode_id: str, group_id: str,
+        *, taught: bool,
+    ) -> Episode:  # fmt: skip
+        """Play the episode in an environment of the pool, which tells the labels if it is `taught`."""
         env_id, settings = row["env_id"], self.settings
         servers = EnvServers(settings.env_workers, settings.step_timeout) if settings.env_workers else None
         parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
-        known = recorded_env({"env": env_id, **parts}, "a dataset row", trust=settings.trust)
-        key, env = await _pool.acquire(*known, servers)
+        name, arguments, wrappers = recorded_env({"env": env_id, **parts}, "a dataset row", trust=settings.trust)
+        if taught:
+            arguments, wrappers = settings.teaching.asked(arguments, wrappers)
+        key, env = await _pool.acquire(name, arguments, wrappers, servers)
         episode = await arun_episode(
             env, policy, seed=seed, options=options, episode_id=episode_id, group_id=group_id,
-            step_timeout=settings.step_timeout, episode_timeout=settings.episode_timeout,
+            step_timeout=settings.step_timeout, episode_timeout=settings.episode_timeout, agent=settings.agent,
+            score=settings.score,
         )  # fmt: skip
         if servers:  # the environment played is not its client
             episode = replace(episode, env_id=env_id.rpartition(":")[2])
@@ -217,6 +231,18 @@ class EnvAgentLoop(AgentLoopBase):
             await asyncio.to_thread(env.close)
         return episode
 
+    def _labels(self, episode: Episode, policy: ServerPolicy) -> dict[int, tuple[int, ...]]:
+        """Return the tokens of the teacher's label at each step that has one."""
+        if policy.actor is None or not self.settings.teacher:
+            return {}
+        before = [episode.reset_info, *(step.info for step in episode.steps)]
+        most = [policy.max_tokens, policy.context_length]
+        found = {
+            i: label_ids(policy.actor.model.builder, info, min(most[0], most[1] - len(step.prompt_ids or ())))
+            for i, (step, info) in enumerate(zip(episode.steps, before, strict=False))
+        }
+        return {i: ids for i, ids in found.items() if ids}
+
     def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
         actor, bootstraps = policy.actor, self.settings.options.get("bootstrap_truncated", True)
@@ -224,8 +250,8 @@ class EnvAgentLoop(AgentLoopBase):
             return None
         if actor is None or not episode.steps or not episode.steps[-1].truncated:
             return None
-        # the next prompt may be built already: it was too long, or the response was empty
-        if actor.conversation.response_ids:
+        # the model may have been asked already: the prompt was too long, or the response empty
+        if actor.conversation.messages[-1]["role"] == "assistant":
             actor.conversation.observe(episode.final_observation, episode.steps[-1].info)
-        prompt = actor.conversation.prompt_ids
+        prompt = actor.model.prompt(actor.conversation.messages, actor.tools).ids
         return prompt if len(prompt) < policy.context_length else None

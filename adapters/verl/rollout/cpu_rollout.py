@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -166,30 +167,19 @@ class CPUReplica(RolloutReplica):
         return False
 
 
-class _Answer:
-    """A method of an actor whose answer is known."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    async def remote(self, **kwargs: Any) -> Any:
-        return self.value
-
-
-class _Ignore:
-    """A method of an actor that nobody waits for, and that does nothing."""
-
-    def remote(self, **kwargs: Any) -> None:
-        pass
-
-
 class OnlyServer:
     """Answers verl's clients as the load balancer of one server would (verl/workers/rollout/router.py)."""
 
     def __init__(self, address: str, handle: Any) -> None:
-        self.require_acquire_fields = self.require_release_fields = _Answer([])
-        self.acquire_server = _Answer((address, handle))
-        self.release_server = _Ignore()
+        async def nothing(**asked: Any) -> list[str]:
+            return []
+
+        async def server(**asked: Any) -> tuple[str, Any]:
+            return address, handle
+
+        self.require_acquire_fields = self.require_release_fields = SimpleNamespace(remote=nothing)
+        self.acquire_server = SimpleNamespace(remote=server)
+        self.release_server = SimpleNamespace(remote=lambda **asked: None)
 
 
 class CPURollout(BaseRollout):

@@ -1,6 +1,6 @@
 """Turns an episode into a trainer's rows: the tokens of its steps, merged if the prompts allow it, and step records.
 
-The agent loop turns a row into verl's ``AgentLoopOutput``. There are four kinds:
+The agent loop turns a row into verl's ``AgentLoopOutput``. There are five kinds:
 
 ============  =========================================================================================================
 ``step``      one or more steps (``agent_envs.adapters.merging``): only the tokens as sampled are trained
@@ -8,16 +8,21 @@ The agent loop turns a row into verl's ``AgentLoopOutput``. There are four kinds
               critic reads it
 ``masked``    steps of a broken episode, or the one row of an episode without steps: not trained, but counted in
               metrics
+``label``     the label of a state, if it is another response than the step's: not a step, but the teacher's loss
+              reads it
 ``baseline``  a greedy episode, of which only the return is needed
 ============  =========================================================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
+from agent_envs.adapters.trained import PLACE
 from agent_envs.episodes.record import Episode
 
 
@@ -26,21 +31,25 @@ class Row:
     """One row of a trainer's batch."""
 
     kind: str
-    """``step``, ``value``, ``masked`` or ``baseline``."""
+    """``step``, ``value``, ``label``, ``masked`` or ``baseline``."""
     tokens: TokenRow
     steps: tuple[dict[str, Any], ...]
     """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
     them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
-    in)."""
+    in); of an agent also ``time`` (environment steps before it), ``role`` and ``within`` (see `Trajectory`), and
+    ``place``, its index in the whole episode."""
     value_at: int = -1
     """Response position before which the critic reads the state after a truncated episode's last step; -1 for none."""
+    labels: tuple[tuple[int, int, int], ...] = ()
+    """Of each label in it: the index of its step, and where its tokens begin and end within the response."""
 
     def fields(self, trajectory: str) -> dict[str, Any]:
         """Return the fields that go with the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
-        return {"kind": self.kind, "trajectory": trajectory, "steps": list(self.steps), "value_at": self.value_at}
+        own = {"kind": self.kind, "trajectory": trajectory, "value_at": self.value_at}
+        return {**own, "steps": list(self.steps), "labels": [list(label) for label in self.labels]}
 
 
-PADDING: dict[str, Any] = {"kind": "padding", "trajectory": "", "steps": [], "value_at": -1}
+PADDING: dict[str, Any] = {"kind": "padding", "trajectory": "", "steps": [], "value_at": -1, "labels": []}
 """The fields of a padding row."""
 
 
@@ -51,11 +60,14 @@ def episode_rows(
     final_prompt_ids: list[int] | None = None,
     merge: bool = True,
     anchors: bool = False,
+    within: bool = False,
+    labels: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the rows of an episode, at least one; with ``merge`` steps share a row if their prompts allow it.
 
     ``filler_id`` is the token of rows that have none of their own, and of the state after the last step, whose prompt
     is ``final_prompt_ids``: used only if a limit ended the episode there. ``anchors`` can be long.
+    ``within`` is that of the `Trajectory`; ``labels`` has the tokens of a teacher's labels, by the index of the step.
     """
     broken = episode.stop_reason.broken
     # a scripted action has no tokens, so there is nothing to train
@@ -73,7 +85,7 @@ def episode_rows(
     cut = last.truncated and not last.terminated
     if final_prompt_ids is not None and cut and not broken:
         tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
-    records = {i: _record(episode, i, anchors) for i in played}
+    records = {i: _record(episode, i, anchors, within) for i in played}
     out = []
     for row in merge_steps(tokens, "merged" if merge else "steps"):
         steps = tuple(
@@ -81,7 +93,17 @@ def episode_rows(
         )
         value_at = next((start for index, start, _ in row.spans if index not in records), -1)
         kind = "masked" if broken else "step" if steps else "value"
-        out.append(Row(kind, row, steps, value_at))
+        done = [
+            (i, a, b)
+            for i, a, b in row.spans
+            if i in labels and not broken and tuple(labels[i]) == played[i].response_ids
+        ]
+        out.append(Row(kind, row, steps, value_at, tuple(done)))
+    for i, step in () if broken else played.items():
+        if (ids := list(labels.get(i, ()))) and tuple(ids) != step.response_ids:
+            nobody, count = [-1] * len(ids), len(ids)
+            tokens_of = TokenRow(list(step.prompt_ids or ()), ids, nobody, [0.0] * count, (), step.prompt_pictures)
+            out.append(Row("label", tokens_of, (), labels=((i, 0, count),)))
     return out
 
 
@@ -104,7 +126,7 @@ def filler_row(kind: str, filler_id: int) -> Row:
     return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
 
 
-def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
+def _record(episode: Episode, index: int, anchors: bool, within: bool) -> dict[str, Any]:
     step = episode.steps[index]
     before = episode.steps[index - 1].info if index else episode.reset_info
     return {
@@ -115,6 +137,8 @@ def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
         "terminated": step.terminated,
         "truncated": step.truncated,
         "anchor": str(before.get("anchor", "")) if anchors else "",
+        **({} if step.time is None else {"time": step.time, "role": step.role, "within": within}),
+        **({"place": step.info[PLACE]} if PLACE in step.info else {}),
     }
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from agent_envs.episodes.record import Episode, episode_pictures
 from agent_envs.pictures.folder import PictureFolder
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import needs_pillow
@@ -60,9 +58,5 @@ def row_inputs(tokens: PictureTokens, ids: Sequence[int], pictures: Sequence[Pic
     return found
 
 
-def keep_pictures(folder: str, episode: Episode) -> None:
-    """Write an episode's pictures beside the files of episodes in a folder, before the line that names them."""
-    _folder(Path(folder) / "episodes.jsonl").add(episode_pictures(episode))
-
-
-_folder = lru_cache(maxsize=8)(PictureFolder)
+picture_folder = lru_cache(maxsize=8)(PictureFolder)
+"""The pictures of episodes beside a file, which are written before the line that names them."""

@@ -20,28 +20,12 @@ import gymnasium as gym
 from agent_envs.adapters.verl.rollout.pictures import server_pictures
 from agent_envs.adapters.verl.rollout.resuming import token_versions
 from agent_envs.errors import BackendAbortedError, BackendReplyError, ContextLengthExceeded
-from agent_envs.messages import Observation
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.policy import Response
-from agent_envs.policies.tokens import Sampled, TokenActor, TokenPolicy
+from agent_envs.policies.model import ModelActor
+from agent_envs.policies.tokens import Sampled, TokenModel, TokenPolicy
 from agent_envs.prompts.pictures import PictureTokens
 
 _ABORTED = ("abort", "aborted")  # SGLang's word, and that of the others
-
-
-class ServerActor(TokenActor):
-    """Plays one episode with verl's generation server."""
-
-    policy: ServerPolicy
-
-    @property
-    def untimed(self) -> bool:
-        """Whether time-outs leave out the generation."""
-        return self.policy.untimed
-
-    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
-        self.policy.note_env_time()
-        return await super().act(observation, info)
 
 
 class ServerPolicy(TokenPolicy):
@@ -51,8 +35,6 @@ class ServerPolicy(TokenPolicy):
     leave out the generation, which waits for new weights now and then. ``engine`` is the server's name in
     ``actor_rollout_ref.rollout.name``; ``pictures`` are the image tokens of a vision-language model.
     """
-
-    actor_type = ServerActor
 
     def __init__(
         self, server: Any, tokenizer: Any, sampling_params: Mapping[str, Any], prompt_length: int, response_length: int,
@@ -70,16 +52,20 @@ class ServerPolicy(TokenPolicy):
         self.server, self.sampling_params, self.prompt_length = server, sampling_params, prompt_length
         self.name, self.untimed, self.engine = seed, untimed, engine
         self.request_id = uuid4().hex
-        self.actor: TokenActor | None = None
+        self.actor: ModelActor | None = None  # of the plain loop
         self.versions: list[list[int]] = []  # per step, version of the weights that sampled each token
         self.cached_tokens = 0  # of all prompts, those that the server had computed before
         self.generate_seconds: list[float] = []  # per step, waiting for the server
         self.env_seconds: list[float] = []  # per step, in the environment
         self._returned_at = 0.0
 
-    def start(self, env: gym.Env[Any, str]) -> TokenActor:
+    def open(self, env: gym.Env[Any, str]) -> TokenModel:
+        model = super().open(env)
+        self.stop_token_ids |= model.builder.ends
+        return model
+
+    def start(self, env: gym.Env[Any, str]) -> ModelActor:
         self.actor = super().start(env)
-        self.stop_token_ids |= self.actor.conversation.builder.ends
         return self.actor
 
     def episode_seed(self, task_id: str) -> str:
@@ -89,6 +75,7 @@ class ServerPolicy(TokenPolicy):
         self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
     ) -> Sampled:
         """Sample one response."""
+        self.note_env_time()
         step = len(self.generate_seconds)
         if len(prompt_ids) > self.prompt_length:
             raise ContextLengthExceeded(

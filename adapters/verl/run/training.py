@@ -155,12 +155,13 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
         settings["response_length"] = int(config.data.max_response_length)
         keep_settings(folder.settings, settings, may_change={"steps"}, writes=folder.names())
-        if run.model is None and not folder.model.exists():
+        if (run.model is None or run.warm_start) and not folder.model.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
             make_warm_model(
                 folder.model,
                 run.env,
+                model=run.model,
                 steps=run.warm_start,
                 noise=run.demo_noise,
                 seed=run.seed,
@@ -251,13 +252,14 @@ def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictur
 
 def _start(run: RunConfig, pictures: bool) -> tuple[str, str]:
     """What the model is before the first step, in a few words and in a sentence."""
-    if run.model is not None:
-        return f"base model {Path(run.model).name}", f"Step 0 is the base model {run.model}."
+    base = "tiny-base" if run.model is None else Path(run.model).name
+    if run.warm_start == 0 and run.model is not None:
+        return f"base model {base}", f"Step 0 is the base model {run.model}."
     if run.warm_start == 0:
         start, taught = ("tiny-vision", "PictureSearch") if pictures else ("tiny-base", "nine environments")
         return start, f"Step 0 is {start}, pretrained on demonstrations of {taught} by noisy teachers."
     start, of = (
-        f"tiny-base after {run.warm_start} warm-start steps",
+        f"{base} after {run.warm_start} warm-start steps",
         "" if run.data == "generated" else " of generated tasks",
     )
     by = f", {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."

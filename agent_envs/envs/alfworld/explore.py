@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agent_envs.datasets.alfworld.generated.rooms import lamp_weight, placement_weight
+from agent_envs.datasets.alfworld.generated.scenes import lamp_weight, placement_weight
 from agent_envs.datasets.alfworld.object_classes import OBJECT_CLASSES, OPENABLE, RECEPTACLE_CLASSES
 from agent_envs.envs.alfworld.notes import RoomNotes, class_of, read_transcript
 

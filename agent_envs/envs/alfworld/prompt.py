@@ -22,12 +22,8 @@ def alfworld_prompt(view: PromptView) -> str:
     )
 
 
-def _goal(view: PromptView) -> str:
-    return f"{_GOAL} {view.task.partition(_GOAL)[2].strip().partition(chr(10))[0]}"
-
-
 FIELDS = {
-    "goal": _goal,
+    "goal": lambda view: f"{_GOAL} {view.task.partition(_GOAL)[2].strip().partition(chr(10))[0]}",
     "command_list": lambda view: listed_lines(action for action in view.actions if action != "help"),
 }
 

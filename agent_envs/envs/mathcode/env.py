@@ -150,15 +150,12 @@ class MathCodeEnv(CodeEnv):
             return None
         if self.state.outputs or self.state.failed:
             return self._final(self.state.outputs[-1] if self.state.outputs else "0")
-        return self.write_program(_mistaken(task.program, rng) if rng.random() < noise else task.program)
+        if rng.random() >= noise:
+            return self.write_program(task.program)
+        digits = "".join(c if c.isdigit() else " " for c in task.program).split()
+        largest = max(digits, key=lambda number: (len(number), number))
+        return self.write_program(task.program.replace(largest, str(int(largest) + int(rng.integers(1, 10))), 1))
 
     def _final(self, answer: str) -> str:
         boxed = f"\\boxed{{{answer.strip()}}}"
         return f"<answer>{boxed}</answer>" if self.style == "retool" else boxed
-
-
-def _mistaken(program: str, rng: np.random.Generator) -> str:
-    """Return a program whose largest number is another one."""
-    digits = "".join(c if c.isdigit() else " " for c in program).split()
-    largest = max(digits, key=lambda number: (len(number), number))
-    return program.replace(largest, str(int(largest) + int(rng.integers(1, 10))), 1)

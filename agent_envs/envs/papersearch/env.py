@@ -360,6 +360,7 @@ class PaperSearchEnv(ToolEnv):
             "pool": len(state.pool),
             "found": [{"id": p.paper.id, "title": p.paper.title, "score": p.score} for p in state.new],
             "answers": list(self.task.titles),
+            **({"answer_ids": list(self.task.ids)} if self.released else {}),
             "searches": len(state.searched),
             "expansions": state.expansions,
             "query_type": self.task.query_type,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from agent_envs.envs.papersearch.reward import MIN_SCORE, OK, REPEATED, UNKNOWN
-from agent_envs.errors import ToolError, UnknownPaperError
+from agent_envs.errors import BackendError, NotRecordedError, UnknownPaperError
 from agent_envs.messages import ToolCall
 from agent_envs.retrieval.papers import Paper, PaperBackend, within_date
 from agent_envs.text import clean_text
 from agent_envs.tools import Tool
 from agent_envs.tools.base import string_parameter
+from agent_envs.tools.search import check_query
 
-MAX_QUERY = 4096  # characters
 MAX_SHOWN_QUERY = 300
+_log = logging.getLogger(__name__)
 _WAIT = 3600.0  # seconds; network backends have their own limits, which tell a broken service from a bad call
 
 
@@ -161,7 +163,16 @@ class _PaperTool(Tool):
         copied.env = copy.deepcopy(self.env, memo)
         return copied
 
-    def _in_time(self, papers: Sequence[Paper]) -> list[Paper]:
+    def _in_time(self, ask: Callable[[], list[Paper]]) -> list[Paper]:
+        try:
+            papers = ask()
+        except UnknownPaperError:  # a search service may know papers that the citation service does not
+            papers = []
+        except BackendError as e:
+            if not self.env.released or isinstance(e, NotRecordedError):
+                raise
+            _log.warning("nothing was found, as released: %s", e)
+            papers = []
         return [paper for paper in papers if within_date(paper.date, self.env.task.date)]
 
 
@@ -178,14 +189,11 @@ class SearchPapersTool(_PaperTool):
 
     def call(self, *, query: str) -> Found:  # type: ignore[override]
         """Search, unless the same was searched for before."""
-        if not query.strip():
-            raise ToolError("the query is empty; expected words to search for")
-        if len(query) > MAX_QUERY:
-            raise ToolError(f"the query has {len(query)} characters; at most {MAX_QUERY} are searched for")
+        check_query(query)
         if query in self.env.state.searched:
             return Found(self.name, query, REPEATED)
-        papers = self.backend.search(query, self.top_k, self.env.task.date or None)
-        return Found(self.name, query, OK, self._in_time(papers)[: self.top_k])
+        papers = self._in_time(lambda: self.backend.search(query, self.top_k, self.env.task.date or None))
+        return Found(self.name, query, OK, papers[: self.top_k])
 
 
 class ExpandTool(_PaperTool):
@@ -204,13 +212,8 @@ class ExpandTool(_PaperTool):
         paper = pooled.paper
         if pooled.expanded:
             return Found(self.name, paper.id, REPEATED)
-        try:
-            papers = self.backend.expand(paper.id)
-        except UnknownPaperError:
-            papers = []  # a search service may know papers that the citation service does not
-        if self.env.released:
-            papers = [paper for paper in papers if paper.abstract]
-        return Found(self.name, paper.id, OK, self._in_time(papers))
+        papers = self._in_time(lambda: self.backend.expand(paper.id))
+        return Found(self.name, paper.id, OK, [each for each in papers if each.abstract or not self.env.released])
 
 
 class FinishTool(Tool):

@@ -29,11 +29,7 @@ def papersearch_prompt(view: PromptView) -> str:
     return "\n\n".join(parts)
 
 
-def _papers(view: PromptView) -> str:
-    papers = view.state["papers"]
-    return "\n\n".join([_LEGEND, *papers]) if papers else "No papers were found yet."
-
-
+_NO_PAPERS = "No papers were found yet."
 _LEGEND = """Papers found so far:
 [EXP]: its citations and references were fetched.
 [NEW]: it was not expanded yet.
@@ -42,7 +38,7 @@ An entry is [id] (score) [EXP or NEW] title, and the abstract."""
 FIELDS = {
     "goal": lambda view: view.state["query"],
     "calls": lambda view: "\n".join(view.state["calls"]) or EMPTY,
-    "papers": _papers,
+    "papers": lambda view: "\n\n".join([_LEGEND if view.state["papers"] else _NO_PAPERS, *view.state["papers"]]),
 }
 
 CAPO = PromptTexts(

@@ -197,8 +197,10 @@ class PictureSearchEnv(ToolEnv):
 
     def _picture(self) -> Shown:
         task: PictureTask = self.task
-        of_file = () if task.sheet is not None else (task.picture, file_stamps([Path(task.picture[0])]))
-        return kept((task.task_id, *of_file), lambda: _drawn(task))
+        if (sheet := task.sheet) is not None:
+            return kept((task.task_id,), lambda: DrawnPage(sheet))
+        of_file = task.picture, file_stamps([Path(task.picture[0])])
+        return kept((task.task_id, *of_file), lambda: LargePicture(released_picture(task).array))
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -264,10 +266,6 @@ class PictureSearchEnv(ToolEnv):
     def _calls(self, boxes: list[Box]) -> str:
         sides = ("left", "top", "right", "bottom")
         return "\n".join(self.format_call("zoom", dict(zip(sides, box, strict=True))) for box in boxes)
-
-
-def _drawn(task: PictureTask) -> Shown:
-    return LargePicture(released_picture(task).array) if task.sheet is None else DrawnPage(task.sheet)
 
 
 def _inside(view: Box, box: Box) -> Box:

@@ -36,7 +36,7 @@ from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.base import open_specs, tool_spec
-from agent_envs.tools.search import SearchTool, check_limits
+from agent_envs.tools.search import SearchResults, SearchTool, check_limits
 
 __all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
 
@@ -102,9 +102,8 @@ class QAEnv(ToolEnv):
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
             find_qa_files(self.dataset, data, split)
-        self.corpus, self.retriever = corpus, retriever
+        self.corpus, self.retriever, self.instructions = corpus, retriever, INSTRUCTIONS[style]
         self.force_first_search = boolean("force_first_search", force_first_search)
-        self.instructions = INSTRUCTIONS[style]
         # The first reset opens the index and makes the tools, so that making an environment is cheap.
         kwargs |= {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
         super().__init__(tools=ToolRegistry(), split=split, data=data, **kwargs)
@@ -172,14 +171,15 @@ class QAEnv(ToolEnv):
         infos = outcome.extra["tool_results"]
         if not calls:
             return Outcome(NO_QUERY, invalid_action=True)
-        for info in infos:
+        for call, info in zip(calls, infos, strict=True):
+            if self.released and info["error"]:  # as released, it stands among the searches and nothing is said of it
+                info.update(content=SearchResults("", call.arguments["query"], ()), error=False)
             self.state.note(info["content"])
             info["content"] = str(info["content"])
-        failed = any(result.error for result in results)
         return replace(
             outcome,
             observation=str(outcome.observation),
-            invalid_action=outcome.invalid_action or failed,
+            invalid_action=outcome.invalid_action or any(info["error"] for info in infos),
             # In the other styles there are no tools, so what a search finds is not a tool result.
             extra={"tool_results": infos} if self.style == "tool" else {"tool_results": [], "calls": len(infos)},
         )

@@ -54,10 +54,6 @@ def hotpotqa_prompt(view: PromptView) -> str:
     )
 
 
-def _queries(view: PromptView) -> str:
-    return "\n".join(f"[Search] {flat(search['query'])}" for search in view.state["searches"]) or EMPTY
-
-
 def _passages(view: PromptView) -> str:
     """List every passage once, with the query that found it first, as far as the characters go."""
     found: dict[str, str] = {}
@@ -76,7 +72,11 @@ def _passages(view: PromptView) -> str:
     return "\n".join(lines) or EMPTY
 
 
-FIELDS = {"goal": lambda view: view.state["question"], "queries": _queries, "passages": _passages}
+FIELDS = {
+    "goal": lambda view: view.state["question"],
+    "queries": lambda view: "\n".join(f"[Search] {flat(each['query'])}" for each in view.state["searches"]) or EMPTY,
+    "passages": _passages,
+}
 
 CAPO = PromptTexts(
     "You are a research agent: answer the user's query from evidence in Wikipedia.",

@@ -26,8 +26,9 @@ from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
 from agent_envs.envs.webshop.prompt import AGENT_R1, CAPO, FIELDS, SEARCH, webshop_prompt
+from agent_envs.envs.webshop.released_shop import FOUND, SITES, ReleasedShop, full_score, small_score
 from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward, step_reward
-from agent_envs.envs.webshop.site import Page, Site, Visit, parse_action
+from agent_envs.envs.webshop.site import Page, Site, Visit
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 from agent_envs.text import clean_text
@@ -37,6 +38,7 @@ __all__ = ["WebShopEnv"]
 
 EXPERTS = ("explore", "oracle")
 _MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
+_MOST_IN_SMALL = 10_000  # its search is in memory
 _LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
 
 
@@ -50,7 +52,8 @@ class WebShopEnv(TextEnv):
     ## Action Space
     One action a step, as the whole text: `search[words]` on any page, or `click[text]` for something on the page. The
     argument may have any case; `search` and `click` are lower case. Any other text leaves the page unchanged. The
-    wrapper `AsTool` offers the same actions through the released tool `env_step{command}`.
+    wrapper `AsTool` offers the same actions through the released tool `env_step{command}`. In Agent-R1's shops (`site`)
+    the whole action may have any case, `search`, `click[Buy Now]` and `click[ASIN]` of any product work on every page.
 
     ## Observation Space
     Text: the page after the action.
@@ -59,7 +62,8 @@ class WebShopEnv(TextEnv):
       for what can be clicked, after `You have clicked option.`
 
     The first page is the start page with the instruction. A search finds up to 50 products, 10 a page (Lucene's BM25
-    over title, description, first feature and options).
+    over title, description, first feature and options). Agent-R1's shops have pages of their own, a line a field, and
+    search all texts of a product: the full one as above, the small one by Okapi's BM25, 10 products at most.
 
     ## Starting State
     A goal drawn uniformly from the split (the original draws synthetic goals with rare attributes more often), or
@@ -69,7 +73,12 @@ class WebShopEnv(TextEnv):
     For the purchase; 0 before it (`agent_envs.envs.webshop.reward`):
     - `reward="official"`: in [0, 1], r_type x (attributes matched + options matched + price ok) / (number of them).
       r_type is 1, or 0.5, 0.1 or 0 if the kind of product differs, judged by query, category and nouns of the title.
-    - `reward="agentr1"`: 10 if the official reward is at least 0.999, else 0; and -0.1 for each invalid action.
+    - `reward="agentr1"`: 10 if the score is at least 0.999, else 0; and, on the official site, -0.1 for each invalid
+      action.
+
+    In Agent-R1's full shop the score is the official reward, but an attribute may stand in any text of the product; in
+    the small one it is 0.35 for the goal's product, 0.3 x attributes, 0.25 x options and 0.1 for the price, halved for
+    another product.
 
     ## Episode End
     Terminates with the purchase (`click[Buy Now]`). Truncated after 15 steps; the original has no limit, as with
@@ -85,6 +94,8 @@ class WebShopEnv(TextEnv):
 
     ## Arguments
     `gym.make("AgentR1/WebShop-v0", split="train", data="generated", mode="text", reward="official")`
+    - `site`: "official", or one of Agent-R1's two shops, "agentr1" (of all products) and "agentr1-small" (of 1,000),
+      with the goals and splits of its release (train and test), the pages, rules, search and scores of its service.
     - `split`: "train", "validation" (or "eval"), "test" or "all". Of all goals, the first 500 are test, the next
       1,000 validation, and the rest train; of 1,500 goals or fewer, a sixth is test and a sixth validation.
     - `data`: "generated", "official" (after `agentr1 prepare webshop`) or the path of a folder with the released files
@@ -99,7 +110,8 @@ class WebShopEnv(TextEnv):
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `suites`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
-    - `expert`: "explore" knows only the pages it has read; "oracle" knows the product from which the goal was made.
+    - `expert`: "explore" knows only the pages it has read; "oracle" knows the product from which the goal was made, as
+      every expert of Agent-R1's shops does.
     - `page`: the HTML file to which `render_mode="human"` writes the page and which reloads itself; a temporary file by
       default. `render_mode="html"` returns the page, "ansi" the episode as text.
 
@@ -126,7 +138,8 @@ class WebShopEnv(TextEnv):
     prompt_templates = {"webshop": webshop_prompt, "capo": CAPO, "agent-r1": AGENT_R1}  # noqa: RUF012
     prompt_fields = FIELDS
     harmless_arguments = ("page",)
-    recorded_arguments = ("mode", "reward", "human_goals", "products", "show_attributes", "expert")
+    later_arguments = ("site",)
+    recorded_arguments = ("site", "mode", "reward", "human_goals", "products", "show_attributes", "expert")
 
     def __init__(
         self,
@@ -135,6 +148,7 @@ class WebShopEnv(TextEnv):
         data: str | os.PathLike[str] = "generated",
         mode: str = "text",
         reward: str = "official",
+        site: str = "official",
         human_goals: bool | None = None,
         products: int | None = None,
         prices: str | os.PathLike[str] | None = None,
@@ -148,6 +162,11 @@ class WebShopEnv(TextEnv):
         self.mode = choice("mode", mode, MODES)
         self.reward = choice("reward", reward, REWARDS)
         self.expert = choice("expert", expert, EXPERTS)
+        self.shop = choice("site", site, SITES)
+        if site != "official" and (mode != "text" or show_attributes or prices is not None):
+            raise ConfigError(
+                f"mode=, show_attributes= and prices= are of the official site; leave them out for site={site!r}"
+            )
         self.human_goals = choice("human_goals", human_goals, (True, False, None))
         data = data_name(data)
         if products is not None and data != "generated":
@@ -173,20 +192,34 @@ class WebShopEnv(TextEnv):
         self._page: Page | None = None
 
     def open_tasks(self) -> WebShopTasks:
-        from agent_envs.datasets.webshop.catalog import open_catalog
+        from agent_envs.datasets.webshop.catalog import open_catalog, released_search
 
         catalog = open_catalog(self.data, products=self.products)
         drawn = prices_of(self.prices) if self.prices is not None else {}
         nouns = open_tagger(self.tagger)
 
         def buy(visit: Visit, product: Product) -> tuple[float, dict[str, Any]]:
+            goal = tasks.goals[int(visit.name)]
+            if self.shop == "agentr1-small":
+                return small_score(product, goal, visit)
+            if self.shop == "agentr1":
+                return full_score(product, goal, visit, nouns)
             price = drawn.get(product.asin)
             price = catalog.price(product.asin) if price is None else price
-            return purchase_reward(product, tasks.goals[int(visit.name)], price, visit.options, nouns)
+            return purchase_reward(product, goal, price, visit.options, nouns)
 
-        tasks = WebShopTasks(self.data, self.split, *goals_of(catalog, self.human_goals, self.goals, self.data))
+        goals, bounds = goals_of(catalog, self.human_goals, self.goals, self.data, self.shop)
+        tasks = WebShopTasks(self.data, self.split, goals, bounds)
         tasks.documents = len(catalog)
-        self._site = Site(catalog, buy, show_attributes=self.show_attributes)
+        if self.shop == "agentr1-small" and len(catalog) > _MOST_IN_SMALL:
+            raise ConfigError(
+                f"site='agentr1-small' is the shop of 1,000 products, but {self.data!r} has {len(catalog):,}: name the "
+                "folder of items_shuffle_1000.json in data"
+            )
+        if self.shop == "official":
+            self._site = Site(catalog, buy, show_attributes=self.show_attributes)
+        else:
+            self._site = ReleasedShop(catalog, buy, released_search(catalog, self.shop), FOUND[self.shop])
         return tasks
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,23 +285,17 @@ class WebShopEnv(TextEnv):
     def begin(self, task: WebShopTask) -> tuple[str, Visit]:
         visit = self.site.start(str(task.number), task.goal.instruction)
         self._page = self.site.page(visit)
-        return page_text(self._page, visit, self.mode), visit
+        return page_text(self._page, visit, self.site.layout or self.mode), visit
 
     def act(self, action: str) -> Outcome:
         visit: Visit = self.state
-        name, argument = parse_action(action)
-        bought = valid = False
-        if name == "search" and argument:
-            valid = self.site.search(visit, argument, self._sample)
-        elif name == "click" and argument != "search" and argument in self.page.clickables:
-            bought = self.site.click(visit, argument, self.page)
-            valid = True
+        valid, bought = self.site.act(visit, action, self.page, self._sample)
         if valid:
             self._page = None
         score = visit.reward if bought else 0.0
-        reward = step_reward(self.reward, score, valid=valid)
+        reward = step_reward(self.reward, score, valid=valid or self.shop != "official")
         return Outcome(
-            page_text(self.page, visit, self.mode),
+            page_text(self.page, visit, self.site.layout or self.mode),
             reward=reward,
             terminated=bought,
             invalid_action=not valid,
@@ -283,6 +310,8 @@ class WebShopEnv(TextEnv):
         visit: Visit = self.state
         if visit is None or visit.view == "done":
             return None
+        if isinstance(self.site, ReleasedShop):
+            return self.site.expert_action(visit, self.task.goal)
         product = self.site.catalog.product(self.task.goal.asin)
         if self.expert == "oracle" and product is not None:
             return oracle_action(self.page, self._transcript, self.task.goal, product)
@@ -301,7 +330,7 @@ class WebShopEnv(TextEnv):
 
     def anchor(self) -> str:
         visit: Visit = self.state
-        text = page_text(self.page, visit, "text")
+        text = page_text(self.page, visit, self.site.layout or "text")
         return clean_text("\n".join([text, *(f"{name}: {value}" for name, value in visit.options.items())]))
 
     def available_actions(self) -> list[str]:

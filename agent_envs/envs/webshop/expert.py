@@ -266,7 +266,7 @@ def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Pr
 
 def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
     """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon."""
-    if page.search_bar:
+    if page.search_bar and right.startswith("search["):
         words = right.removeprefix("search[").removesuffix("]").split()
         kept = [word for word in words if rng.random() < 0.5] or words[:1]
         return f"search[{' '.join(kept)}]"

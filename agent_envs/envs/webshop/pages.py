@@ -12,9 +12,9 @@ _INDENT = {"button": "", "option": "  ", "product": "\n"}  # text_rich
 
 
 def page_text(page: Page, visit: Visit, mode: str) -> str:
-    """Write a page as an observation in one of MODES."""
-    if mode == "text":
-        return " [SEP] ".join([text.strip() for _, text in page.texts])
+    """Write a page as an observation in one of MODES, or as its lines."""
+    if mode != "text_rich":
+        return ("\n" if mode == "lines" else " [SEP] ").join([text.strip() for _, text in page.texts])
     lines: list[str] = []
     clicked: list[str] = []
     for kind, text in page.texts:

@@ -35,15 +35,16 @@ def basic_color(option: str) -> str:
 
 
 def purchase_reward(
-    product: Product, goal: Goal, price: float, options: Mapping[str, str], tagger: Tagger
+    product: Product, goal: Goal, price: float, options: Mapping[str, str], tagger: Tagger, text: str = ""
 ) -> tuple[float, dict[str, Any]]:
     """Return the official reward for a purchase with the chosen values by option name, and the parts of the reward.
 
     The parts are r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score.
-    r_option is missing if the goal has no options, r_price if its price limit is not above 0.
+    r_option is missing if the goal has no options, r_price if its price limit is not above 0. An attribute that `text`
+    contains counts too.
     """
     kind = _type_reward(product, goal, tagger)
-    attributes = sum(_has_attribute(product, wanted) for wanted in goal.attributes)
+    attributes = sum(wanted.lower() in text or _has_attribute(product, wanted) for wanted in goal.attributes)
     chosen = _options_matched(options, goal)
     cheap = price <= goal.price_upper if goal.price_upper > 0 else None
     asked = len(goal.attributes) + len(goal.options) + 1

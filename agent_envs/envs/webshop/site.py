@@ -93,6 +93,9 @@ def parse_action(action: str) -> tuple[str, str]:
 class Site:
     """The pages of a shop. It holds no state of an episode."""
 
+    layout: str | None = None
+    """How pages are written as text, if not as the environment's mode says."""
+
     def __init__(self, catalog: ProductStore, buy: Buy, *, show_attributes: bool = False) -> None:
         self.catalog = catalog
         self._buy = buy
@@ -101,6 +104,15 @@ class Site:
     def start(self, name: str, instruction: str) -> Visit:
         """Begin a visit."""
         return Visit(name, instruction, url=f"{BASE_URL}/{name}")
+
+    def act(self, visit: Visit, action: str, page: Page, sample: Callable[[int], Iterable[int]]) -> tuple[bool, bool]:
+        """Carry out an action on the open page; return whether it was possible, and whether it was a purchase."""
+        name, argument = parse_action(action)
+        if name == "search" and argument:
+            return self.search(visit, argument, sample), False
+        if name == "click" and argument != "search" and argument in page.clickables:
+            return True, self.click(visit, argument, page)
+        return False, False
 
     def search(self, visit: Visit, query: str, sample: Callable[[int], Iterable[int]]) -> bool:
         """Search for a query in lower case; return False if it is one of the original's commands without its argument.

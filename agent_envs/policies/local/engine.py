@@ -26,8 +26,6 @@ from agent_envs.policies.local.requests import Engine, Request
 with needs_extra("hf"):
     import torch
 
-__all__ = ["BatchEngine"]
-
 _ATTENTION = "agentr1_grouped"
 _OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")  # Transformers' arguments that change the result
 
@@ -91,16 +89,10 @@ def _grouped_attention(
 
 
 class BatchEngine(Engine):
-    """Generates for any number of requests at once.
+    """Generates for any number of requests at once; a BackendError if the model has layers without full attention.
 
-    Args:
-        model: A causal language model with full attention in every layer.
-        max_length, stop_token_ids, seed: See `Engine`.
-        max_rows: Most sequences that run at once; others wait. Fewer if their cache would not fit: 4 GiB on a CPU, half
-            of an accelerator's free memory.
-
-    Raises:
-        BackendError: The model has layers without full attention.
+    At most `max_rows` sequences run at once, fewer if their cache would not fit: 4 GiB on a CPU, half of an
+    accelerator's free memory. `Engine` describes the other arguments.
     """
 
     def __init__(

@@ -13,8 +13,6 @@ from agent_envs.prompts.pictures import PictureTokens
 with needs_extra("hf"):
     import torch
 
-__all__ = ["forward_arguments", "generate_arguments", "without_tokens"]
-
 _NEVER = -1e9  # a logit whose probability is 0, and whose product with it is no NaN
 
 

@@ -93,14 +93,19 @@ def make_engine(
         reason = "its layers are on several devices"
     if pictures is not None:
         reason = "it takes pictures"
-    rope = sorted(_rope_types(model.config) & _BATCH_LONG_ROPE)
+    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}  # or one for each kind of layer
+    kinds = {str(row.get("rope_type")) for row in (parameters, *parameters.values()) if isinstance(row, dict)}
+    rope = sorted(kinds & _BATCH_LONG_ROPE)
     if rope:
         reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
     if not reason:
         try:
             engine = BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
             prompt = [token % model.config.vocab_size for token in (3, 5, 7, 11, 13)][: max(1, max_length - 3)]
-            computed = _computed(engine, prompt)
+            requests = [engine.submit(prompt[: n + 1], SamplingParams(1, temperature=0.0)) for n in range(len(prompt))]
+            engine.run()
+            engine.clear_cache()
+            computed = sum(request.log_probs[0] for request in requests)
         except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
             reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
         else:
@@ -116,24 +121,9 @@ def make_engine(
     )  # fmt: skip
 
 
-def _rope_types(config: Any) -> set[str]:
-    """Return the kinds of rotary embedding in a config: one, or one for each kind of layer."""
-    rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
-    return {str(row.get("rope_type")) for row in (rope, *rope.values()) if isinstance(row, dict)}
-
-
 @torch.inference_mode()
 def _greedy(model: Any, prompt: list[int]) -> float:
     """Return the summed log-probabilities of the most likely next token after each beginning of the prompt."""
     ids = torch.tensor([prompt], device=next(model.parameters()).device)
     logits = model(input_ids=ids, use_cache=False).logits[0].float()
     return float(torch.log_softmax(logits, -1).max(-1).values.sum())
-
-
-def _computed(engine: BatchEngine, prompt: list[int]) -> float:
-    """Return the same from the engine: every beginning of the prompt is a request, all in one batch."""
-    params = SamplingParams(1, temperature=0.0)
-    requests = [engine.submit(prompt[: n + 1], params) for n in range(len(prompt))]
-    engine.run()
-    engine.clear_cache()
-    return sum(request.log_probs[0] for request in requests)

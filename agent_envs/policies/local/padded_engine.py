@@ -25,8 +25,6 @@ with needs_extra("hf"):
     import torch
     from transformers import GenerationConfig
 
-__all__ = ["PaddedEngine"]
-
 
 class PaddedEngine(Engine):
     """Generates for any number of requests, `max_rows` at a time; shorter prompts are filled with `pad_token_id`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["context_positions"]
-
 _NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _STRETCHED = ("dynamic", "linear", "yarn")  # rotary embeddings whose factor is not in the number of positions
 

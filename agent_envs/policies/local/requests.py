@@ -20,8 +20,6 @@ from agent_envs.policies.local.sampling import SamplingParams, sample
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Engine", "Request"]
-
 
 @dataclass
 class Request:

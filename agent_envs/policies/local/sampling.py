@@ -18,8 +18,6 @@ from agent_envs.errors import BackendError, ConfigError, did_you_mean, needs_ext
 with needs_extra("hf"):
     import torch
 
-__all__ = ["SamplingParams", "sample"]
-
 # Settings of vLLM's SamplingParams that are accepted only with a value that changes nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None),

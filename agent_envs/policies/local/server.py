@@ -14,8 +14,6 @@ from agent_envs.policies.local.requests import Engine, Request
 from agent_envs.policies.local.sampling import SamplingParams
 from agent_envs.threads import LoopThread
 
-__all__ = ["GenerateServer"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -34,12 +32,7 @@ class GenerateServer:
     async def generate(
         self, prompt_ids: list[int], params: SamplingParams, pictures: Sequence[Picture] = ()
     ) -> Request:
-        """Generate one response, batched with all others; a cancelled one ends at its next token.
-
-        Raises:
-            ConfigError: The prompt is empty, leaves no room for a token, or has pictures that the model cannot see.
-            BackendError: The model failed.
-        """
+        """Generate one response, batched with all others; a cancelled one ends at its next token."""
         submitted: list[Request] = []
         cancelled = False
 
@@ -67,11 +60,7 @@ class GenerateServer:
             raise
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call `function` in the server's thread, between two steps of the engine.
-
-        Raises:
-            BackendError: The server was closed; what `function` raises is raised here too.
-        """
+        """Call `function` in the server's thread, between two steps of the engine."""
 
         async def called() -> T:
             return function()

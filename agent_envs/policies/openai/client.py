@@ -31,14 +31,12 @@ from agent_envs.policies.openai.fields import extra_fields, refused_fields, with
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
-from agent_envs.retrieval.http.pool import retry_after
+from agent_envs.retrieval.http import retry_after
 from agent_envs.text import clean_text
 from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
     import openai
-
-__all__ = ["OpenAIServer"]
 
 _CLOSE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the first retry, doubled from one to the next
@@ -54,11 +52,7 @@ class _Connection(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OpenAIServer:
-    """A chat-completions server; `OpenAIPolicy` explains the settings.
-
-    Raises:
-        MissingExtraError: The `openai` package or its aiohttp transport is not installed.
-    """
+    """A chat-completions server; `OpenAIPolicy` explains the settings."""
 
     base_url: str | None
     api_key: str
@@ -84,11 +78,8 @@ class OpenAIServer:
     async def ask(self, asked: Mapping[str, Any]) -> Reply:
         """Send a chat-completions request and return the reply.
 
-        ``stream_options``, and the fields of earlier replies, are left out once the server has refused them.
-
-        Raises:
-            BackendRefusedError: The server would refuse the request again.
-            BackendError: It failed after the retries, or the rate limit did not end in time.
+        ``stream_options``, and the fields of earlier replies, are left out once the server has refused them. After
+        the retries, or where they would not help (a BackendRefusedError), it raises a BackendError.
         """
         own = self._connection.get("", self._connect)
         return await asyncio.wrap_future(own.thread.submit(self._ask(own, asked)))

@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["extra_fields", "refused_fields", "without_fields"]
-
 _SPELLINGS = {"logprobs": r"log[\s_-]?prob"}
 _BLAMED = re.compile(
     r"unrecognized|unknown|unexpected|unsupported|not supported|extra|permitted|additional", re.IGNORECASE

@@ -11,8 +11,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["bare_address", "quiet_cause", "request_keys", "without_keys"]
-
 _NAMES = re.compile(
     r"authorization|(?<![a-z])(auth|bearer|jwt|pass|sig)(?![a-z])|key|token|secret|cookie|passw|pwd|signature|credential",
     re.IGNORECASE,

@@ -6,8 +6,6 @@ import re
 
 from agent_envs.files import table
 
-__all__ = ["is_overflow"]
-
 _OVERFLOW = re.compile("|".join(table(__package__, "overflow.json")), re.IGNORECASE)
 
 

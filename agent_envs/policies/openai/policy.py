@@ -5,6 +5,7 @@ API: https://platform.openai.com/docs/api-reference/chat/create.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
 import os
@@ -18,13 +19,17 @@ from agent_envs.errors import (
     BackendBusyError,
     BackendError,
     BackendRefusedError,
+    BackendReplyError,
     ConfigError,
     ContextLengthExceeded,
     EmptyGeneration,
     RunBudgetSpent,
     TokenLimitReached,
 )
-from agent_envs.messages import Message, Observation, content_text
+from agent_envs.messages import Message, ToolSpec, content_text
+from agent_envs.parsers import get_parser
+from agent_envs.parsers.parser import describe_tools
+from agent_envs.policies.model import ModelActor
 from agent_envs.policies.openai.calls import Turn, call_text, to_openai
 from agent_envs.policies.openai.client import OpenAIServer
 from agent_envs.policies.openai.fields import refused_fields
@@ -32,9 +37,11 @@ from agent_envs.policies.openai.keys import bare_address, quiet_cause, request_k
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
-from agent_envs.prompts.conversation import Conversation
+from agent_envs.prompts.builder import with_instructions
+from agent_envs.prompts.past import Past
+from agent_envs.threads import background_loop
 
-__all__ = ["OpenAIPolicy"]
+__all__ = ["OpenAIPolicy", "written"]
 
 _OWN_FIELDS = ("role", "content", "tool_calls")
 _CHARACTERS_PER_TOKEN = 4  # if a server does not count tokens
@@ -87,6 +94,8 @@ class OpenAIPolicy:
     are used up, and with ``ERROR`` (a ``BackendError`` in the traceback) if the server fails after the retries. Token
     counts are the server's; without them, four characters count as a token.
     """
+
+    untimed = False
 
     def __init__(
         self,
@@ -148,8 +157,18 @@ class OpenAIPolicy:
         if token_ids:
             self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
 
-    def start(self, env: gym.Env[Any, str]) -> _OpenAIActor:
-        return _OpenAIActor(self, env)
+    def start(self, env: gym.Env[Any, str]) -> ModelActor:
+        return ModelActor(self.open(env), env)
+
+    def open(self, env: gym.Env[Any, str]) -> _OpenAIModel:
+        """Return the model in an episode of an environment."""
+        return _OpenAIModel(self, env)
+
+    def limited(self, limit: int) -> dict[str, int]:
+        """Return the fields of a request by which a response has at most `limit` tokens; none if it is 0 or higher."""
+        name = "max_completion_tokens" if "max_completion_tokens" in self._request else "max_tokens"
+        own = self._request.get(name)
+        return {name: limit} if limit and (own is None or limit < own) else {}
 
     async def complete(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **more: Any
@@ -189,6 +208,28 @@ class OpenAIPolicy:
         return reply
 
 
+def written(policy: OpenAIPolicy, messages: Sequence[Mapping[str, Any]], what: str) -> str:
+    """Wait for the text, without its reasoning, that a policy's model writes after some messages.
+
+    Args:
+        policy: Whom to ask, once.
+        messages: As for `OpenAIPolicy.complete`.
+        what: What the text is, for errors.
+
+    Raises:
+        BackendError: The server failed, the messages do not fit the context, or the text is empty.
+    """
+    where = f"{what} by model {policy.model!r} at {policy.base_url or 'OpenAI'}"
+    try:
+        reply = asyncio.run_coroutine_threadsafe(policy.complete(messages), background_loop()).result()
+    except ContextLengthExceeded as e:
+        raise BackendError(f"{where} failed: {e}") from e
+    text = reply.text.rpartition("</think>")[2].strip()
+    if not text:
+        raise BackendReplyError(f"{where} is empty (finish_reason {reply.finish_reason!r})")
+    return text
+
+
 def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the prompt and response tokens of one request."""
     prompt, response = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
@@ -204,38 +245,49 @@ def _characters(content: Any) -> int:
     return sum(len(part.get("text", "")) for part in content) if isinstance(content, list) else len(str(content))
 
 
-class _OpenAIActor:
+class _OpenAIModel:
+    """The server's model in one episode: see `EpisodeModel`."""
+
     def __init__(self, policy: OpenAIPolicy, env: gym.Env[Any, str]) -> None:
-        self._policy = policy
-        tools = env.get_wrapper_attr("tools")
-        self._tools = tools if policy.tool_mode == "native" else []
+        self.policy = policy
+        self.past = Past[tuple[Turn, int]]()
+        self._tools = tools = env.get_wrapper_attr("tools")
         self._format_call = env.get_wrapper_attr("format_call") if tools else None
-        self._messages: list[dict[str, Any]] = []  # as the server takes them
+        self._tool_words = env.get_wrapper_attr("tool_instructions") if tools else ""
         self._turns: dict[str, Turn] = {}  # by action
         self._used_tokens: list[int] = []  # of each request of the episode; forks share the list
-        self._call_ids: list[str | None] = []  # of the last response's calls; None for one that was not JSON
-        names = ["instructions"] if policy.tool_mode == "native" else ["instructions", "tool_instructions"]
-        instructions = "\n\n".join(filter(None, (env.get_wrapper_attr(name) for name in names)))
-        self._conversation = Conversation(instructions)
 
-    def fork(self, number: int) -> _OpenAIActor:
-        """See `ForkingActor`; the server does the sampling."""
+    def fork(self, number: int) -> _OpenAIModel:
+        """See `EpisodeModel.fork`; the server does the sampling."""
         other = copy.copy(self)
-        other._conversation = self._conversation.fork()
-        other._messages, other._call_ids, other._turns = [*self._messages], [*self._call_ids], {**self._turns}
+        other.past, other._turns = self.past.copy(), {**self._turns}
         return other
 
-    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
-        new, fresh = self._conversation.observe(observation, info)
-        if fresh:
-            self._messages, self._call_ids = [], []
-        self._messages += to_openai(new, self._call_ids, self._own_turn)
-        self._call_ids = []
-        limit = self._policy.max_episode_tokens
-        if limit is not None and sum(self._used_tokens) >= limit:
-            raise TokenLimitReached(f"the episode has used {sum(self._used_tokens)} of {limit} tokens")
-        reply = await self._policy.complete(self._messages, self._tools)
-        self._used_tokens.append(_token_count(reply, self._messages))
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """Return about how many tokens a prompt has."""
+        return sum(_characters(message["content"]) for message in messages) // _CHARACTERS_PER_TOKEN
+
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
+    ) -> Response:
+        if tools and self.policy.tool_mode == "text":
+            words = self._tool_words if tools == self._tools else describe_tools(tools, get_parser("hermes"))
+            messages, tools = with_instructions(messages, words), ()
+        digests = self.past.digests(messages, tools)
+        after = self.past.longest(messages, digests)[1]
+        own = (
+            known[0] if (known := self.past.reply(message, digest)) is not None else self._own_turn(message)
+            for digest, message in zip(digests, messages, strict=True)
+            if message["role"] == "assistant"
+        )
+        sent = to_openai(messages, turn=lambda _: next(own))
+        budget = self.policy.max_episode_tokens
+        if budget is not None and sum(self._used_tokens) >= budget:
+            raise TokenLimitReached(f"the episode has used {sum(self._used_tokens)} of {budget} tokens")
+        number = len(self._used_tokens)
+        self._used_tokens.append(0)
+        reply = await self.policy.complete(sent, tools, **self.policy.limited(limit))
+        self._used_tokens[number] = _token_count(reply, sent)
         texts = [reply.text] if reply.text else []
         shown = list(texts)
         kept = []
@@ -243,7 +295,7 @@ class _OpenAIActor:
         for call in reply.calls:
             text, well_formed = call_text(call.name, call.arguments, self._format_call)
             texts.append(text)
-            restored = well_formed and bool(self._tools)
+            restored = well_formed and bool(tools)
             if restored:
                 function = {**call.entry["function"], "arguments": call.arguments.strip() or "{}"}
                 kept.append({**call.entry, "id": call.id, "type": "function", "function": function})
@@ -252,19 +304,18 @@ class _OpenAIActor:
             call_ids.append(call.id if restored else None)
         if not texts:
             reason = f"finish_reason {reply.finish_reason!r}"
-            raise EmptyGeneration(f"model {self._policy.model!r} returned no text and no call ({reason})")
+            raise EmptyGeneration(f"model {self.policy.model!r} returned no text and no call ({reason})")
         content = reply.message.get("content") if len(kept) == len(reply.calls) else "\n".join(shown)
         message = {"role": "assistant", "content": content, **({"tool_calls": kept} if kept else {})}
         message |= {k: v for k, v in reply.message.items() if k not in _OWN_FIELDS and v not in (None, "", [], {})}
         action = "\n".join(texts)
-        if self._policy.keep_reasoning and reply.reasoning:
+        if self.policy.keep_reasoning and reply.reasoning:
             action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"
-        self._conversation.respond(action)
-        self._messages.append(message)
-        self._call_ids = call_ids
         calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
-        self._turns[action] = Turn(message, call_ids, calls)
-        return Response(action, *reply.tokens, reply.usage or None)
+        self._turns[action] = turn = Turn(message, call_ids, calls)
+        self.past.add(digests, action, (turn, number))
+        cut = reply.finish_reason == "length"
+        return Response(action, *reply.tokens, reply.usage or None, number=number, after=after and after[1], cut=cut)
 
     def _own_turn(self, message: Message) -> Turn:
         """Return the response that a message of the environment repeats, even without its reasoning."""

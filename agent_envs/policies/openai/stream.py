@@ -15,8 +15,6 @@ from typing import Any
 
 from agent_envs.errors import BackendReplyError
 
-__all__ = ["DONE", "Events", "StreamedCompletion", "event_chunks", "limited"]
-
 DONE = "[DONE]"
 """What ends a stream, in a chunk's place."""
 

@@ -18,8 +18,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["TOKEN_REQUEST", "SampledTokens", "read_tokens"]
-
 TOKEN_REQUEST: Mapping[str, Any] = {"logprobs": True, "return_token_ids": True}
 """Request fields that make a server report the tokens it saw and sampled; OpenAI's server knows only the first."""
 
@@ -56,10 +54,11 @@ def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Sam
     response_ids = _ids(choice.get("token_ids")) or _ids(choice.get("response_token_ids"))
     if response_ids is None and entries:
         response_ids = _ids([_entry_id(entry) for entry in entries])
-    values = _logprobs([entry.get("logprob") for entry in entries]) if entries else None
-    if values is not None and response_ids is not None and len(values) != len(response_ids):
-        values = None
-    return SampledTokens(prompt_ids, response_ids, values)
+    values = [entry.get("logprob") for entry in entries or ()]
+    known = values and all(type(x) in (int, float) and -_LARGEST <= x <= _LARGEST for x in values)
+    if not known or (response_ids is not None and len(values) != len(response_ids)):
+        return SampledTokens(prompt_ids, response_ids, None)
+    return SampledTokens(prompt_ids, response_ids, tuple(map(float, values)))
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
@@ -74,9 +73,3 @@ def _entry_id(entry: Mapping[str, Any]) -> int | None:
         digits = token.removeprefix(_TOKEN_ID)
         return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else None
     return number
-
-
-def _logprobs(values: list[Any]) -> tuple[float, ...] | None:
-    if not all(type(x) in (int, float) and -_LARGEST <= x <= _LARGEST for x in values):
-        return None
-    return tuple(float(x) for x in values)

@@ -7,6 +7,11 @@ letters, digits and other characters.
 
 >>> analyze("The U.S. President's 1,000 e-mails weren't _archived_ by O'Neil")
 ['u.', 'presid', '1,000', 'e', 'mail', "weren't", '_archived_', "o'neil"]
+
+The stemmer is that of Lucene: Porter's algorithm of 1980 with its author's later changes. They are in step 2 ("bli" to
+"ble" instead of "abli" to "able", and "logi" to "log") and leave words of one or two letters unchanged
+(https://tartarus.org/martin/PorterStemmer/). Case is kept. As in Lucene, all characters except a, e, i, o, u and y
+count as consonants.
 """
 
 from __future__ import annotations
@@ -15,9 +20,6 @@ import re
 from functools import cache
 
 from agent_envs.files import table
-from agent_envs.retrieval.analysis.porter import stem
-
-__all__ = ["ANALYZER", "MAX_TOKEN_LENGTH", "STOP_WORDS", "analyze", "term_of", "tokenize"]
 
 ANALYZER = "lucene-english-porter-1"
 """The name of this analyzer; an index built with another one cannot be opened."""
@@ -61,7 +63,8 @@ def term_of(token: str) -> str:
     """
     if len(token) > 1 and token[-1] in "sS" and token[-2] in "'\u2019\uff07":
         token = token[:-2]
-    word = token.lower() if token.isascii() else "".join(map(_lower, token))
+    # One by one: there is no final sigma, and a dotted I becomes i.
+    word = token.lower() if token.isascii() else "".join("i" if c == "\u0130" else c.lower() for c in token)
     if word in STOP_WORDS or not word.strip("_") or (not word.isascii() and _joint().fullmatch(word)):
         return ""
     return stem(word)
@@ -70,11 +73,6 @@ def term_of(token: str) -> str:
 def analyze(text: str) -> list[str]:
     """Return the terms of a text in order, with repetitions."""
     return [term for term in map(term_of, tokenize(text)) if term]
-
-
-def _lower(character: str) -> str:
-    """Lower-case one character by itself: there is no final sigma, and a dotted I becomes i."""
-    return "i" if character == "\u0130" else character.lower()
 
 
 def _find(pattern: re.Pattern[str], text: str) -> list[str]:
@@ -151,3 +149,104 @@ def _unicode() -> re.Pattern[str]:
         f"|{flag}{flag}"
         f"|[{southeast}][{southeast}{extend}]*+"
     )
+
+
+# Suffix -> replacement by step; only the first suffix that matches is tried.
+_STEP_2 = {
+    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize", "bli": "ble", "alli": "al",
+    "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate", "alism": "al",
+    "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble", "logi": "log",
+}  # fmt: skip
+_STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
+_STEP_4 = (
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+    "ous", "ive", "ize",
+)  # fmt: skip
+# Rules, their suffixes, and the least m of what is before one, by step
+_STEPS = [(rules, tuple(rules), m) for rules, m in ((_STEP_2, 1), (_STEP_3, 1), (dict.fromkeys(_STEP_4, ""), 2))]
+
+
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word.
+
+    >>> [stem(w) for w in ("relational", "caresses", "hopping", "hoping", "possibly", "archaeology", "is", "skies")]
+    ['relat', 'caress', 'hop', 'hope', 'possibl', 'archaeolog', 'is', 'ski']
+    """
+    if len(word) <= 2 and (word.isascii() or len(word.encode("utf-16-le", "surrogatepass")) <= 4):
+        return word
+    if word[-1] in "sdgy":
+        word = _step_1(word)
+    for rules, suffixes, least in _STEPS:
+        if word.endswith(suffixes):
+            word = _replace(word, rules, least)
+    return _step_5(word) if word[-1] in "el" else word
+
+
+def _shape(word: str) -> str:
+    """Return "c" or "v" for each letter; y is a vowel after a consonant."""
+    shape = ""
+    for letter in word:
+        vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
+        shape += "v" if vowel else "c"
+    return shape
+
+
+def _measure(word: str) -> int:
+    """Return how often a consonant follows a vowel: the paper's m."""
+    return _shape(word).count("vc")
+
+
+def _short_end(word: str) -> bool:
+    """Return whether a word ends in consonant, vowel and a consonant other than w, x and y: the paper's *o."""
+    return _shape(word).endswith("cvc") and word[-1] not in "wxy"
+
+
+def _step_1(word: str) -> str:
+    if word.endswith("s"):
+        if word.endswith(("sses", "ies")):
+            word = word[:-2]
+        elif not word.endswith("ss"):
+            word = word[:-1]
+    if word.endswith("eed"):
+        if _measure(word[:-3]) > 0:
+            word = word[:-1]
+    elif word.endswith(("ed", "ing")):
+        start = word[:-2] if word.endswith("ed") else word[:-3]
+        if "v" in _shape(start):
+            word = _repair(start)
+    if word.endswith("y") and "v" in _shape(word[:-1]):
+        word = word[:-1] + "i"
+    return word
+
+
+def _repair(word: str) -> str:
+    """Do the second half of step 1b: undo what a removed "ed" or "ing" had changed."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c":
+        return word if word[-1] in "lsz" else word[:-1]
+    if _measure(word) == 1 and _short_end(word):
+        return word + "e"
+    return word
+
+
+def _replace(word: str, rules: dict[str, str], least: int) -> str:
+    """Replace the first suffix that matches, if the paper's m of what is before it is at least so much."""
+    for suffix, replacement in rules.items():
+        if word.endswith(suffix):
+            start = word[: -len(suffix)]
+            if _measure(start) < least or (suffix == "ion" and not start.endswith(("s", "t"))):
+                return word
+            return start + replacement
+    return word
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        start = word[:-1]
+        measure = _measure(start)
+        if measure > 1 or (measure == 1 and not _short_end(start)):
+            word = start
+    if word.endswith("ll") and _measure(word) > 1:
+        word = word[:-1]
+    return word

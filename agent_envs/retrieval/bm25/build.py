@@ -22,7 +22,7 @@ import os
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -36,8 +36,6 @@ from agent_envs.files import read_text
 from agent_envs.retrieval.analysis.analyzer import ANALYZER
 from agent_envs.retrieval.bm25.segment import SegmentWriter, TermReader, frequency_type
 from agent_envs.retrieval.storage import FileWriter, RowWriter, offsets_of, write_array, write_manifest
-
-__all__ = ["FORMAT", "VERSION", "IndexBuilder", "check_parameters", "impacts_of", "inverse_norms", "norm_lengths"]
 
 FORMAT = "agent_envs.bm25"
 VERSION = 1
@@ -119,15 +117,19 @@ class IndexBuilder:
         """The number of rows that are written."""
         return self._rows.count
 
-    def add_all(self, rows: Iterable[tuple[Mapping[str, Any], bytes | None]], *, progress: bool = False) -> None:
-        """Index rows, each with the JSON that it was read from, or None; in a resumed build, those after `documents`.
+    def add_all(self, rows: Iterable[tuple[Any, bytes | None, str]], *, progress: bool = False) -> None:
+        """Index rows; in a resumed build, those after `documents`.
+
+        Each comes with the JSON that it was read from, or None, and with its place for errors, or "".
 
         Raises DataError if a row has no id or text or is not JSON, BackendError if a helper process failed.
         """
         contents: list[str] = []
         characters = 0
-        for row, raw in tqdm(rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress):
-            contents.append(self._rows.add(row, raw))
+        for row, raw, where in tqdm(
+            rows, initial=self.documents, unit=" documents", unit_scale=True, disable=not progress
+        ):
+            contents.append(self._rows.add(row, raw, where))
             characters += len(contents[-1])
             if characters >= self._segment_characters:
                 self._begin_segment(contents)

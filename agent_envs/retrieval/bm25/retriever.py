@@ -27,7 +27,7 @@ from agent_envs.checks import choice
 from agent_envs.errors import DataError
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
-from agent_envs.retrieval.corpus import file_marks, read_lines
+from agent_envs.retrieval.corpus import file_marks, read_objects
 from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
@@ -157,11 +157,11 @@ class BM25Retriever(Retriever, Shared):
             processes = 0  # it would take as long to start them
         with new_folder(target, overwrite=overwrite, resume=bool(files) and not overwrite) as folder:
             with closing(IndexBuilder(folder, k1, b, source=files, processes=processes)) as builder:
-                rows: Iterable[tuple[Mapping[str, Any], bytes | None]]
-                if isinstance(docs, (str, Path)):
-                    rows = read_lines(docs, skip=builder.documents)
-                else:
-                    rows = ((row, None) for row in docs)
+                rows: Iterable[tuple[Any, bytes | None, str]] = (
+                    read_objects(docs, skip=builder.documents)
+                    if isinstance(docs, (str, Path))
+                    else ((row, None, "") for row in docs)
+                )
                 builder.add_all(rows, progress=progress)
                 builder.finish(progress=progress)
             if target is None:
@@ -271,14 +271,12 @@ class BM25Retriever(Retriever, Shared):
             self._free.append(scores)
         if used < len(postings):
             candidates, sums = _look_up(candidates, sums, postings[used:], rest, limit)
-        return self._best(candidates, sums.astype(np.float32), k)
-
-    def _best(self, docs: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        if len(scores) > k:
-            enough = scores >= np.partition(scores, len(scores) - k)[len(scores) - k]
-            docs, scores = docs[enough], scores[enough]
-        order = np.lexsort((self._ranks[docs], -scores))[:k]
-        return docs[order], scores[order]
+        totals = sums.astype(np.float32)
+        if len(totals) > k:
+            enough = totals >= np.partition(totals, len(totals) - k)[len(totals) - k]
+            candidates, totals = candidates[enough], totals[enough]
+        order = np.lexsort((self._ranks[candidates], -totals))[:k]
+        return candidates[order], totals[order]
 
 
 def _look_up(

@@ -27,9 +27,7 @@ from agent_envs.files import open_data
 from agent_envs.retrieval.analysis.analyzer import term_of, tokenize
 
 if TYPE_CHECKING:
-    from agent_envs.retrieval.bm25.numba_tokens import TokenTable
-
-__all__ = ["SegmentWriter", "TermNumbers", "TermReader", "frequency_type", "serve_segments", "write_segment"]
+    from agent_envs.retrieval.bm25.numba_search import TokenTable
 
 _TERMS_BYTES = 1 << 25  # of all segments' terms that are in memory during the merge, about
 _LEAST_BYTES = 1 << 14
@@ -86,7 +84,7 @@ class TermNumbers(dict[str, int]):
         """
         if self._table is None and self._compiled and sum(map(len, contents)) >= _COMPILED_FROM:
             with suppress(MissingExtraError):
-                from agent_envs.retrieval.bm25.numba_tokens import TokenTable
+                from agent_envs.retrieval.bm25.numba_search import TokenTable
 
                 self._table = TokenTable()
             self._compiled = self._table is not None
@@ -119,11 +117,11 @@ def write_segment(name: str, contents: Sequence[str], first: int, numbers: TermN
     kept = token >= 0
     token, doc = token[kept], doc[kept]
     lengths = np.bincount(doc, minlength=len(contents)).astype(np.int32)
-    own = np.flatnonzero(np.bincount(token, minlength=len(numbers.terms)))  # the terms of this segment
-    by_name = sorted(zip(map(numbers.terms.__getitem__, own.tolist()), own.tolist(), strict=True))
-    terms = [term for term, _ in by_name]
+    own = np.flatnonzero(np.bincount(token, minlength=len(numbers.terms))).tolist()  # the terms of this segment
+    own.sort(key=numbers.terms.__getitem__)
+    terms = [numbers.terms[number] for number in own]
     rank = np.empty(len(numbers.terms), np.int64)
-    rank[[number for _, number in by_name]] = np.arange(len(terms))
+    rank[own] = np.arange(len(terms))
     pairs = (rank[token] << 32) | doc  # one number for term and document
     pairs.sort()
     begins = np.flatnonzero(np.diff(pairs, prepend=-1))

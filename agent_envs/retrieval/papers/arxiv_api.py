@@ -14,8 +14,8 @@ from typing import Any
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, DataError
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
-from agent_envs.retrieval.http.pool import HTTPReply, short
-from agent_envs.retrieval.papers import semantic_scholar
+from agent_envs.retrieval.http import HTTPReply, short
+from agent_envs.retrieval.papers import graph_api
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder
 
@@ -46,13 +46,11 @@ class ArxivAPI(Service):
             asks for, and replies are cached.
     """
 
-    def __init__(
-        self, *, url: str = URL, s2_url: str = semantic_scholar.URL, page_size: int = 100, **service: Any
-    ) -> None:
+    def __init__(self, *, url: str = URL, s2_url: str = graph_api.URL, page_size: int = 100, **service: Any) -> None:
         super().__init__(url, **{"cache": cache_folder(), "backoff": 3.0, "interval": 3.0, **service})
         self._page_size = integer("page_size", page_size, minimum=1, maximum=2000)
         shared = {name: value for name, value in service.items() if name != "interval"}
-        self._citations = semantic_scholar.SemanticScholar(url=s2_url, **shared)
+        self._citations = graph_api.SemanticScholar(url=s2_url, **shared)
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return the best k papers, at most 1,000. Several versions of a paper count once."""

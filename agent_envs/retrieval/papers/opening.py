@@ -26,17 +26,17 @@ __all__ = ["BACKENDS", "SELECTORS", "open_backend", "open_selector"]
 
 BACKENDS: dict[str, str] = {
     "arxiv": "arxiv_api:ArxivAPI",
-    "http": "http_api:HTTPPapers",
-    "https": "http_api:HTTPPapers",
-    "semanticscholar": "semantic_scholar:SemanticScholar",
+    "http": "graph_api:HTTPPapers",
+    "https": "graph_api:HTTPPapers",
+    "semanticscholar": "graph_api:SemanticScholar",
 }
 """Name -> "module:class" of the services. Their options are the keyword arguments of the class."""
 
 SELECTORS: dict[str, str] = {
-    "classify": "classifier:ClassifierSelector",
-    "http": "classifier:ClassifierSelector",
-    "https": "classifier:ClassifierSelector",
-    "judge": "judge:JudgeSelector",
+    "classify": "selectors:ClassifierSelector",
+    "http": "selectors:ClassifierSelector",
+    "https": "selectors:ClassifierSelector",
+    "judge": "selectors:JudgeSelector",
     "lexical": "selectors:LexicalSelector",
 }
 """The same for selectors. "gold" is missing because it belongs to a task."""

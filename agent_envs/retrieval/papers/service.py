@@ -20,7 +20,7 @@ from agent_envs.errors import (
     did_you_mean,
 )
 from agent_envs.files import read_text, write_text
-from agent_envs.retrieval.http.pool import HTTPPool, HTTPReply
+from agent_envs.retrieval.http import HTTPPool, HTTPReply
 
 __all__ = ["NOTE", "ReplyStore", "Service", "cache_folder", "canonical_url", "parse_options", "read_key"]
 
@@ -32,16 +32,10 @@ NOTE = "backend.json"
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def _truth(text: str) -> bool:
-    return _TRUTH[text.lower()]
-
-
 _READERS: dict[Any, Callable[[str], Any]] = {
-    bool: _truth,
-    float: float,
-    float | None: float,
-    int: int,
-    int | None: int,
+    bool: lambda text: _TRUTH[text.lower()],
+    **dict.fromkeys((float, float | None), float),
+    **dict.fromkeys((int, int | None), int),
     str: str,
 }
 
@@ -106,8 +100,8 @@ def canonical_url(url: str) -> str:
 class ReplyStore:
     """A folder of `{"method", "url", "request", "status_code", "body"}` files.
 
-    Files appear completely or not at all, so several processes may share a folder. Files with other names are found by
-    the address inside. Headers, and thus keys, are never written. The folder is created on the first write.
+    Files appear completely or not at all, so several processes may share a folder. Headers, and thus keys, are never
+    written. The folder is created on the first write.
 
     Args:
         folder: The folder.
@@ -120,14 +114,19 @@ class ReplyStore:
         except RuntimeError as e:
             raise ConfigError(f"{str(folder)!r} is not a usable folder: {e}") from e
         self.recording = recording
-        self._others: dict[str, Path] | None = None
 
     def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
         """Return the stored reply to a request, or None. Raises DataError, which names the file, if it is broken."""
-        key = _key(method, url, body)
-        own = self._path(key)
-        path = own if own.is_file() else self._other_files().get(key)
-        return None if path is None else _read(path)[1]
+        path = self._path(method, url, body)
+        try:
+            row = json.loads(read_text(path))
+            return HTTPReply(int(row["status_code"]), row["body"].encode("utf-8", "surrogateescape"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            raise DataError(
+                f"{path}: expected an object with 'status_code' and 'body' ({type(e).__name__}: {e}); delete the file"
+            ) from e
 
     def put(self, method: str, url: str, body: bytes | None, reply: HTTPReply) -> None:
         """Store a reply, replacing an earlier one. Raises ConfigError if the folder cannot be written to."""
@@ -136,38 +135,14 @@ class ReplyStore:
             row["request"] = body.decode("utf-8", "replace")
         row |= {"status_code": reply.status, "body": reply.content.decode("utf-8", "surrogateescape")}
         try:
-            write_text(self._path(_key(method, url, body)), json.dumps(row, indent=1) + "\n")
+            write_text(self._path(method, url, body), json.dumps(row, indent=1) + "\n")
         except OSError as e:
             raise ConfigError(f"replies cannot be written to {self.folder}: {e.strerror}") from e
 
-    def _path(self, key: str) -> Path:
+    def _path(self, method: str, url: str, body: bytes | None) -> Path:
+        request = json.dumps([method, canonical_url(url), None if body is None else body.decode("utf-8", "replace")])
+        key = hashlib.sha256(request.encode()).hexdigest()[:40]
         return self.folder / key[:2] / f"{key[2:]}.json"
-
-    def _other_files(self) -> dict[str, Path]:
-        """Return the files with other names by key; they are read once."""
-        if self._others is None:
-            named = [path for path in sorted(self.folder.glob("*.json"), reverse=True) if path.name != NOTE]
-            self._others = {_read(path)[0]: path for path in named}
-        return self._others
-
-
-def _key(method: str, url: str, body: bytes | None) -> str:
-    request = json.dumps([method, canonical_url(url), None if body is None else body.decode("utf-8", "replace")])
-    return hashlib.sha256(request.encode()).hexdigest()[:40]
-
-
-def _read(path: Path) -> tuple[str, HTTPReply]:
-    """Read the key and the reply of a file."""
-    try:
-        row = json.loads(read_text(path))
-        request = row.get("request")
-        key = _key(row.get("method", "GET"), row["url"], None if request is None else request.encode())
-        return key, HTTPReply(int(row["status_code"]), row["body"].encode("utf-8", "surrogateescape"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise DataError(
-            f"{path}: expected an object with 'url', 'status_code' and 'body' ({type(e).__name__}: {e}); "
-            "delete the file"
-        ) from e
 
 
 class Service(HTTPPool):

@@ -24,8 +24,6 @@ from agent_envs.errors import BackendDownError, BackendSlowError
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
-__all__ = ["ContainerSandbox"]
-
 _ENGINES = ("docker", "podman")
 _START_SECONDS = 60.0
 _KILL_SECONDS = 30.0

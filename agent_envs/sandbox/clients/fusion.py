@@ -35,8 +35,6 @@ from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 from agent_envs.threads import run_in_thread
 
-__all__ = ["FusionSandbox"]
-
 _MOST_REPLY = 1 << 25
 _RUNNING = 32  # requests at once; others wait here instead of there
 _GRACE = 10.0  # seconds beyond a program's time for which the whole answer is awaited

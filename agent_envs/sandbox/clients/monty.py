@@ -21,8 +21,6 @@ from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 if TYPE_CHECKING:
     import pydantic_monty
 
-__all__ = ["MontySandbox"]
-
 _MOST_WORKERS = 256
 _WAIT_SECONDS = 60.0  # for a free worker
 _GRACE = 0.25  # seconds beyond a program's time after which its worker is killed

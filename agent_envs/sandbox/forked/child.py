@@ -22,8 +22,6 @@ from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Program
 
-__all__ = ["Child"]
-
 _START_SECONDS = 60.0
 _COPY_SECONDS = 10.0
 _END_SECONDS = 1.0  # its children's channels close before a zygote has ended

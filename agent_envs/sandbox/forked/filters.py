@@ -16,8 +16,6 @@ from typing import Any
 from agent_envs.errors import BackendError
 from agent_envs.sandbox.inside import wire
 
-__all__ = ["filter_programs"]
-
 _ALLOWED = """
     read readv write writev pread64 close fstat lseek munmap mremap brk madvise mprotect rt_sigaction
     rt_sigprocmask rt_sigreturn sigaltstack setitimer getitimer alarm pause poll ppoll select pselect6 nanosleep

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MATH_MODULES", "MODULES"]
-
 _STANDARD = """
     __future__ abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar cmath cmd code
     codecs collections collections.abc colorsys configparser contextlib contextvars copy copyreg csv ctypes

@@ -19,8 +19,6 @@ from agent_envs.errors import BackendDownError, BackendError
 from agent_envs.sandbox.forked.filters import filter_programs
 from agent_envs.sandbox.inside import wire
 
-__all__ = ["WALLS", "ZygoteProcess", "has_ended", "import_path", "process_id", "zygote_environment"]
-
 WALLS = ("seccomp", "landlock", "namespaces", "user")
 """The walls: "user" is true if programs do not run as root."""
 
@@ -97,7 +95,13 @@ class ZygoteProcess:
                 raise BackendDownError(f"the sandbox's interpreter did not start: {said or e!r}") from e
         self.pid = process_id(self._own)
         """Its process id."""
-        self.walls = _walls(self.report)
+        others, everything = self.report["probe"]["others"], self.report["probe"]["all"]
+        self.walls = {
+            "seccomp": "done" not in everything.values() and everything.get("fork") == "EPERM",
+            "landlock": self.report["landlock"] > 0 and others.get("open") == "EACCES",
+            "namespaces": bool(self.report["namespaces"]) and others.get("connect") != "done",
+            "user": self.report["user"] != 0,
+        }
         missing = [wall for wall in require if not self.walls[wall]]
         if missing:
             self.close()
@@ -119,7 +123,10 @@ class ZygoteProcess:
 
     def alive(self, seconds: float = 0.0) -> bool:
         """Return whether it runs, after so many seconds if it does not end before."""
-        return self._own >= 0 and not has_ended(self._own, seconds)
+        waiting = select.poll()
+        if self._own >= 0:
+            waiting.register(self._own, select.POLLIN)
+        return self._own >= 0 and not waiting.poll(seconds * 1000)
 
     def close(self) -> None:
         """End it, and with it all children."""
@@ -153,13 +160,6 @@ def process_id(pidfd: int) -> int:
     return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().partition("Pid:")[2].split()[0])
 
 
-def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
-    """Return whether a process ends within so many seconds."""
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    return bool(waiting.poll(seconds * 1000))
-
-
 def import_path() -> list[str]:
     """Return where a zygote imports from: the standard library and the folders of installed packages."""
     standard = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
@@ -173,13 +173,3 @@ def zygote_environment() -> dict[str, str]:
     """Return the whole environment of a zygote: nothing of the host's."""
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return one_thread | {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "HOME": "/"}
-
-
-def _walls(report: dict[str, Any]) -> dict[str, bool]:
-    others, everything = report["probe"]["others"], report["probe"]["all"]
-    return {
-        "seccomp": "done" not in everything.values() and everything.get("fork") == "EPERM",
-        "landlock": report["landlock"] > 0 and others.get("open") == "EACCES",
-        "namespaces": bool(report["namespaces"]) and others.get("connect") != "done",
-        "user": report["user"] != 0,
-    }

@@ -8,8 +8,6 @@ import socket
 
 from agent_envs.sandbox.inside import walls, wire
 
-__all__ = ["enter", "forked"]
-
 
 def enter(channel: socket.socket, memory: int, filters: dict[str, bytes]) -> None:
     """Put up the walls, and hand the host what it holds this process by.

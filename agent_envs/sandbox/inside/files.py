@@ -8,8 +8,6 @@ import os
 import stat
 from typing import Any
 
-__all__ = ["install_files"]
-
 _real_open = io.open
 _real_stat = os.stat
 _real_list = os.listdir

@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from agent_envs.sandbox.inside.walls import install_filter
 
-__all__ = ["probe"]
-
 
 def probe(filter_program: bytes, host: int, port: int) -> dict[str, dict[str, str]]:
     """Fork a child that tries forbidden acts, and return how each ended: an errno's name, or "done".

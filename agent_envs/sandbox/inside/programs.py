@@ -23,8 +23,6 @@ from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.inside.child import forked
 from agent_envs.sandbox.inside.files import install_files
 
-__all__ = ["Programs"]
-
 _SHOWN_FRAMES = 20
 
 
@@ -68,8 +66,10 @@ class Programs:
             sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")  # type: ignore[misc]
             if any(stream is None or stream.closed for stream in (sys.__stdout__, sys.__stderr__)):  # a program did
                 _open_streams()
-            if count == 0:
-                _seed(seed)
+            if count == 0:  # every run has its own randomness, or the one that was asked for
+                random.seed(seed)
+                if (numpy_random := sys.modules.get("numpy.random")) is not None:
+                    numpy_random.seed(random.getrandbits(32) if seed is None else seed % 2**32)
             count += 1
             ended = _execute(code, f"<program {count}>" if keep else "<program>", self._namespace, echo)
             if not keep:
@@ -86,14 +86,6 @@ def _open_streams() -> None:
     streams = [io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False)) for descriptor in (1, 2)]
     sys.stdout = sys.__stdout__ = io.TextIOWrapper(streams[0], "utf-8", "strict")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(streams[1], "utf-8", "backslashreplace")  # type: ignore[misc]
-
-
-def _seed(seed: int | None) -> None:
-    """Seed the generators: every run has its own randomness, or the one that was asked for."""
-    random.seed(seed)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed(random.getrandbits(32) if seed is None else seed % 2**32)
 
 
 def _execute(code: str, name: str, namespace: dict[str, Any], echo: bool) -> int:
@@ -127,7 +119,8 @@ def _execute(code: str, name: str, namespace: dict[str, Any], echo: bool) -> int
             _show(e)
         except BaseException:  # noqa: BLE001  the program may have overwritten what shows it
             os.write(2, b"an exception that cannot be shown\n")
-        return _status_of(e)
+        thread = isinstance(e, RuntimeError) and str(e) == "can't start new thread"
+        return wire.REFUSED if thread or isinstance(e, PermissionError) else wire.ERROR
     return wire.OK
 
 
@@ -146,10 +139,3 @@ def _show(error: BaseException) -> None:
         waiting += (one.__cause__, one.__context__)
     for line in shown.format():
         sys.stderr.write(line)
-
-
-def _status_of(error: BaseException) -> int:
-    refused = isinstance(error, PermissionError) or (
-        isinstance(error, RuntimeError) and str(error) == "can't start new thread"
-    )
-    return wire.REFUSED if refused else wire.ERROR

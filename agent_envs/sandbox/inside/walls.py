@@ -12,11 +12,6 @@ import signal
 import struct
 from typing import Any
 
-__all__ = [
-    "MOST_DESCRIPTORS", "NOBODY", "die_with_parent", "install_filter", "landlock", "leave_root", "limit", "namespaces",
-    "powerless", "raw_clone",
-]  # fmt: skip
-
 NOBODY = 65534
 """The user that a sandbox of root runs as."""
 MOST_DESCRIPTORS = 1 << 16
@@ -74,7 +69,7 @@ def namespaces() -> list[str]:
     if child:
         os.waitpid(child, 0)
         os._exit(0)
-    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    die_with_parent()
     _libc.sethostname(b"sandbox", 7)
     return list(_NAMESPACES)
 

@@ -6,8 +6,6 @@ import os
 import signal
 import struct
 
-__all__ = ["AS_SIBLING", "CHANNEL", "END", "ERROR", "FORK", "MEMORY", "OK", "PROGRAM", "REFUSED", "read_exactly"]
-
 FORK = struct.Struct("<Q")
 """Host to zygote: bytes of memory that a child may use beside what it has. With the descriptor of the child's end of a
 channel it asks for a child; with the process of a child's copy beside that, it asks to say how the copy ends."""

@@ -25,8 +25,6 @@ from agent_envs.sandbox.inside.child import enter
 from agent_envs.sandbox.inside.probe import probe
 from agent_envs.sandbox.inside.programs import Programs
 
-__all__ = ["main", "prepare"]
-
 _MOST_SETTINGS = 1 << 17
 
 
@@ -99,8 +97,10 @@ def _serve(connection: socket.socket, host: int) -> tuple[int, int]:
     waiting.register(host, select.POLLIN)
     while True:
         for ready, _ in waiting.poll():
-            if not ends:
-                _reap()
+            if not ends:  # copies that programs made of themselves, of which nobody knows
+                with contextlib.suppress(ChildProcessError):
+                    while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+                        pass
             if ready == host:
                 os._exit(0)
             if ready != connection.fileno():
@@ -122,13 +122,6 @@ def _serve(connection: socket.socket, host: int) -> tuple[int, int]:
                 process = [os.pidfd_open(pid)]
             ends[process[0]] = channel
             waiting.register(process[0], select.POLLIN)
-
-
-def _reap() -> None:
-    """Reap copies that programs made of themselves, of which nobody knows, while there are no other children."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
-            pass
 
 
 def _say_end(process: int, channel: int) -> None:

@@ -32,8 +32,6 @@ from agent_envs.threads import background_loop
 from agent_envs.tools.listed import checked_tools
 from agent_envs.tools.mcp.transports import END_SECONDS, TOLD, Address, endpoint, program
 
-__all__ = ["Reply", "Server"]
-
 _MOST_TOOLS = 1000
 _SESSION_TERMINATED = 32600  # the client's own word for an HTTP session that the server has forgotten
 

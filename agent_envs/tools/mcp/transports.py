@@ -19,8 +19,6 @@ from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.parsers.json_calls import load_json
 
-__all__ = ["END_SECONDS", "TOLD", "Address", "endpoint", "program"]
-
 TOLD = 2000
 """Characters of a server's own words in an error."""
 END_SECONDS = 3.0

@@ -62,8 +62,15 @@ function call(c) {
 const answers = prompt => prompt.slice(prompt.findLastIndex(message => message.role === "assistant") + 1);
 function wholePrompts(e) {
   const prompts = [];
-  e.prompts.forEach(({ kept, new: added }, k) => prompts.push(k ? [...prompts[k - 1].slice(0, kept), ...added] : added));
+  e.prompts.forEach(({ kept, new: added }, k) => prompts.push(k ? [...prompts[e.steps[k]?.after ?? k - 1].slice(0, kept), ...added] : added));
   return prompts;
+}
+// The prompt that shows what came of a step: of the step that goes on from it, or of the first after the environment moved.
+function following(e, k) {
+  const step = e.steps[k], acted = step.info.env_steps !== 0;
+  if (step.time === undefined) return k + 1;
+  const next = e.steps.findIndex((other, j) => other.after === k || (acted && j > k && other.time > step.time));
+  return next >= 0 || !acted ? next : e.steps.length;
 }
 function stepCard(step, k, prompt, next, extras = []) {
   const card = el("article", "step"), bar = el("div", "bar");
@@ -74,17 +81,22 @@ function stepCard(step, k, prompt, next, extras = []) {
   if (step.info.invalid_action) bar.append(el("span", "bad", "invalid action"));
   if (step.terminated) bar.append(el("span", "", "terminated"));
   if (step.truncated) bar.append(el("span", "", "truncated"));
+  if (step.role) bar.append(el("span", "chip", step.role));
+  if (step.trained === false) bar.append(el("span", "chip", "untrained"));
+  if (step.info.env_steps) bar.append(el("span", "chip acted", step.info.env_steps > 1 ? `acted ${number(step.info.env_steps)} times` : "acted"));
+  if (k && step.time !== undefined && step.after !== k - 1) bar.append(el("span", "label", step.after >= 0 && step.after !== null ? `continues step ${step.after + 1}` : "new prompt"));
   if (step.usage && !step.response_ids) bar.append(el("span", "label", `${number(step.usage.prompt_tokens)} prompt tokens, ${number(step.usage.completion_tokens)} sampled tokens`));
   card.append(bar);
-  if (!k) card.append(messages("prompt", "prompt", prompt));
+  if (!k || (step.time !== undefined && answers(prompt).length === prompt.length)) card.append(messages("prompt", "prompt", prompt));
   else if (prompt.length > 1) card.append(folded(`prompt of ${prompt.length} messages`, () => [messages("prompt", "", prompt)]));
   if (step.calls) {
     if (step.thought) card.append(block("part thought", "thought", step.thought));
     if (step.said) card.append(block("part action", step.calls.length ? "said" : "action", step.said));
     card.append(...step.calls.map(call), folded("as written", () => [block("", "", step.action)]));
   } else card.append(block("part action", "action", step.action));
-  card.append(...extras, messages("result", "result", answers(next)));
-  const more = Object.fromEntries(Object.entries(step.info).filter(([name]) => !["reward_components", "invalid_action", "response_mask", "response_advantages", "response_entropies"].includes(name)));
+  card.append(...extras);
+  if (next) card.append(messages("result", "result", answers(next)));
+  const more = Object.fromEntries(Object.entries(step.info).filter(([name]) => !["reward_components", "invalid_action", "env_steps", "response_mask", "response_advantages", "response_entropies"].includes(name)));
   if (Object.keys(more).length) card.append(folded("info", () => [block("", "", words(more))]));
   return card;
 }

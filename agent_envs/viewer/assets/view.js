@@ -3,21 +3,64 @@ let viewing = 0; // the number of the latest choice: an earlier one that is stil
 let current = null;
 
 function pairsOf(e, row) {
-  return [["environment", e.env_id], ["task", row[F.task]], ["episode", e.episode_id], ["group", e.group_id === row[F.task] ? "" : e.group_id], ["run", row[F.run]], ["phase", row[F.phase]], ["training step", at(row[F.at])], ["split", row[F.split]], ["family", row[F.family]], ["sample", row[F.sample]], ["seed", e.seed], ["end", e.stop_reason], ["return", number(row[F.return])], ["score", number(e.score)], ["solved", e.success ? "yes" : "no"]];
+  return [["environment", e.env_id], ["task", row[F.task]], ["episode", e.episode_id], ["group", e.group_id === row[F.task] ? "" : e.group_id], ["run", row[F.run]], ["phase", row[F.phase]], ["training step", at(row[F.at])], ["split", row[F.split]], ["family", row[F.family]], ["sample", row[F.sample]], ["seed", e.seed], ["end", e.stop_reason], ["return", number(row[F.return])], ["score", number(e.score)], ["solved", e.success ? "yes" : "no"], ...[...new Set(e.steps.map(step => step.role))].filter(Boolean).map(role => [`return of ${role}`, number(e.steps.reduce((sum, step) => sum + (step.role === role ? step.reward : 0), 0))])];
 }
+const OF_AGENTS = ["role", "trained", "time", "after"]; // fields of a step that only an agent's have
 // The episode as a line of an episodes.jsonl, which `read_episodes` reads.
 function record(e) {
   const prompts = wholePrompts(e), seen = k => e.prompts[k].text ? prompts[k][0].content : prompts[k];
-  let before = [];
+  const before = [];
   const steps = e.steps.map((step, k) => {
-    const prompt = step.prompt_ids ? [...before.slice(0, step.prompt_ids.kept), ...step.prompt_ids.new] : null;
-    if (prompt) before = [...prompt, ...step.response_ids];
-    return { observation: seen(k), action: step.action, reward: step.reward, terminated: step.terminated, truncated: step.truncated, info: step.info, prompt_ids: prompt, response_ids: step.response_ids ?? null, response_logprobs: step.response_logprobs ?? null, usage: step.usage ?? null };
+    const begun = before[step.after ?? k - 1] ?? [], prompt = step.prompt_ids ? [...begun.slice(0, step.prompt_ids.kept), ...step.prompt_ids.new] : null;
+    before.push(prompt ? [...prompt, ...step.response_ids] : begun);
+    const of_agents = Object.fromEntries(OF_AGENTS.filter(name => name in step).map(name => [name, step[name]]));
+    return { observation: seen(k), action: step.action, reward: step.reward, terminated: step.terminated, truncated: step.truncated, info: step.info, prompt_ids: prompt, response_ids: step.response_ids ?? null, response_logprobs: step.response_logprobs ?? null, usage: step.usage ?? null, ...of_agents };
   });
   const { env_id, episode_id, group_id, index, instructions, tools, reset_info, stop_reason, error } = e;
-  const whole = { schema_version: 1, env_id, episode_id, group_id, seed: null, index, instructions, tools, reset_info, steps, final_observation: seen(e.steps.length), stop_reason, error: error || null };
+  const whole = { schema_version: e.roles || e.steps.some(step => OF_AGENTS.some(name => name in step)) ? 2 : 1, env_id, episode_id, group_id, seed: null, index, instructions, tools, reset_info, steps, final_observation: seen(e.steps.length), stop_reason, error: error || null, ...e.roles ? { roles: e.roles } : {} };
   return JSON.stringify(whole).replace('"seed":null', `"seed":${e.seed}`); // whose digits JavaScript does not have
 }
+/* The conversation of each step, numbered from 0, and how far it stands to the right: as many places as there are
+   conversations that have begun before it and go on after its beginning. */
+function conversations(steps) {
+  const of = [], continued = new Set(), first = [], last = [], place = [];
+  steps.forEach((step, k) => {
+    const goesOn = typeof step.after === "number" && !continued.has(step.after);
+    if (goesOn) continued.add(step.after);
+    else first.push(k);
+    last[of[k] = goesOn ? of[step.after] : first.length - 1] = k;
+  });
+  first.forEach((begin, c) => {
+    const taken = new Set(place.filter((_, other) => last[other] > begin));
+    place[c] = 0;
+    while (taken.has(place[c])) place[c]++;
+  });
+  return { of, place: k => place[of[k]], count: first.length };
+}
+// What shows the steps of one role or conversation alone; null where there is one of each.
+function stepFilter(e, talks, pane) {
+  const roles = [...new Set(e.steps.map(step => step.role ?? ""))], options = [["", "all steps"]];
+  if (roles.length > 1) for (const role of roles) options.push(["role " + role, role ? `steps of ${role}` : "steps without a role"]);
+  if (talks.count > 1) for (let c = 0; c < Math.min(talks.count, 200); c++) options.push([`talk ${c}`, `conversation of step ${talks.of.indexOf(c) + 1}`]);
+  if (options.length < 2) return null;
+  const select = el("select", "steps");
+  select.setAttribute("aria-label", "steps that are shown");
+  for (const [value, text] of options) { const option = el("option", "", text); option.value = value; select.append(option); }
+  select.onchange = () => { for (const card of pane.querySelectorAll(".step")) card.hidden = select.value !== "" && ![card.dataset.role, card.dataset.talk].includes(select.value); };
+  return select;
+}
+// A call of the model that got no answer, with the number that it had among all calls.
+function failedCard(failed) {
+  const card = el("article", "step"), bar = el("div", "bar");
+  card.dataset.role = "role " + words(failed.role ?? "");
+  card.setAttribute("aria-label", "call without an answer");
+  bar.append(el("h2", "bad", "call without an answer"));
+  if (failed.role) bar.append(el("span", "chip", words(failed.role)));
+  card.append(bar, block("part bad", "", words(failed.error ?? "")));
+  if (failed.partial) card.append(block("part", "what came before", words(failed.partial)));
+  return card;
+}
+const replays = e => e.steps.every(step => step.info.env_steps !== 0); // each step is an action of the environment
 function command(row, steps) {
   const file = files[row[F.file]];
   return file ? `agentr1 play --replay ${file} --line ${row[F.line]}${steps === undefined ? "" : ` --step ${steps}`}` : "";
@@ -25,7 +68,7 @@ function command(row, steps) {
 function tools(e, row, most, pane) {
   const bar = el("div", "tools"), json = button("copy as JSON", () => copy(record(e), json));
   bar.append(json);
-  if (command(row)) {
+  if (replays(e) && command(row)) {
     const play = button("copy play command", () => copy(command(row), play), command(row));
     bar.append(play);
   }
@@ -67,10 +110,16 @@ async function shownEpisode({ row, i }, pane) {
   if (e.instructions) parts.push(folded("instructions", () => [block("", "", e.instructions)]));
   if (e.tools.length) parts.push(folded("tools: " + e.tools.map(tool => tool.function.name).join(", "), () => [block("", "", words(e.tools))]));
   parts.push(...rowsPart(e, pane));
-  const prompts = wholePrompts(e);
+  const prompts = wholePrompts(e), talks = conversations(e.steps), select = e.steps.some(step => step.time !== undefined) ? stepFilter(e, talks, pane) : null;
+  if (select) parts[1].append(select);
+  const failed = Array.isArray(e.reset_info.failed_calls) ? e.reset_info.failed_calls.filter(one => one && typeof one === "object") : [];
   e.steps.forEach((step, k) => {
-    const card = stepCard(step, k, prompts[k], prompts[k + 1], step.response_ids ? [tokens(step, most)] : []);
-    if (command(row)) {
+    while (failed.length && failed[0].call < step.info.call) parts.push(failedCard(failed.shift()));
+    const card = stepCard(step, k, prompts[k], prompts[following(e, k)], step.response_ids ? [tokens(step, most)] : []);
+    card.dataset.role = "role " + words(step.role ?? "");
+    card.dataset.talk = `talk ${talks.of[k]}`;
+    if (step.time !== undefined) card.style.setProperty("--place", Math.min(talks.place(k), 8));
+    if (replays(e) && command(row)) {
       const here = button("copy: play from here", () => copy(command(row, k), here), command(row, k));
       here.className = "quiet";
       here.setAttribute("aria-label", `copy: play from here, step ${k + 1}`);
@@ -78,6 +127,7 @@ async function shownEpisode({ row, i }, pane) {
     }
     parts.push(card);
   });
+  parts.push(...failed.map(failedCard));
   if (!e.steps.length) parts.push(messages("prompt", "prompt", prompts[0]));
   return parts;
 }
@@ -115,7 +165,7 @@ function move(by, wanted = () => true) {
   choose(list[to].i);
 }
 function toStep(by) {
-  const cards = [...$("episode").querySelectorAll(".step")];
+  const cards = [...$("episode").querySelectorAll(".step:not([hidden])")];
   if (!cards.length) return;
   const now = cards.findIndex(card => card.classList.contains("here")), to = cards[Math.min(cards.length - 1, Math.max(0, now + by))];
   cards[now]?.classList.remove("here");

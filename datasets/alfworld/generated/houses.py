@@ -14,18 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent_envs.checks import choice
-from agent_envs.datasets.alfworld.generated.rooms import ROOMS, SIZES, TASK_PHRASES, Room, placement_weight
 from agent_envs.datasets.alfworld.generated.scenes import (
+    ROOMS,
     SEEN_SCENES,
+    SIZES,
+    TASK_PHRASES,
     UNSEEN_SCENES,
     Place,
+    Room,
     Scene,
     build_scene,
     coordinates,
+    placement_weight,
 )
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, COOLABLE, HEATABLE, MOVABLE_RECEPTACLES
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
-from agent_envs.datasets.draws import Draws, parse_range, range_text, shuffled, stream
+from agent_envs.datasets.generated_tasks import Draws, parse_range, range_text, shuffled, stream
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent_envs.datasets.draws import Impossible
+from agent_envs.datasets.generated_tasks import Impossible
 from agent_envs.datasets.gsm8k.generated.world import HAS, PARTS, PERCENTS, TIMES, Event, Quantity, World
 from agent_envs.files import table
 

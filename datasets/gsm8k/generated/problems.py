@@ -16,8 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
-from agent_envs.datasets.generated_tasks import GeneratedTasks
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
 from agent_envs.datasets.gsm8k.generated.events import EVENTS
 from agent_envs.datasets.gsm8k.generated.world import (
     NAMES,

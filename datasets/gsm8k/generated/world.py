@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import add, floordiv, mul, sub
 from typing import NamedTuple
 
-from agent_envs.datasets.draws import Draws, Impossible
+from agent_envs.datasets.generated_tasks import Draws, Impossible
 from agent_envs.files import table
 
 WORDS = table(__package__, "words.json")

@@ -26,7 +26,7 @@ from datetime import date as day
 from typing import Any
 
 from agent_envs import checks
-from agent_envs.datasets.draws import Draws, stream
+from agent_envs.datasets.generated_tasks import Draws, stream
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
 from agent_envs.files import table
 from agent_envs.retrieval.papers import Paper

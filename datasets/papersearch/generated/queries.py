@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from datetime import date as day
 
-from agent_envs.datasets.draws import Draws, Impossible, stream
-from agent_envs.datasets.generated_tasks import GeneratedTasks
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, stream
 from agent_envs.datasets.papersearch.generated.literature import (
     PLAIN,
     TOPICS,

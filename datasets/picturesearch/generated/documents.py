@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_envs.datasets.draws import shuffled
+from agent_envs.datasets.generated_tasks import shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import LETTER, Asked, Box, Draft, Stage
 
 # charts, bars of each, labelled lines of the axis, unlabelled steps between two of them

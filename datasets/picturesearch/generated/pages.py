@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agent_envs.datasets.draws import Impossible, parse_range, range_text, stream
-from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
+from agent_envs.datasets.generated_tasks import (
+    GeneratedTasks,
+    Impossible,
+    parse_families,
+    parse_range,
+    range_text,
+    stream,
+)
 from agent_envs.datasets.picturesearch.generated.documents import chart, form, table
 from agent_envs.datasets.picturesearch.generated.paths import follow
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft, PictureTask

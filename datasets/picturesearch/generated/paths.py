@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agent_envs.datasets.draws import Impossible, shuffled
+from agent_envs.datasets.generated_tasks import Impossible, shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Box, Draft, Look, Stage, split_up
 
 _WIRES = {1: (4, 1), 2: (6, 1), 3: (9, 2), 4: (13, 2), 5: (18, 3)}  # lines, and how often they change places

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_envs.datasets.draws import Draws, Impossible, shuffled
+from agent_envs.datasets.generated_tasks import Draws, Impossible, shuffled
 from agent_envs.files import table
 
 Box = tuple[int, int, int, int]

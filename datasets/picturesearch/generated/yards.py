@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_envs.datasets.draws import Impossible, shuffled
+from agent_envs.datasets.generated_tasks import Impossible, shuffled
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Box, Draft, Stage
 
 _GRIDS = {1: (3, 2), 2: (4, 3), 3: (5, 4), 4: (7, 5), 5: (9, 7)}  # things across and down, by level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent_envs.datasets.draws import Draws, shuffled, stream
+from agent_envs.datasets.generated_tasks import Draws, shuffled, stream
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World
 from agent_envs.datasets.qa.generated.relations import KINDS, relations_of
 

@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 
 from agent_envs.checks import choice, integer
-from agent_envs.datasets.draws import Draws
+from agent_envs.datasets.generated_tasks import Draws
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
 from agent_envs.datasets.qa.generated.relations import KINDS, OCCUPATIONS, RELATIONS, Relation
 

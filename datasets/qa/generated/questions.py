@@ -15,8 +15,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
-from agent_envs.datasets.generated_tasks import GeneratedTasks
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
 from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, Relation

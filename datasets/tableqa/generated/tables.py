@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.draws import Draws, Impossible, parse_range, range_text, stream
-from agent_envs.datasets.generated_tasks import GeneratedTasks
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
 from agent_envs.files import table
 
 DEFAULT_LEVEL = "1-5"

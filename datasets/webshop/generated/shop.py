@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.checks import integer
-from agent_envs.datasets.draws import Draws, stream
+from agent_envs.datasets.generated_tasks import Draws, stream
 from agent_envs.datasets.webshop.generated.wording import (
     instruction,
     is_plural,
@@ -277,52 +277,44 @@ def _product(
 
 def _title(group: _Group, plain: Sequence[str]) -> str:
     """Return a title; like a seller's, it adds the usual name of the product if it uses another one."""
-    noun = group.noun.title()
-    first, second, third, fourth = (attribute.title() for attribute in plain[:4])
-    start = f"{group.brand} {group.adjective}"
-    title = (
-        f"{start} {noun}, {first}, {second}, {third}, {fourth}",
-        f"{start} {noun} - {first} - {second} - {third} for {group.occasion.title()}",
-        f"{start} {first} {noun} for {group.occasion.title()}, {second}, {third} & {fourth}",
-        f"{group.brand} {noun} ({first}, {second}, {third})",
-        f"{start} {noun} | {first} | {second} | {third}",
-        f"{first} {noun} by {group.brand}, {second}, {third}, {fourth}, {group.adjective} Choice",
-    )[group.title]
+    fields = dict(zip(("first", "second", "third", "fourth"), (attribute.title() for attribute in plain), strict=False))
+    fields |= {"start": f"{group.brand} {group.adjective}", "brand": group.brand, "adjective": group.adjective}
+    fields |= {"noun": group.noun.title(), "occasion": group.occasion.title()}
+    title: str = _WORDS["titles"][group.title].format_map(fields)
     query = group.kind.query
     return title if set(query.split()) <= set(group.noun.split()) else f"{title}, {query.title()}"
 
 
 def _description(group: _Group, plain: Sequence[str], draws: Draws) -> str:
-    noun, brand, query = group.noun, group.brand, group.kind.query
+    noun, query = group.noun, group.kind.query
     listed = ", ".join(plain[:-1]) + " and " + plain[-1]
     if draws.between(1, 20) == 1:
         return ""
-    one = with_article(query)
     be, stand, it = ("are", "stand", "them") if is_plural(noun) else ("is", "stands", "it")
-    return draws.pick(
-        (
-            f"The {brand} {noun} {be} what you want for {group.occasion}. {listed.capitalize()}: {one}.",
-            f"{brand} makes {'all' if is_plural(query) else 'every'} {query} with care. At a glance: {listed}. "
-            f"Ideal for {group.occasion}.",
-            f"Looking for {one}? Our {noun} {stand} for {listed}. People take {it} along for {group.occasion}.",
-            f"{noun.capitalize()} from {brand} ({query}): {listed}.",
-        )
+    text: str = draws.pick(_WORDS["descriptions"])
+    return text.format(
+        brand=group.brand,
+        occasion=group.occasion,
+        query=query,
+        one=with_article(query),
+        noun=noun,
+        be=be,
+        stand=stand,
+        it=it,
+        every="all" if is_plural(query) else "every",
+        listed=listed,
+        Listed=listed.capitalize(),
+        Noun=noun.capitalize(),
     )
 
 
 def _bullet(attribute: str, noun: str, draws: Draws) -> str:
-    plain, head = attribute.lstrip("+>"), attribute.lstrip("+>").capitalize()
-    one, many = with_article(noun), is_plural(noun)
-    if attribute[0] == "+":
-        comes = "come" if many else "comes"
-        forms = (f"{head}: {comes} with {plain}, as {one} should. ", f"{head.upper()} - you will notice it at once. ")
-    elif attribute[0] == ">":
-        suits = "suit" if many else "suits"
-        forms = (f"Made for {plain}: tried and liked by many. ", f"{head.upper()} - {one} that {suits} it. ")
-    else:
-        this = f"these {noun} are" if many else f"this {noun} is"
-        forms = (f"{head}: {this} {plain}. ", f"{head.upper()} - {plain} from the first day on. ")
-    return draws.pick(forms)
+    plain, many = attribute.lstrip("+>"), is_plural(noun)
+    text: str = draws.pick(_WORDS["bullets"][attribute[0] if attribute[0] in "+>" else ""])
+    comes, suits, this = ("come", "suit", "these") if many else ("comes", "suits", "this")
+    this = f"{this} {noun} {'are' if many else 'is'}"
+    head, one = plain.capitalize(), with_article(noun)
+    return text.format(plain=plain, head=head, HEAD=head.upper(), one=one, comes=comes, suits=suits, this=this)
 
 
 def _goal(

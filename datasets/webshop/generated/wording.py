@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent_envs.datasets.draws import Draws
+from agent_envs.datasets.generated_tasks import Draws
 from agent_envs.files import table
 
 _WORDING = table(__package__, "wording.json")

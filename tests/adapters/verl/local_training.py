@@ -26,7 +26,6 @@ from agent_envs.adapters.verl.batch import tree_engine  # noqa: F401  registers 
 from agent_envs.adapters.verl.batch.columns import StepColumns, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
 from agent_envs.adapters.verl.batch.losses import actor_loss, collect, critic_loss, loss_options, row_actor_loss
-from agent_envs.adapters.verl.batch.rows import nest
 from agent_envs.adapters.verl.batch.table import StepTable, flat, response_index, step_table
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, Row
@@ -34,6 +33,8 @@ from agent_envs.adapters.verl.run import plugin  # noqa: F401  what every proces
 from agent_envs.adapters.verl.run.process import process_environment
 
 __all__ = ["LocalBatch", "build_worker", "local_batch"]
+
+nest = torch.nested.nested_tensor_from_jagged
 
 
 def build_worker(
@@ -145,11 +146,14 @@ class LocalBatch:
         actor_batches: int = 1,
         critic_batches: int = 1,
         baselines: Mapping[str, float] | None = None,
+        label_weight: float = 0.0,
     ) -> StepColumns:
         """What the driver works out; see ``step_columns``."""
         rows = self.layout.mini_batches_of_rows
         actor, critic = rows(actor_batches), rows(critic_batches)
-        return step_columns(self.table(), given, int(self.offsets[-1]), objective, actor, critic, baselines)
+        return step_columns(
+            self.table(), given, int(self.offsets[-1]), objective, actor, critic, baselines, label_weight
+        )
 
     def update(
         self,

@@ -21,8 +21,10 @@ from agent_envs.errors import ConfigError
 pytest.importorskip("verl")
 
 
-@pytest.fixture(scope="module")
-def results(load_file):
+@pytest.fixture
+def results(load_file, monkeypatch):
+    """The script's module; a script finds what lies beside it, as does the study's summary."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     return load_file("benchmarks/results.py")
 
 

@@ -3,7 +3,7 @@
 Behaviours pinned here:
 1. verl takes every combination of parts; --dry-run prints the differences from published values above it.
 2. A name that is none is one clear line that lists what there is.
-3. The scripts in ``recipes/`` name presets that exist.
+3. ``launch.sh`` names presets that exist, and trains any other environment by its id.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agent_envs.adapters.verl.config import compose
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
 
-RECIPES = sorted((Path(__file__).parents[3] / "adapters" / "verl" / "recipes").glob("*.sh"))
+LAUNCH = Path(__file__).parents[3] / "adapters" / "verl" / "launch.sh"
 
 
 def _combinations() -> list[str]:
@@ -114,6 +114,12 @@ def test_a_dry_run_prints_what_differs_and_what_verl_takes(name, capsys):
         assert f"# {difference.key}: {difference.ours} " in printed and difference.why in printed
 
 
+def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
+    alone = composed(env="AgentR1/HelpDesk-v0", algo="grpo").run
+    assert alone.warm_start == 400 and alone.demo_env_kwargs["domains"] == "bicycle_hire"
+    assert composed(env=["AgentR1/HelpDesk-v0=1", "AgentR1/GSM8KTool-v0=1"], algo="grpo").run.warm_start == 0
+
+
 def test_settings_of_the_command_line_win_over_the_presets():
     overrides = ["+agentr1.weighting=row", "agentr1.bootstrap_truncated=False", "data.train_batch_size=64"]
     verl = composed(*overrides, preset="qwen3-4b/alfworld/grpo").verl()
@@ -141,22 +147,24 @@ def test_bad_names_are_one_clear_line(arguments, message, capsys, tmp_path):
     assert message in error and len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("script", RECIPES, ids=lambda path: path.stem)
-def test_recipes_name_presets_that_exist(script, tmp_path):
+@pytest.mark.parametrize("words", [["alfworld"], ["gsm8k-tool", "ppo"], ["AgentR1/TableQA-v0", "gigpo"]])
+def test_the_launch_script_names_a_run_that_resolves(words, tmp_path):
     stand_in = tmp_path / "agentr1"
     stand_in.write_text(f'#!{sys.executable}\nimport sys\nprint("\\n".join(sys.argv[1:]))\n')
     stand_in.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    further = [] if len(words) == 1 else ["--seed", "1"]
     given = subprocess.run(
-        ["bash", str(script), "--seed", "1"],
+        ["bash", str(LAUNCH), *words, *further],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert given[:2] == ["train", "--preset"] and given[-2:] == ["--seed", "1"]
-    assert given[2].split("/")[2] == re.search(r"ALGO:-(\w+)", script.read_text())[1]  # type: ignore[index]
-    composed(preset=given[2])
+    assert given[0] == "train" and given[len(given) - len(further) :] == further
+    options = dict(zip(given[1::2], given[2::2], strict=True))
+    algo = composed(preset=options["--preset"], env=options.get("--env"), model=options.get("--model")).run.algo
+    assert options.get("--algo", algo) == (words[1] if len(words) > 1 else "steppo")
 
 
 def test_a_setting_of_the_command_line_is_shown_beside_the_published_one(capsys):

@@ -258,7 +258,9 @@ def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
     assert run.released == cell.release
     known = RECIPES.get((cell.task, {"paperscout": "steppo"}.get(cell.release, cell.release)))
     if known is not None:
-        assert (run.run.env, run.run.wrappers) == (known.env_id, known.wrappers)
+        fitted = f", max_tokens=10240, tokenizer={run.run.model!r})" if cell.task == "hotpotqa" else ")"
+        assert run.run.env == known.env_id
+        assert run.run.wrappers == (*known.wrappers[:-1], known.wrappers[-1].removesuffix(")") + fitted)
         assert known.env_kwargs.items() <= run.run.env_kwargs.items()
     assert {d.key for d in run.differences} <= {"trainer.n_gpus_per_node"}
 
@@ -317,7 +319,7 @@ def test_each_released_behaviour_is_had_or_listed() -> None:
 
 
 def test_the_page_has_what_is_left_of_each_task(root: Path) -> None:
-    page = (root / "docs" / "training.md").read_text(encoding="utf-8").partition("| task | left, ")[2]
+    page = (root / "docs" / "published_settings.md").read_text(encoding="utf-8").partition("| task | left, ")[2]
     rows = dict(re.findall(r"^\| (all|`[^|]+`) \| (.*) \|$", page.partition("\n\n")[0], re.MULTILINE))
     for names, said in rows.items():
         for task in re.findall(r"`([\w-]+)`", names):
@@ -341,8 +343,8 @@ def test_rows_of_the_release_are_no_difference(data_dir: Path) -> None:
     run = composed(preset=preset, data=str(data_dir / "agentr1_release" / "pasa"))
     assert "D06" not in run.remaining
     preset, goals = f"qwen3-4b/webshop/grpo/h100-4{EXACT}", str(data_dir / "agentr1_release" / "webshop")
-    assert "D07 D08 D09" in composed(preset=preset).remaining
-    assert "D07 D08 D09" not in composed(preset=preset, env_kwargs=json.dumps({"goals": goals})).remaining
+    assert "D07 D08" in composed(preset=preset).remaining
+    assert "D07 D08" not in composed(preset=preset, env_kwargs=json.dumps({"goals": goals})).remaining
 
 
 def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:

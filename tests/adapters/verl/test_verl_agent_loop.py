@@ -200,6 +200,29 @@ def answers(tokenizer, texts):
     return out
 
 
+def test_a_teacher_labels_the_states_of_training(tokenizer):
+    """What the policy did is no row of its own; any other label is one, after the prompt of its state."""
+    env = gym.make("AgentR1/GSM8KTool-v0", level=1, split="train")
+    env.reset(options={"index": 3})
+    call = env.unwrapped.expert_action()
+    ids = [*tokenizer.encode(call, add_special_tokens=False), tokenizer.eos_token_id]
+    wrong = tokenizer.encode("<tool_call>", add_special_tokens=False)
+    how = {"index": 3, "env_kwargs": {"level": 1, "split": "train"}, "merge": True, "response_length": len(ids),
+           "prompt_length": 4096, "settings": {"teacher": "expert"}}  # fmt: skip
+    server = StubServer([wrong, ids])
+    outputs = play(tokenizer, server, "AgentR1/GSM8KTool-v0", **how)
+    labels = [(o.extra_fields["kind"], o.extra_fields["labels"]) for o in outputs]
+    steps, first = outputs[0], outputs[1]
+    assert labels[:2] == [("step", labels[0][1]), ("label", [[0, 0, len(ids)]])]
+    (index, start, end), *_ = labels[0][1]  # the second step did what the expert would have done
+    assert index == 1 and steps.response_ids[start:end] == ids
+    assert first.prompt_ids == server.prompts[0][0] and first.response_ids == ids
+    assert not any(first.response_mask) and set(first.step_ids) == {-1}
+    for changed in ({"settings": {}}, {"settings": {"teacher": "expert", "teacher_until": 2}}, {"phase": "validation"}):
+        rows = play(tokenizer, StubServer([wrong, ids]), "AgentR1/GSM8KTool-v0", **{**how, **changed})
+        assert all(o.extra_fields["kind"] == "step" and not o.extra_fields["labels"] for o in rows)
+
+
 @pytest.mark.parametrize("index", range(len(AWKWARD)))
 def test_tokens_are_trained_as_sampled(tokenizer, index):
     sampled = answers(tokenizer, AWKWARD[index:] + AWKWARD[:index])
@@ -262,7 +285,6 @@ CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "6*7"}}\
         (["StripReasoning", "ChatMessages"], [6]),
         (["ChatMessages(reasoning='strip')"], [1] * 6),
         (["ChatMessages", "SlidingWindow(k=2)"], [3, 1, 1, 1]),
-        (["ChatMessages", "Summarize(fn='json:dumps', keep=1, after=2)"], [3, 2, 1]),
         (["ChatMessages", "TokenBudget(n=9000, tokenizer={folder!r})"], [6]),
         (["ChatMessages", "TokenBudget(n={budget}, tokenizer={folder!r})"], None),
         (["RebuildPrompt"], [1] * 6),

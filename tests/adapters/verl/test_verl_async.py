@@ -216,8 +216,6 @@ SEPARATE, AHEAD, FILTERED = "agentr1.mode=separate", "agentr1.mode=colocate", "a
         (f"{AHEAD} agentr1.lookahead=-1", "agentr1.lookahead"),
         (f"{AHEAD} {FILTERED}", "filter_groups replaces groups"),
         (f"{SEPARATE} {FILTERED}", "filter_groups replaces groups"),
-        (f"{FILTERED} algorithm.filter_groups.metric=null", "needs algorithm.filter_groups.metric"),
-        (f"{FILTERED} reward.reward_model.enable=True", "enable_resource_pool must be True"),
         (f"{AHEAD} trainer.v1.sampler.custom_sampler.path=theirs.py", "batches here are in order"),
         (f"{SEPARATE} actor_rollout_ref.model.lora_rank=8", "model.lora.merge=True"),
         (f"{SEPARATE} trainer.v1.separate_async.hybrid_rollout.enable_switch=True", "batches here are in order"),

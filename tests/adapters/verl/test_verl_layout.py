@@ -11,12 +11,14 @@ model.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("verl")
 
+from agent_envs.adapters.trained import calls_made
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
 from agent_envs.adapters.verl.config.settings import Settings
@@ -140,6 +142,15 @@ def test_an_episode_without_steps_is_one_masked_row():
     )  # fmt: skip
     metrics = training_metrics([episode_record(episode)])
     assert metrics["env/stop/context_length"] == 1.0
+
+
+def test_calls_are_counted_where_an_agent_plays():
+    episode = make_episode([make_step(0, 0.5), make_step(1, 0.5, truncated=True)], StopReason.AGENT_ERROR, "why")
+    record = episode_record(episode)
+    assert not [name for name in training_metrics([record]) if name.startswith("agent/")]
+    asked = replace(episode.steps[0], info={"call": 0})  # the other step acted without asking
+    metrics = training_metrics([{**record, **calls_made(replace(episode, steps=(asked, *episode.steps[1:])))}])
+    assert metrics["agent/calls"] == 1.0 and metrics["env/stop/agent_error"] == 1.0
 
 
 def test_metrics_of_rows_and_what_merging_saved():

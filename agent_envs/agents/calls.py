@@ -1,0 +1,400 @@
+"""What an agent is given, the environment and the model of one episode, and the record of what it did with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+
+from agent_envs import checks
+from agent_envs.agents.hosts import BlockingHost
+from agent_envs.branching import tried
+from agent_envs.episodes.builder import EpisodeBuilder, token_fields
+from agent_envs.episodes.plain import own_copy, recorded
+from agent_envs.episodes.record import Step, StopReason
+from agent_envs.errors import CallLimitReached, EmptyGeneration, EpisodeStop, PolicyError, first_line
+from agent_envs.messages import Message, Observation, ToolCall, ToolSpec, content_text, observation_messages
+from agent_envs.parsers.detect import parse_recorded
+from agent_envs.policies.model import EpisodeModel, ModelPolicy
+from agent_envs.policies.policy import Response
+
+__all__ = ["CallLog", "PlayedEnv", "RecordedModel"]
+
+MAX_CALLS = 200
+"""Most calls of the model in an episode."""
+
+
+@dataclass
+class _Call:
+    """A call of the model, or an action without one."""
+
+    number: int
+    prompt: list[Message]
+    role: str
+    trained: bool
+    time: int
+    """Environment steps taken before it began."""
+    anchor: str
+    """The state before it began."""
+    response: Response | None = None
+    error: str = "CancelledError: the episode ended before the answer"
+    """Why it has no response."""
+    after: int | None = None
+    """Number of the call whose conversation it continues."""
+    rewards: list[float] = field(default_factory=list)
+    components: dict[str, float] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    """What is known of the call itself."""
+    infos: list[dict[str, Any]] = field(default_factory=list)
+    """Infos of the environment steps that it took."""
+    used: list[ToolCall | None] = field(default_factory=list)
+    """The tool calls that these steps were, None for an action."""
+
+    def says(self, text: str, tool_call: ToolCall | None) -> bool:
+        """Return whether the reply holds this very action or call, and it has not been carried out yet."""
+        assert self.response is not None
+        if tool_call is None:
+            return not self.infos and self.response.text == text
+        parsed = parse_recorded(self.response.text)
+        key = (tool_call.name, tool_call.arguments)
+        said = [c for c in (parsed.calls if parsed else ()) if isinstance(c, ToolCall) and (c.name, c.arguments) == key]
+        return len(said) > sum(used is not None and (used.name, used.arguments) == key for used in self.used)
+
+
+class CallLog:
+    """The calls and environment steps of one episode.
+
+    Args:
+        env: The environment, which has been reset.
+        observation: What the reset returned.
+        info: Likewise.
+        host: Who plays the episode.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], host: BlockingHost
+    ) -> None:
+        self.env, self.observation, self.info, self.host = env, observation, info, host
+        self.terminated = self.truncated = False
+        self.failure: BaseException | None = None
+        """What the environment or the model raised last."""
+        self.roles: dict[str, str] = {}
+        """Groups of roles that are compared within another group than the episode's."""
+        self.on_end: list[Callable[[], None]] = []
+        """What is to be done when the agent has returned."""
+        self.score: Callable[..., float] | None = None
+        """What judges the episode when nothing of the agent runs any more: see `run_episode`."""
+        self.record: EpisodeBuilder | None = None
+        """What it is shown."""
+        self._calls: list[_Call] = []
+        self._steps = 0
+        self._numbers: dict[tuple[EpisodeModel, int | None], int] = {}  # a model, the number of its call -> our number
+        self._lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        """Whether the environment has ended the episode."""
+        return self.terminated or self.truncated
+
+    @property
+    def replies(self) -> list[Response]:
+        """The replies so far, in the order of their calls."""
+        return [call.response for call in self._calls if call.response is not None]
+
+    # -- on the loop -------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, model: EpisodeModel, messages: Sequence[Message], tools: Sequence[ToolSpec], role: str, trained: bool,
+        limit: int = 0, info: Mapping[str, Any] | None = None,
+    ) -> Response:  # fmt: skip
+        """Ask the model, and record the call with some info of its own."""
+        if not messages or messages[-1]["role"] == "assistant":
+            raise PolicyError("model.chat: the last message must be a user's, a tool's or the system's")
+        if len(self._calls) >= MAX_CALLS:
+            raise CallLimitReached(f"the episode has used its {MAX_CALLS} calls of the model")
+        call = self._begin(list(messages), role, trained and not self.over)
+        call.info = {**(info or {}), "call": call.number}
+        self.host.episode.begin_step()
+        try:
+            with self.host.episode.untimed():
+                response = await model.ask(messages, tools, task_id=str(self.info.get("task_id", "")), limit=limit)
+            if response.empty:
+                raise EmptyGeneration(f"the model returned no text or no token at call {call.number}")
+        except BaseException as e:
+            call.error = f"{type(e).__name__}: {first_line(e)}"
+            if isinstance(e, Exception) and not isinstance(e, EpisodeStop):
+                self.failure = e
+            raise
+        with self._lock:
+            call.response = response
+            self._numbers[model, response.number] = call.number
+            call.after = self._numbers.get((model, response.after))
+        return response
+
+    # -- in the thread that plays ------------------------------------------------------------------------------------
+
+    def take(
+        self, action: str | Response, by: Response | None, tool_call: ToolCall | None = None
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment; the step belongs to the reply that it carries out."""
+        if self.over:
+            raise PolicyError("env.step: the episode is over (env.over is True)")
+        text = action.text if isinstance(action, Response) else action
+        call = self._acting(by if by is not None else action, text, tool_call)
+        self.host.episode.begin_step()
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(text)
+        except Exception as e:
+            self.failure = e
+            raise
+        with self._lock:
+            self._steps += 1
+            self.observation, self.info = observation, info
+            self.terminated, self.truncated = bool(terminated), bool(truncated and not terminated)
+            call.rewards.append(float(reward))
+            call.infos.append(info)
+            call.used.append(tool_call)
+            for player, theirs in others.items() if isinstance(others := info.get("rewards"), Mapping) else ():
+                for other in [c for c in self._calls if c.role == player and c.response is not None][-1:]:
+                    other.rewards.append(float(theirs))
+        return observation, float(reward), self.terminated, self.truncated, info
+
+    def pay(self, reward: float, to: Response | None, name: str, role: str) -> None:
+        """Add a reward to a reply, or to the role's latest."""
+        reward = checks.number("reward", reward)
+        of_role = (call for call in reversed(self._calls) if call.response is not None and call.role == role)
+        call = next(of_role, None) if to is None else self._call_of(to)
+        if call is None:
+            of_whom = f" of role {role!r}" if role else ""
+            raise PolicyError(f"model.pay: there is no reply of this episode to pay{of_whom}")
+        with self._lock:
+            call.rewards.append(reward)
+            if name:
+                call.components[name] = call.components.get(name, 0.0) + reward
+
+    def judge(self, workdir: str | None) -> None:
+        """Add the score to the last reply, once; an episode that was not over is then."""
+        score, self.score = self.score, None
+        if score is None or self.record is None or not self._calls:
+            return
+        shown = replace(self.record)
+        self.fill(shown)
+        try:
+            value = checks.number("the score", score(shown.end(StopReason.TERMINATED), self.env, workdir))
+        except Exception as e:
+            self.failure = e
+            raise
+        with self._lock:
+            last = [call for call in self._calls if call.response is not None][-1:]
+            for call in last:
+                call.rewards.append(value)
+                call.info |= {"score": value, "success": value >= 1}
+            self.terminated = self.terminated or not self.truncated
+
+    def _begin(self, prompt: list[Message], role: str = "", trained: bool = True) -> _Call:
+        with self._lock:
+            anchor = str(self.info.get("anchor", ""))
+            call = _Call(len(self._calls), prompt, role, trained, self._steps, anchor)
+            self._calls.append(call)
+        return call
+
+    def _call_of(self, reply: Response) -> _Call | None:
+        return next((call for call in self._calls if call.response is reply), None)
+
+    def _acting(self, by: str | Response, text: str, tool_call: ToolCall | None) -> _Call:
+        """Return the call that an action carries out: the one named, one that said it, the latest, or one without."""
+        if isinstance(by, Response) and (call := self._call_of(by)) is not None:
+            return call
+        answered = [call for call in reversed(self._calls) if call.response is not None]
+        unused = (call for call in answered if call.says(text, tool_call))
+        call = next(unused, answered[0] if answered else None)
+        if call is None:
+            call = self._begin(_as_messages(self.observation, self.info))
+            call.response = Response(text)
+        return call
+
+    # -- the record ---------------------------------------------------------------------------------------------------
+
+    def fill(self, record: EpisodeBuilder) -> None:
+        """Put the calls into a record as its steps, and the end of the episode on the last one."""
+        with self._lock:
+            calls = [call for call in self._calls if call.response is not None]
+            steps = self._steps_of(calls)
+            record.observation, record.roles = recorded(self.observation), dict(self.roles)
+            if failed := [call for call in self._calls if call.response is None]:
+                named = [{"call": call.number, "role": call.role, "error": call.error} for call in failed]
+                record.reset_info = {**record.reset_info, "failed_calls": named}
+            if not steps:
+                return
+            anchors = [call.anchor if call.infos else content_text(call.prompt[-1]["content"]) for call in calls]
+            record.reset_info = {**record.reset_info, "anchor": anchors[0]}
+            for step, anchor in zip(steps, anchors[1:], strict=False):
+                step.info["anchor"] = anchor
+            last = steps[-1]
+            last.info.update({name: own_copy(value) for name, value in self.info.items() if name not in last.info})
+            record.steps = [*steps[:-1], replace(last, terminated=self.terminated, truncated=not self.terminated)]
+
+    def _steps_of(self, calls: Sequence[_Call]) -> list[Step]:
+        place = {call.number: number for number, call in enumerate(calls)}
+        steps = []
+        for call in calls:
+            response = call.response
+            assert response is not None
+            info: dict[str, Any] = {**(own_copy(call.infos[-1]) if call.infos else {"calls": 0}), **call.info}
+            info["env_steps"] = len(call.infos)
+            if call.components:
+                info["reward_components"] = {**info.get("reward_components", {}), **call.components}
+            steps.append(Step(
+                recorded(call.prompt), response.text, sum(call.rewards), False, False, info, **token_fields(response),
+                role=call.role, trained=call.trained, time=call.time,
+                after=None if call.after is None else place.get(call.after),
+            ))  # fmt: skip
+        return steps
+
+
+def _as_messages(observation: Observation, info: Mapping[str, Any]) -> list[Message]:
+    """Return an observation as messages; one that is a whole prompt as it is."""
+    return list(observation) if isinstance(observation, list) else observation_messages(observation, info)
+
+
+class PlayedEnv:
+    """The environment of an episode, as an agent plays it. In an async agent, `step` and `call` are awaited."""
+
+    def __init__(self, log: CallLog) -> None:
+        self._log = log
+        self.instructions: str = log.env.get_wrapper_attr("instructions")
+        """How to act."""
+        self.tools: list[ToolSpec] = log.env.get_wrapper_attr("tools")
+        """The tools on offer, as a chat template's ``tools=`` takes them."""
+
+    @property
+    def observation(self) -> Observation:
+        """The latest observation."""
+        return self._log.observation
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Its info."""
+        return self._log.info
+
+    @property
+    def messages(self) -> list[Message]:
+        """The latest observation as messages: the task first, then results and answers."""
+        return _as_messages(self._log.observation, self._log.info)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self._log.over
+
+    def step(self, action: str | Response, by: Response | None = None) -> Any:
+        """Step the environment and return Gymnasium's five values.
+
+        Args:
+            action: A reply, or a text.
+            by: The reply to which the step's reward belongs; by default the one that is carried out.
+
+        Raises:
+            PolicyError: The episode is over.
+        """
+        return self._log.host.run(self._log.take, action, by)
+
+    def call(self, name: str, arguments: Mapping[str, Any], by: Response | None = None) -> Any:
+        """Call a tool and return its result as text; a step of the environment as well."""
+        return self._log.host.run(self._call, name, dict(arguments), by)
+
+    def tried(self, actions: Sequence[str | Response]) -> Any:
+        """Return what the environment would pay for each action; it is as before afterwards. Awaited in an async agent.
+
+        Raises:
+            ConfigError: The environment cannot be restored.
+        """
+        return self._log.host.run(self._tried, [a.text if isinstance(a, Response) else a for a in actions])
+
+    def _tried(self, texts: Sequence[str]) -> list[float]:
+        rewards: dict[str, float] = {}
+        for text in texts:
+            if text not in rewards:
+                with tried(self._log.env):
+                    rewards[text] = float(self._log.env.step(text)[1])
+        return [rewards[text] for text in texts]
+
+    def _call(self, name: str, arguments: dict[str, Any], by: Response | None) -> str:
+        text = self._log.env.get_wrapper_attr("format_call")(name, arguments)
+        self._log.take(text, by, ToolCall(name, arguments))
+        return content_text(self.messages[-1]["content"])
+
+
+class RecordedModel:
+    """The model of an episode, as an agent asks it. In an async agent, `chat` is awaited."""
+
+    def __init__(self, log: CallLog, model: EpisodeModel, role: str = "", trained: bool = True) -> None:
+        self._log, self._model, self._role, self._trained = log, model, role, trained
+
+    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, trained: bool = True) -> Any:
+        """Ask the model, and return its `Response`: `text`, and `message` for the next prompt. A step of the episode.
+
+        Args:
+            messages: The whole prompt. One that goes on from an earlier reply keeps its tokens as they were sampled.
+            tools: `env.tools`, or none.
+            trained: Whether the call is trained.
+
+        Raises:
+            ContextLengthExceeded: The prompt leaves no room for a response; it may be caught.
+            CallLimitReached: The episode has used its calls.
+        """
+        return self._log.host.wait(self._log.ask(self._model, messages, tools, self._role, trained and self._trained))
+
+    @property
+    def url(self) -> str:
+        """Address at which a program asks this model; its clients append the ``/v1`` of OpenAI's API.
+
+        It answers until the agent has returned. The first time it is asked for, a server begins to listen on this
+        machine, which needs the extra `serve`.
+        """
+        from agent_envs.agents.door import the_door
+
+        return the_door().admit(self._log, self._model, PlayedEnv(self._log))
+
+    @property
+    def key(self) -> str:
+        """The API key that a program sends; it is part of `url` too."""
+        return self.url.rpartition("/")[2]
+
+    def judge(self, workdir: str | None = None) -> Any:
+        """Have the episode scored now, with the agent's folder; awaited in an async agent."""
+        return self._log.host.run(self._log.judge, workdir)
+
+    @property
+    def replies(self) -> list[Response]:
+        """All replies of the episode so far, in the order in which they were asked for."""
+        return self._log.replies
+
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """Return the number of tokens of a prompt, about four characters each if the model does not tell."""
+        return self._model.count(messages, tools)
+
+    def role(self, name: str, group: str | None = None) -> RecordedModel:
+        """Return the model as somebody who is paid on their own: a trajectory of the episode.
+
+        Args:
+            name: Who, such as "first" or "solver/2"; what stands before a slash names the role.
+            group: What its return is compared with: None for the same role in the other episodes of the task,
+                "episode" for those of the same role in this one.
+        """
+        if not name or not all(part for part in name.split("/")):
+            raise PolicyError(f"a role is a name such as 'first' or 'solver/2', got {checks.shown(name)}")
+        if group is not None:
+            self._log.roles[name] = group
+        return RecordedModel(self._log, self._model, name, self._trained)
+
+    def using(self, policy: ModelPolicy) -> RecordedModel:
+        """Return another policy's model, such as a judge's, whose calls are recorded and never trained."""
+        return RecordedModel(self._log, policy.open(self._log.env), self._role, trained=False)
+
+    def pay(self, reward: float, to: Response | None = None, name: str = "") -> None:
+        """Add a reward to a reply, by default to the latest of the role; `name` makes it a component of its own."""
+        self._log.pay(reward, to, name, self._role)

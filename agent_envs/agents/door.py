@@ -1,0 +1,264 @@
+"""The door: a server on this machine at which programs ask the model of an episode, each at an address of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_envs.agents import mcp_wire, responses_wire
+from agent_envs.agents.chat_wire import Wire, completion, error_body, events, read_request
+from agent_envs.agents.hosts import AsyncHost
+from agent_envs.agents.messages_wire import as_chat, as_message, message_events
+from agent_envs.agents.responses_wire import Conversations, as_response, response_events
+from agent_envs.errors import (
+    AgentEnvsError,
+    BackendError,
+    ConfigError,
+    ContextLengthExceeded,
+    EpisodeStop,
+    PolicyError,
+    PromptError,
+    needs_extra,
+)
+from agent_envs.messages import latest_words, observation_text
+from agent_envs.per_process import PerProcess
+from agent_envs.policies.model import EpisodeModel
+from agent_envs.serving.listener import BackgroundServer, Listener, read_object
+from agent_envs.text import clean_text
+
+with needs_extra("serve"):
+    from aiohttp import web
+
+__all__ = ["Door", "named", "reading", "streamed", "the_door"]
+
+_MAX_REQUEST = 64 << 20  # bytes
+_LEAVE = 2.0  # seconds that the answer to a client that has left is waited for, in case it asks again
+_ATTEMPT = "x-stainless-retry-count"  # how the SDKs mark a request that they send again
+
+_doors: PerProcess[Door] = PerProcess()
+
+
+def the_door() -> Door:
+    """Return this process's door, which begins to listen when it is first asked for."""
+    return _doors.get("door", _opened)
+
+
+def _opened() -> Door:
+    door = Door()
+    door.start()
+    return door
+
+
+@dataclass(eq=False)
+class _Answer:
+    """The answer to a request, sampled or about to be."""
+
+    reply: asyncio.Task[dict[str, Any]]
+    clients: int = 0
+    """How many wait for it."""
+
+    def failed(self) -> bool:
+        """Return whether it has failed, or is being given up."""
+        given_up = self.reply.cancelling() > 0 or self.reply.cancelled()
+        return given_up or (self.reply.done() and self.reply.exception() is not None)
+
+    def give_up(self) -> None:
+        """Cancel the sampling if nobody waits for it."""
+        if not self.clients:
+            self.reply.cancel()
+
+
+@dataclass
+class _Guest:
+    """An episode whose model can be asked."""
+
+    log: Any
+    """Its `CallLog`."""
+    model: EpisodeModel
+    wire: Wire
+    env: Any
+    """Its `PlayedEnv`."""
+    conversations: Conversations = field(default_factory=dict)
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    """Running and given answers, by the request's body."""
+
+
+class Door(BackgroundServer):
+    """Answers chat completions, Anthropic's messages and OpenAI's responses with the model that the address names."""
+
+    def __init__(self) -> None:
+        self.listener = Listener(
+            "127.0.0.1", 0, None, _refused, max_body=_MAX_REQUEST, stalled_seconds=600.0,
+            paths="/e/KEY/v1/chat/completions, /messages, /responses, /models and /e/KEY/mcp",
+            statuses={ContextLengthExceeded: 400, ConfigError: 400, PolicyError: 400, PromptError: 400,
+                      EpisodeStop: 400, RecursionError: 400, BackendError: 502, AgentEnvsError: 400},
+        )  # fmt: skip
+        self._guests: dict[str, _Guest] = {}
+        self._keys: dict[int, str] = {}  # of logs
+
+    async def open(self) -> None:
+        """Start listening, on the running loop."""
+        routes = [
+            web.get("/e/{key}/v1/models", self._models),
+            web.post("/e/{key}/v1/chat/completions", self._chat),
+            web.post("/e/{key}/mcp", self._mcp),
+            web.post("/e/{key}/v1/responses", self._response),
+            web.post("/e/{key}/v1/messages", self._message),
+            web.post("/e/{key}/v1/messages/count_tokens", self._count),
+        ]
+        await self.listener.open(routes, handler_cancellation=True)
+
+    def admit(self, log: Any, model: EpisodeModel, env: Any) -> str:
+        """Return an episode's address; its key is 128 random bits, and the only one that reaches its model."""
+        key = self._keys.get(id(log))
+        if key is None:
+            key = self._keys[id(log)] = secrets.token_hex(16)
+            self._guests[key] = _Guest(log, model, Wire(log.env, model), env)
+            log.on_end.append(lambda: self.dismiss(log))
+        return f"{self.url}/e/{key}"
+
+    def dismiss(self, log: Any) -> None:
+        """Make an episode's address void."""
+        self._guests.pop(self._keys.pop(id(log), ""), None)
+
+    def _guest(self, request: web.Request) -> _Guest:
+        guest = self._guests.get(request.match_info["key"])
+        if guest is None:
+            raise web.HTTPGone(reason="this episode is over: its address no longer answers")
+        return guest
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._guest(request)
+        return web.json_response(
+            {"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "agentr1"}]}
+        )
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await _body(request)
+        reply = await self._reply(request, body)
+        if not body.get("stream"):
+            return web.json_response(reply)
+        return await streamed(request, (b"data: " + event for event in events(reply, body)))
+
+    async def _message(self, request: web.Request) -> web.StreamResponse:
+        asked = await _body(request)
+        with reading():
+            body = as_chat(asked)
+        message = as_message(await self._reply(request, body))
+        if not body.get("stream"):
+            return web.json_response(message)
+        return await streamed(request, named(message_events(message)))
+
+    async def _response(self, request: web.Request) -> web.StreamResponse:
+        guest, body = self._guest(request), await _body(request)
+        with reading():
+            chat = responses_wire.as_chat(body, guest.conversations)
+        response = as_response(await self._reply(request, chat), body, chat, guest.conversations)
+        if not body.get("stream"):
+            return web.json_response(response)
+        return await streamed(request, named(response_events(response)))
+
+    async def _mcp(self, request: web.Request) -> web.StreamResponse:
+        guest, loop = self._guest(request), asyncio.get_running_loop()
+
+        async def act(name: str, arguments: dict[str, Any]) -> str:
+            if not isinstance(guest.log.host, AsyncHost):
+                raise PolicyError("a blocking agent calls env.call itself; the tools are offered to programs")
+            playing = guest.log.host.episode.loop
+
+            async def acted() -> str:
+                if guest.env.tools:
+                    return await guest.env.call(name, arguments)
+                await guest.env.step(str(arguments.get("action", "")))
+                return observation_text(latest_words(guest.env.observation))
+
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(acted(), playing), loop=loop)
+
+        answer = await mcp_wire.answer(await _body(request), guest.env.tools or [mcp_wire.ACT], act)
+        return web.Response(status=202) if answer is None else web.json_response(answer)
+
+    async def _count(self, request: web.Request) -> web.Response:
+        guest = self._guest(request)
+        body = await _body(request)
+        with reading():
+            asked = read_request(as_chat(body), guest.wire)
+        return web.json_response({"input_tokens": guest.model.count(asked.messages, asked.tools)})
+
+    async def _reply(self, request: web.Request, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the completion that a request gets; one that is sent again, that of the first."""
+        guest = self._guest(request)
+        asked = json.dumps(body, sort_keys=True)
+        again = request.headers.get(_ATTEMPT, "0") != "0"
+        answer = guest.answers.get(asked) if again else None
+        if answer is None or answer.failed():
+            answer = guest.answers[asked] = _Answer(asyncio.ensure_future(self._answer(guest, body)))
+        answer.clients += 1
+        try:
+            return await asyncio.shield(answer.reply)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(_LEAVE, answer.give_up)
+            raise
+        finally:
+            answer.clients -= 1
+
+    async def _answer(self, guest: _Guest, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the episode's model on the loop that plays it."""
+        with reading():
+            asked = read_request(body, guest.wire)
+        loop = guest.log.host.episode.loop
+
+        def ask() -> Any:
+            waiting = guest.log.ask(
+                guest.model, asked.messages, asked.tools, asked.role, asked.trained, asked.limit, asked.info
+            )
+            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(waiting, loop))
+
+        replies = await asyncio.gather(*(ask() for _ in range(asked.count)))
+        return completion(replies, body, guest.wire, asked)
+
+
+async def streamed(request: web.Request, told: Iterable[bytes]) -> web.StreamResponse:
+    """Answer with the events of a stream."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    with contextlib.suppress(ConnectionError):  # the reply is recorded even if the client is gone
+        await response.prepare(request)
+        for event in told:
+            await response.write(event + b"\n\n")
+        await response.write_eof()
+    return response
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    """Return a request's JSON, without lone surrogates."""
+    body = await read_object(request)
+    text = json.dumps(body, ensure_ascii=False)
+    return body if (clean := clean_text(text)) == text else json.loads(clean)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Say that a request is malformed where reading it fails on a value of another kind than its API has there."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        if isinstance(e, AgentEnvsError):
+            raise
+        raise ConfigError(f"the request is malformed: {type(e).__name__}: {e}") from e
+
+
+def named(told: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
+    """Yield events that say their name in their data too, numbered."""
+    for number, (kind, data) in enumerate(told):
+        value = json.dumps({"type": kind, "sequence_number": number, **data})
+        yield f"event: {kind}\ndata: {value}".encode("ascii")
+
+
+def _refused(status: int, message: str, error: Exception) -> web.Response:
+    status = 404 if status == 410 else status  # of an episode that is over
+    body = error_body(status, message, too_long=isinstance(error, ContextLengthExceeded))
+    return web.json_response(body, status=status)

@@ -1,0 +1,170 @@
+"""OpenAI's responses API, translated on both sides of the chat wire: requests, replies and the events of streams.
+
+Source: https://platform.openai.com/docs/api-reference/responses.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_envs.checks import shown
+from agent_envs.errors import ConfigError
+
+__all__ = ["Conversations", "as_chat", "as_response", "response_events"]
+
+_KEPT = ("model", "stream", "temperature", "top_p", "tool_choice")
+_TEXTS = ("input_text", "output_text", "text", "refusal")
+
+Conversations = dict[str, list[dict[str, Any]]]
+"""Chat messages of the conversation up to and with each response, by its id, for `previous_response_id`."""
+
+
+def as_chat(body: Mapping[str, Any], earlier: Conversations) -> dict[str, Any]:
+    """Return a request as a chat completion's.
+
+    Raises:
+        ConfigError: It is malformed, asks for what there is not, or shows something that the model cannot see.
+    """
+    if body.get("background"):
+        raise ConfigError("'background' responses are not supported: ask and wait")
+    before = body.get("previous_response_id")
+    if before is not None and before not in earlier:
+        raise ConfigError(f"there is no response {shown(before)} in this episode")
+    given = body.get("input")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise ConfigError("expected a request with 'input', a text or a list of objects")
+    messages: list[dict[str, Any]] = [*earlier[before]] if before is not None else []
+    messages = [message for message in messages if message["role"] != "system"]
+    if body.get("instructions"):
+        messages.insert(0, {"role": "system", "content": body["instructions"]})
+    for item in items:
+        _add(messages, item)
+    tools = [
+        {"type": "function", "function": tool}
+        if isinstance(tool, Mapping) and tool.get("type") == "function"
+        else {"type": tool.get("type") if isinstance(tool, Mapping) else None}
+        for tool in body.get("tools") or ()
+    ]
+    chat = {name: body[name] for name in _KEPT if body.get(name) is not None}
+    if body.get("max_output_tokens") is not None:
+        chat["max_tokens"] = body["max_output_tokens"]
+    return {**chat, "messages": messages, **({"tools": tools} if tools else {})}
+
+
+def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    """Add an item of the input; the words and the calls of a reply are one message."""
+    kind = item.get("type", "message")
+    if kind == "reasoning":
+        return
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
+    if kind == "message":
+        entry = {"role": item.get("role"), "content": _text(item.get("content"))}
+        if entry["role"] == "assistant" and last is not None:
+            last["content"] += entry["content"]
+        else:
+            messages.append(entry)
+    elif kind == "function_call":
+        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        if last is None:
+            messages.append(last := {"role": "assistant", "content": ""})
+        last["tool_calls"] = [
+            *last.get("tool_calls", ()), {"id": item.get("call_id"), "type": "function", "function": function}
+        ]  # fmt: skip
+    elif kind == "function_call_output":
+        output = _text(item.get("output"))
+        messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+    else:
+        raise ConfigError(f"an item of the type {kind!r} cannot be shown to this model")
+
+
+def _text(content: Any) -> str:
+    parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
+    texts = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, Mapping) else None
+        if kind not in _TEXTS or not isinstance(text, str):
+            raise ConfigError(f"a part of the type {kind!r} cannot be shown to this model")
+        texts.append(text)
+    return "".join(texts)
+
+
+def as_response(
+    reply: Mapping[str, Any], body: Mapping[str, Any], chat: Mapping[str, Any], earlier: Conversations
+) -> dict[str, Any]:
+    """Return a chat completion as a response, and note its conversation."""
+    said, number = reply["choices"][0]["message"], reply["id"].replace("chatcmpl-", "resp_")
+    earlier[number] = [
+        *chat["messages"],
+        {name: said[name] for name in ("role", "content", "tool_calls") if name in said},
+    ]
+    cut = reply["choices"][0]["finish_reason"] == "length"
+    output: list[dict[str, Any]] = []
+    if said.get("reasoning_content"):
+        summary = [{"type": "summary_text", "text": said["reasoning_content"]}]
+        output.append({"id": f"rs_{uuid.uuid4().hex}", "type": "reasoning", "summary": summary})
+    if said.get("content") or not said.get("tool_calls"):
+        part: dict[str, Any] = {"type": "output_text", "text": said.get("content") or "", "annotations": []}
+        about = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "status": "completed"}
+        output.append({**about, "content": [part]})
+    for call in said.get("tool_calls") or ():
+        item = {"id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "call_id": call["id"], "status": "completed"}
+        output.append({**item, **call["function"]})
+    usage = reply.get("usage") or {}
+    read, written = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
+    return {
+        "id": number,
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "incomplete" if cut else "completed",
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": body.get("instructions"),
+        "metadata": body.get("metadata") or {},
+        "model": reply["model"],
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": body.get("previous_response_id"),
+        "temperature": None,
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_p": None,
+        "usage": {
+            "input_tokens": read,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read + written,
+        },
+    }
+
+
+def response_events(response: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the names and the data of the events in which a response is streamed."""
+    begun = {**response, "status": "in_progress", "output": [], "usage": None}
+    yield "response.created", {"response": begun}
+    yield "response.in_progress", {"response": begun}
+    for index, item in enumerate(response["output"]):
+        place = {"output_index": index, "item_id": item["id"]}
+        filled = {"message": "content", "function_call": "arguments", "reasoning": "summary"}[item["type"]]
+        empty: dict[str, Any] = {filled: "" if filled == "arguments" else []}
+        status = {"status": "in_progress"} if "status" in item else {}
+        yield "response.output_item.added", {"output_index": index, "item": {**item, **empty, **status}}
+        if item["type"] == "message":
+            (part,), text = item["content"], {**place, "content_index": 0}
+            yield "response.content_part.added", {**text, "part": {**part, "text": ""}}
+            yield "response.output_text.delta", {**text, "delta": part["text"], "logprobs": []}
+            yield "response.output_text.done", {**text, "text": part["text"], "logprobs": []}
+            yield "response.content_part.done", {**text, "part": part}
+        elif item["type"] == "function_call":
+            yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
+            yield (
+                "response.function_call_arguments.done",
+                {**place, "arguments": item["arguments"], "name": item["name"]},
+            )
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    yield f"response.{response['status']}", {"response": response}

@@ -1,0 +1,1 @@
+"""HelpDesk: serve a scripted customer under a drawn rule book."""

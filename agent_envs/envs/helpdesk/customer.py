@@ -1,0 +1,194 @@
+"""The customer: a program that knows what is true, hears free text and ends only when its letters say so.
+
+Its reply is made in this order: letters are settled, an amount is taken in, an offer gets a yes or a correction,
+questions are answered; if nothing was understood, it says its wish again and, every second time, one fact more. So
+mishearing costs turns and never the outcome: whoever makes the right calls and offers gets everything else told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_envs.datasets.helpdesk.generated.conditions import value_key
+from agent_envs.datasets.helpdesk.generated.domain import Act, Read
+from agent_envs.envs.helpdesk.desk import agreement
+from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.hearing import Heard, amounts_in, contradicts, hear
+from agent_envs.envs.helpdesk.letters import Reader
+
+_MISREAD_AFTER = 3
+"""Texts without fruit until a customer looks at a number again."""
+
+
+class Customer(Reader):
+    """The customer of a task, who hears and replies."""
+
+    def opening(self) -> str:
+        """Return the first words, terse, plain or chatty."""
+        before = ("", "greet", "greet filler")[1 if self.speech.plain else self.speech.temper]
+        return self._kept(" ".join([*(self.say(key) for key in before.split()), self.wish_words("wish")]))
+
+    def reply(self, text: str) -> str:
+        """Return what the customer says to a text; `mind.over` says whether the conversation is over."""
+        mind = self.mind
+        mind.texts += 1
+        act = self.domain.acts[self.wish.act] if self.wish else None
+        heard = hear(text, self.domain, act, self.values())
+        mind.heard = heard.names()
+        parts: list[str] = []
+        before = (mind.request, mind.wish)
+        if self.wish and self.wish.question:
+            parts += self._take_in(text)
+        pleading = mind.refused
+        parts += self.settle()
+        if pleading and mind.refused:
+            parts += self.plead()
+        if (mind.request, mind.wish) == before and not mind.over:
+            known = len(mind.told)
+            fruit = bool(parts)
+            if self.wish is not None and not mind.settled:
+                if heard.offer:
+                    parts += self._offered(heard.offer)
+                    fruit = True
+                elif heard.refuses and not parts and not heard.doubts:
+                    parts.append(self.say("no_refusal"))
+                elif heard.reports and not parts and not heard.asks:
+                    parts.append(self.say("no_letter"))
+            elif self.request.trouble:
+                parts += self._look_and_press(text)
+                fruit = fruit or mind.request != before[0]
+            if (mind.request, mind.wish) == before:
+                parts += self._answers(heard)
+                if not fruit and len(mind.told) == known:
+                    parts = self._ladder(parts)
+        elif not mind.over:
+            parts += [part for fact in heard.asks if fact in ("name", "code") for part in self._tell(fact)]
+        if not mind.over and mind.texts >= self.task.patience:
+            mind.over = True
+            parts = [self.say("go")]
+        return self._kept(" ".join(parts))
+
+    def _kept(self, reply: str) -> str:
+        """Return the reply, which is never the one before again."""
+        if reply == self.mind.last:
+            reply = f"{self.say('unclear')} {reply}"
+        self.mind.last = reply
+        return reply
+
+    def _take_in(self, text: str) -> list[str]:
+        """Understand an amount: one alone, or one that its name stands before."""
+        assert self.wish is not None
+        amount = self.domain.acts[self.wish.act].amount
+        if amount is None:
+            return []
+        every, named = amounts_in(text, amount.words)
+        open_question = self.asks_amount
+        found = named if len(named) == 1 else every
+        if not every or not (open_question or len(named) == 1) or self.mind.beliefs.get(self.key) in found:
+            return []
+        if len(found) > 1:
+            return [self.say("which")]
+        self.mind.beliefs[self.key] = found[0]
+        return [self.say("believed", n=found[0])]
+
+    def _offered(self, offer: str) -> list[str]:
+        """Say yes, correct what is offered, or change the mind."""
+        mind, wish = self.mind, self.wish
+        assert wish is not None
+        act: Act = self.domain.acts[wish.act]
+        owner = self.domain.customer.noun
+        rows = self.task.rows["item"]
+        labels = {key: str(row[self.domain.label]) for key, row in rows.items() if row[owner] == self.task.customer}
+        if contradicts(offer, self.domain, act, wish.item, self.wanted, labels):
+            mind.corrected = True
+            self.desk.agreed.clear()
+            return [self.say("no", do=self.doing(self.wanted))]
+        if self.request.dropped and mind.wish == len(self.request.wishes) - 1:
+            return [self.say("dropped"), *self.next_request()]
+        if wish.change and not mind.changed:
+            mind.changed = True
+            mind.told += [name for name in wish.change if name not in mind.told]
+            return [self.say("changed", do=self.doing(wish.wanted))]
+        self.desk.agreed.append(agreement(wish.act, wish.item, self.wanted))
+        mind.told += [ask.name for ask in act.asks if isinstance(ask.say, str) and ask.name not in mind.told]
+        return [self.say("yes", do=self.doing(self.wanted))]
+
+    def _answers(self, heard: Heard) -> list[str]:
+        """Answer what was asked."""
+        parts: list[str] = []
+        if heard.doubts and self.wish and self.request.misread and not self.mind.corrected:
+            parts += self._correct()
+        for fact in heard.asks:
+            if fact == "wish" and not parts and len(heard.asks) == 1:
+                parts.append(self.wish_words("wish"))
+            elif fact != "wish" and not (fact == "number" and parts and heard.doubts):
+                parts += self._tell(fact)
+        return parts
+
+    def _correct(self) -> list[str]:
+        assert self.wish is not None
+        self.mind.corrected = True
+        return [self.say("misread", x=self.wish.item)]
+
+    def _views(self) -> Mapping[str, Read]:
+        """Return what can be seen of the device, if the request is about it."""
+        return self.domain.device.reads if self.domain.device and self.request.trouble else {}
+
+    def _tell(self, fact: str) -> list[str]:
+        """Say a fact."""
+        mind = self.mind
+        if fact not in mind.told:
+            mind.told.append(fact)
+        if fact in ("name", "code"):
+            return [self.say(fact, x=self.values()[fact])]
+        if fact in (views := self._views()):
+            return [views[fact].say[value_key(self.desk.tables["device"]["device"][views[fact].field])]]
+        if self.wish is None:
+            return [self.say("nothing")]
+        if fact == "number":
+            if self.request.named == "number":
+                return [self.say("number", x=self.number)]
+            return [self.say("no_number", x=self.speech.item(self.request, self.number))]
+        if fact in self.wanted:
+            return [self.speech.fact(self.wish, fact, self.wanted)]
+        return []
+
+    def _look_and_press(self, text: str) -> list[str]:
+        """Do to the device what a text says, and look at what it asks about."""
+        mind, device = self.mind, self.domain.device
+        assert device is not None
+        parts = []
+        acts = told_to_press(text, device) or [mind.pending] * (bool(mind.pending) and agrees(text))
+        for name in acts:
+            act, asked_back = device.acts[name], mind.pending
+            mind.pending = ""
+            if name in device.final and asked_back != name:
+                mind.pending = name
+                parts.append(self.say("really", do=f"{act.verbs[0]} {act.object}"))
+                continue
+            if name != self.request.slack or name in mind.pressed:
+                self.desk.press(act)
+            mind.pressed.append(name)
+            fields = {field for _, field, _ in act.effect}
+            changed = [name for name, view in self._views().items() if view.field in fields]
+            mind.told = [fact for fact in mind.told if fact not in changed]
+            mind.fruitless = 0
+            parts.append(device.said[name])
+        for read in asked_to_see(text, device) if not acts else ():
+            parts += self._tell(read)
+        return [*parts, *self.tried()]
+
+    def _ladder(self, parts: list[str]) -> list[str]:
+        """Return the reply to a text that led nowhere: every second time one fact more, else the wish again."""
+        mind = self.mind
+        mind.fruitless += 1
+        if self.wish and self.request.misread and not mind.corrected and mind.fruitless >= _MISREAD_AFTER:
+            return [*parts, *self._correct()]
+        facts = ("name", "code", "number", *self.wish.asks) if self.wish else ("name", "code", *self._views())
+        untold = [fact for fact in facts if fact not in mind.told]
+        if untold and mind.fruitless % 2 == 0:
+            mind.volunteered += 1
+            return [*parts, *self._tell(untold[0])]
+        if parts and not mind.settled:
+            return parts
+        return [*(parts or [self.say("unclear")]), self.question() if mind.settled else self.wish_words("wish")]

@@ -1,0 +1,219 @@
+"""The desk: the tables of a shop, what its tools do to them, and the letters that its customers get for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, NamedTuple
+
+from agent_envs.datasets.helpdesk.generated.conditions import Value
+from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
+from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
+from agent_envs.errors import ToolError
+
+SCOPES = ("customer", "item", "catalogue", "device")
+_MOST = 10**9
+_LOOKED_UP = 200  # entries that are remembered: a policy may look up anything
+Cell = tuple[str, str, str]
+"""A scope, the id of a row and a field."""
+
+
+class Letter(NamedTuple):
+    """What a customer gets for an act, a refusal ("decline") or a request passed on ("transfer")."""
+
+    kind: str
+    act: str
+    item: str
+    arguments: Mapping[str, Value]
+    rule: str
+
+
+@dataclass(slots=True)
+class Desk:
+    """The tables and what happened to them."""
+
+    tables: dict[str, dict[str, dict[str, Any]]]
+    """The rows of each scope by id, as the tools show them."""
+    before: dict[Cell, Any] = field(default_factory=dict)
+    """What the cells that were written held at the start; None if they were not there."""
+    letters: list[Letter] = field(default_factory=list)
+    verified: list[str] = field(default_factory=list)
+    """Customers whose code word was right."""
+    seen: list[str] = field(default_factory=list)
+    """Names and numbers that were looked up, with or without success; "list" and "code" before those of customers."""
+    agreed: list[tuple[str, str, str]] = field(default_factory=list)
+    """Acts, items and what was asked for, sorted, as JSON: what the customer said yes to."""
+    faults: list[str] = field(default_factory=list)
+    """What was done against section 1 of the book."""
+
+    def diff(self) -> dict[Cell, Any]:
+        """Return the cells that are not as they were, with what they hold."""
+        now = {cell: self.tables[cell[0]][cell[1]].get(cell[2]) for cell in self.before}
+        return {cell: value for cell, value in now.items() if value != self.before[cell]}
+
+    def write(self, scope: str, key: str, name: str, value: Any) -> None:
+        """Write a cell."""
+        row = self.tables[scope][key]
+        self.before.setdefault((scope, key, name), row.get(name))
+        row[name] = value
+
+    def press(self, act: Act) -> None:
+        """Do to the device what a customer does."""
+        for _, name, value in act.effect:
+            self.write("device", "device", name, value)
+
+    def notes(self) -> list[Letter]:
+        """Return the refusals and what was passed on, each once."""
+        found: list[Letter] = []
+        for letter in self.letters:
+            if letter.kind != "act" and letter not in found:
+                found.append(letter)
+        return found
+
+
+def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
+    """Return the desk at the start of a task."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for scope in SCOPES:
+        dates = [name for name, kind in domain.fields(scope).items() if kind.kind == "date"]
+        tables[scope] = {key: dict(row) for key, row in task.rows.get(scope, {}).items()}
+        for row in tables[scope].values():
+            for name in dates:
+                row[name] = (task.today + timedelta(row[name])).isoformat()
+    return Desk(tables)
+
+
+class Counter:
+    """The tools' work on a desk. Each method returns the text of a result, and raises ToolError where it refuses."""
+
+    def __init__(self, desk: Desk, task: HelpDeskTask, domain: Domain) -> None:
+        self.desk, self.task, self.domain = desk, task, domain
+
+    def find(self, name: str) -> str:
+        """Return the ids of the customers of a name."""
+        wanted = " ".join(name[:100].split()).lower()
+        self._note(wanted)
+        found = [key for key, row in self.desk.tables["customer"].items() if row["name"].lower() == wanted]
+        if not found:
+            raise ToolError(f"there is no {self.domain.customer.noun} of this name")
+        return json.dumps(sorted(found))
+
+    def verify(self, key: str, code: str) -> str:
+        """Check a code word and return the customer's row."""
+        row = self._row("customer", key)
+        self._note(f"code {row['id']}")
+        if code.strip() != self.task.codes[row["id"]]:
+            raise ToolError("the code word is wrong")
+        if row["id"] not in self.desk.verified:
+            self.desk.verified.append(row["id"])
+        return json.dumps(row)
+
+    def listed(self, key: str) -> str:
+        """Return what a customer has, each with its label."""
+        owner, label = self.domain.customer.noun, self.domain.label
+        found = self._row("customer", key)["id"]
+        self._note(f"list {found}")
+        items = self.desk.tables["item"].values()
+        return json.dumps([{"id": row["id"], label: row[label]} for row in items if row[owner] == found])
+
+    def item(self, key: str) -> str:
+        """Return the row of an item."""
+        self._note(key.strip().upper()[:20])
+        return json.dumps(self._row("item", key))
+
+    def entry(self, name: str) -> str:
+        """Return a row of the catalogue."""
+        found = {label.lower(): label for label in self.desk.tables["catalogue"]}.get(name.strip().lower())
+        if found is None:
+            noun = self.domain.catalogue.noun if self.domain.catalogue else "entry"
+            raise ToolError(f"there is no {noun} {name.strip()[:40]!r}")
+        self._note(found)
+        return json.dumps(self.desk.tables["catalogue"][found])
+
+    def act(self, act: Act, arguments: dict[str, Any]) -> str:
+        """Carry an act out, whatever the rules say."""
+        row = self._row("item", arguments.pop("id"))
+        for name, words in act.needs.items():
+            if row[name] not in words:
+                raise ToolError(f"the system refuses: {name} is {row[name]}, not {' or '.join(words)}")
+        for ask in act.asks:
+            if arguments[ask.name] not in ask.values:
+                raise ToolError(f"{ask.name} must be one of {', '.join(map(str, ask.values))}")
+        amount = arguments.get(act.amount.name) if act.amount else None
+        if amount is not None and not 0 <= amount <= _MOST:
+            raise ToolError(f"the amount must be from 0 to {_MOST}")
+        asked = {ask.name: arguments[ask.name] for ask in act.asks}
+        self._identified(row)
+        if agreement(act.name, row["id"], asked) not in self.desk.agreed:
+            self.desk.faults.append("changed without a yes")
+        result = {"id": row["id"]}
+        for kind, name, value in act.effect:
+            scope, _, name = name.rpartition(".")
+            if isinstance(value, str) and value.startswith("$"):
+                value = arguments[value[1:]]
+            target = self._target(scope or "item", row)
+            self._write(scope or "item", target, name, _sum(target[name], value) if kind == "add" else value)
+            result[name] = target[name]
+        if act.amount is not None and amount is not None:
+            self._write("item", row, act.amount.name, amount)
+            result[act.amount.name] = row[act.amount.name]
+        self.desk.letters.append(Letter("act", act.name, row["id"], arguments, ""))
+        return json.dumps(result)
+
+    def decline(self, key: str, act: str, rule: str) -> str:
+        """Note that a rule forbids an act."""
+        if self.domain.act(act) is None:
+            raise ToolError(f"there is no act {act[:40]!r}; there are {', '.join(self.domain.acts)}")
+        row = self._row("item" if act in self.domain.acts else "customer", key)
+        self._identified(row)
+        self.desk.letters.append(Letter("decline", act, row["id"], {}, _rule(rule)))
+        return "noted"
+
+    def transfer(self, rule: str) -> str:
+        """Note that a request is passed on."""
+        self.desk.letters.append(Letter("transfer", "", "", {}, _rule(rule)))
+        return "passed on"
+
+    def _row(self, scope: str, key: str) -> dict[str, Any]:
+        found = self.desk.tables[scope].get(key.strip().lstrip("#").upper())
+        if found is None:
+            noun = (self.domain.customer if scope == "customer" else self.domain.item).noun
+            raise ToolError(f"there is no {noun} {key.strip()[:20]}")
+        return found
+
+    def _note(self, looked_up: str) -> None:
+        if looked_up not in self.desk.seen and len(self.desk.seen) < _LOOKED_UP:
+            self.desk.seen.append(looked_up)
+
+    def _identified(self, row: Mapping[str, Any]) -> None:
+        if row.get(self.domain.customer.noun, row["id"]) not in self.desk.verified:
+            self.desk.faults.append("acted before the code word was checked")
+
+    def _target(self, scope: str, row: dict[str, Any]) -> dict[str, Any]:
+        if scope == "item":
+            return row
+        key = row[self.domain.customer.noun] if scope == "customer" else row[self.domain.label]
+        return self.desk.tables[scope][key]
+
+    def _write(self, scope: str, row: dict[str, Any], name: str, value: Any) -> None:
+        key = row[self.domain.label] if scope == "catalogue" else row["id"]
+        self.desk.write(scope, key, name, value)
+
+
+def agreement(act: str, item: str, asked: Mapping[str, Value]) -> tuple[str, str, str]:
+    """Return what a yes is to."""
+    return act, item, json.dumps(dict(sorted(asked.items())))
+
+
+def _sum(now: Any, more: Any) -> Any:
+    """Return an integer, or a date moved by days."""
+    if isinstance(now, str):
+        return (date.fromisoformat(now) + timedelta(int(more))).isoformat()
+    return now + int(more)
+
+
+def _rule(text: str) -> str:
+    """Return a rule's number without words around it."""
+    return text.lower().replace("rule", "").strip(" .:#")[:12]

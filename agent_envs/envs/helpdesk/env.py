@@ -1,0 +1,280 @@
+"""HelpDesk: serve a scripted customer under a rule book that is drawn anew for every task.
+
+    book      "2.1 The hire may not be cancelled if the hire starts in fewer than 3 days."
+              "2.2 Rule 2.1 does not apply if the reason given is illness."
+    customer  "Hello. Could you call off my hire H96435?"
+    call      {"name": "decline", "arguments": {"id": "H96435", "act": "cancel_hire", "rule": "2.1"}}
+
+The idea of an agent between rules, tools and a customer is tau-bench's (Yao et al. 2024); worlds, rules and customers
+are this project's, and nothing in them needs a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agent_envs.checks import choice, shown, string
+from agent_envs.datasets.helpdesk.generated.domain_files import load_domain
+from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
+from agent_envs.datasets.helpdesk.generated.worlds import DEFAULT_LEVEL, HelpDeskTasks
+from agent_envs.envs.helpdesk.customer import Customer
+from agent_envs.envs.helpdesk.desk import Counter, Desk, open_desk
+from agent_envs.envs.helpdesk.expert import Move, mistaken_move, next_move
+from agent_envs.envs.helpdesk.llm_customer import open_model, voiced
+from agent_envs.envs.helpdesk.reward import Gold, gold_of, score_of
+from agent_envs.envs.helpdesk.speech import Speech
+from agent_envs.envs.helpdesk.tools import desk_tools
+from agent_envs.envs.helpdesk.wanting import Mind
+from agent_envs.errors import ConfigError
+from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.parsers import Parser, get_parser
+from agent_envs.policies.openai.policy import OpenAIPolicy
+from agent_envs.tasks import TaskSource
+from agent_envs.text_env import Outcome
+from agent_envs.tool_env import ToolEnv
+from agent_envs.tools import ToolRegistry, ToolResult
+
+__all__ = ["HelpDeskEnv"]
+
+_INSTRUCTIONS = (
+    "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}. "
+    "The rules:\n\n{book}"
+)
+
+
+@dataclass(slots=True)
+class _Service:
+    """All that changes in an episode."""
+
+    desk: Desk
+    mind: Mind
+    paid: float = 0.0
+    """What has been paid of the score."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """The components as they were last paid."""
+
+
+class HelpDeskEnv(ToolEnv):
+    """Serve a customer by the book.
+
+    ## Description
+    A customer of a shop wants something done, in words. The policy identifies the customer, looks rows up with tools,
+    asks for what only the customer knows, and judges by the rule book in its instructions: rules forbid acts, other
+    rules set them aside, and so on. What is allowed is offered and, after a yes, carried out; what is forbidden is
+    noted with the number of the rule. From level 5 on some customers have a device that does not work: they look at it
+    and act on it as they are told. The tools carry out what the rules forbid, too: the book has to be read, and every
+    task has another one. The customer is a program that hears free text, is never wrong about what it knows except for
+    planned slips (a number misread, a mind changed), and ends the conversation when its letters say that all is
+    settled.
+
+    ## Action Space
+    Any text. Tool calls in Hermes form, up to 4 a step; a text without a call is said to the customer.
+
+    ## Observation Space
+    Text: the customer's words, or the results of the tools.
+
+    ## Starting State
+    The first words of a customer; a task drawn from the split, or `options={"index": i}`.
+
+    ## Rewards
+    What has to be there in the end: changed cells of the tables, noted refusals with their rules, amounts that the
+    customer has to know. The score is the number of those that are there, less every other change or note and every
+    fault of conduct (acting before the code word was checked, changing something without a yes), by their number, at
+    least 0.
+    - `reward="terminal"`: 1 at the end if all is there and nothing else, else 0.
+    - `reward="progress"`: each valid step pays the change of the score, so that the return is the final score.
+
+    ## Episode End
+    Terminates when the customer's requests are settled, or when its patience ends: after about twice the texts that are
+    needed. Truncated after 120 steps.
+
+    ## Information
+    `task_id`, `split`, `index`, `source`, `anchor` (the open request, what was told, the changes), `invalid_action` (a
+    call that cannot be read or was refused, an empty text), `score`, `success`, `reward_components` (`changes`,
+    `notes`, `told`, `conduct`: shares, at the end; with "progress" their changes), `tool_results` (list of `name`,
+    `content`, `error`), `speaker` ("customer" or "tools"), `heard` (what the customer heard, such as "ask:name,code"
+    or "offer"), `volunteered` (facts that were told without being asked), `task_family` (the domain), `task_pair`
+    (which twins, "" in other splits), `level`, `deciding` (rules that each change what is right).
+
+    ## Arguments
+    `gym.make("AgentR1/HelpDesk-v0", split="train", level="1-8", domains="all", talk="varied", reward="terminal")`
+    - `split`: "train", "validation", "test", "new" (domains of no other split), or "twins" (tasks 2i and 2i + 1 differ
+      in one fact, so that something else is right).
+    - `level`: 1 (a request, rules without exceptions) to 8 (six requests, chains of five links, rules on what was done
+      before), or a range such as "1-3".
+    - `domains`: "all", a name, or names with commas between them.
+    - `talk`: "varied", or "plain" with one frame for each kind of sentence.
+    - `customer`: "scripted", or "voiced": a model puts what the customer says into words of its own, which are taken if
+      they have the same names and numbers. A server that fails raises a `BackendError`.
+    - `model`, `url`: the model that gives the voice, and its server with OpenAI's chat completions.
+    - `reward`: see above.
+    - `parser`, `max_parallel_calls`: see `ToolEnv`.
+
+    ## Data
+    Generated: 100,000 train and 1,000 each of validation, test, new and twins. Sections of rules belong to one of
+    train, validation and test; the expert solves every task.
+
+    tiny-base, of 0.8 million parameters, has never seen it: on test tasks of level 1 in one domain it solves 0 of 128
+    after 100 supervised steps and 1 of 64 after 170. It has then learned to ask for the code word, to find the customer
+    and to look rows up, and goes round in circles. What reinforcement learning adds has not been measured.
+
+    ## Version History
+    - v0: first version
+    """
+
+    settled_arguments = ("tools", "tool_timeout", "rules")
+    recorded_arguments = ("level", "domains", "talk", "customer", "reward")
+    later_arguments = ("customer", "model")
+    reward_range = (0.0, 1.0)
+    call_reminder = "The text is empty. Call a tool: {format}, or say something to the customer."
+
+    def __init__(
+        self,
+        *,
+        level: int | str | Sequence[int] = DEFAULT_LEVEL,
+        domains: str | Iterable[str] = "all",
+        talk: str = "varied",
+        customer: str = "scripted",
+        model: str = "",
+        url: str | None = None,
+        reward: str = "terminal",
+        parser: str = "hermes",
+        **kwargs: Any,
+    ) -> None:
+        self.level = level
+        self.domains = domains if isinstance(domains, str) else tuple(domains)
+        self.talk = choice("talk", talk, ["varied", "plain"])
+        self.customer = choice("customer", customer, ["scripted", "voiced"])
+        self.model, self.url = string("model", model), url
+        self._policy: OpenAIPolicy | None = open_model(model, url) if customer == "voiced" else None
+        self.reward = choice("reward", reward, ["terminal", "progress"])
+        self._offers: dict[str, tuple[ToolRegistry, Parser]] = {}
+        self._gold: tuple[HelpDeskTask, Gold] | None = None
+        super().__init__(tools=(), parser=parser, **kwargs)
+        self._parser_name = parser
+        first: Any = self.tasks  # opened here, so that gym.make refuses a wrong split, level or domain
+        self._serve(first.domains[0])
+        self.instructions = _INSTRUCTIONS.format(shop="a shop", day="a day", noun="customer", book="(drawn at reset)")
+
+    def open_tasks(self) -> TaskSource:
+        if self.data != "generated":
+            raise ConfigError(f"data must be 'generated', got {shown(self.data)}")
+        return HelpDeskTasks.shared(self.split, self.level, self.domains)
+
+    # -- what follows from the task ------------------------------------------------------------------------------
+
+    def _serve(self, domain: str) -> None:
+        """Take the tools of a domain."""
+        self.domain = load_domain(domain)
+        if domain not in self._offers:
+            registry = desk_tools(self.domain, self._counter)
+            self._offers[domain] = registry, get_parser(self._parser_name, registry.specs)
+        self.registry, self.parser = self._offers[domain]
+
+    def _play(self, index: int, task: HelpDeskTask) -> None:
+        super()._play(index, task)
+        self._serve(task.domain)
+        words = {"shop": task.shop, "day": task.today.isoformat(), "noun": self.domain.customer.noun}
+        self.instructions = _INSTRUCTIONS.format(**words, book=task.book.text)
+
+    def _counter(self) -> Counter:
+        return Counter(self.state.desk, self.task, self.domain)
+
+    def _customer(self) -> Customer:
+        task, domain = self.task, self.domain
+        return Customer(task, domain, Speech(task, domain, self.talk == "plain"), self.state.desk, self.state.mind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_gold": None, "_policy": None}
+
+    # -- the episode ---------------------------------------------------------------------------------------------
+
+    def begin(self, task: HelpDeskTask) -> tuple[str, _Service]:
+        self.state = _Service(open_desk(task, self.domain), Mind())
+        return self._voiced(self._customer().opening()), self.state
+
+    def _voiced(self, sentence: str) -> str:
+        if self.customer == "scripted":
+            return sentence
+        if self._policy is None:
+            self._policy = open_model(self.model, self.url)
+        return voiced(self._policy, sentence, [*self._customer().values().values(), *self.task.rows["catalogue"]])
+
+    def answer(self, text: str) -> Outcome:
+        said = self._customer().reply(text)
+        return self._paid(Outcome(self._voiced(said), terminated=self.state.mind.over, extra={"speaker": "customer"}))
+
+    def after_tools(
+        self, calls: Sequence[ToolCall | ParseFailure], results: Sequence[ToolResult], outcome: Outcome
+    ) -> Outcome:
+        writing = (*self.domain.acts, "decline")  # who looks up what is not there has learned something
+        outcome.invalid_action |= any(result.error and result.name in writing for result in results)
+        self.state.mind.heard = ""
+        return self._paid(outcome)
+
+    def _paid(self, outcome: Outcome) -> Outcome:
+        """Add the score to an outcome, and the reward."""
+        state: _Service = self.state
+        if self._gold is None or self._gold[0] is not self.task:
+            self._gold = self.task, gold_of(self.task, self.domain)
+        found = score_of(self._gold[1], state.desk, state.mind.beliefs)
+        outcome.score, outcome.success = found.score, found.perfect and outcome.terminated
+        if self.reward == "terminal":
+            if outcome.terminated:
+                outcome.reward, outcome.components = float(outcome.success), found.components
+        elif not outcome.invalid_action:
+            outcome.reward = found.score - state.paid
+            before = state.shares
+            outcome.components = {name: share - before.get(name, 0.0) for name, share in found.components.items()}
+            state.paid, state.shares = found.score, found.components
+        return outcome
+
+    def info(self, outcome: Outcome) -> dict[str, Any]:
+        mind, task = self.state.mind, self.task
+        talk = {"speaker": "customer" if outcome.extra.get("speaker") or not outcome.extra else "tools"}
+        return super().info(outcome) | talk | {
+            "heard": mind.heard,
+            "volunteered": mind.volunteered,
+            "task_family": task.domain,
+            "task_pair": str(int(task.task_id.rpartition("/")[2]) // 2) if "/twins/" in task.task_id else "",
+            "level": task.level,
+            "deciding": task.solution.deciding,
+        }  # fmt: skip
+
+    def anchor(self) -> str:
+        mind, desk = self.state.mind, self.state.desk
+        changes = [" ".join(map(str, (*cell, value))) for cell, value in desk.diff().items()]
+        notes = [" ".join((note.kind, note.act, note.item, note.rule)) for note in desk.notes()]
+        place = f"{self._task.task_id} request {mind.request} wish {mind.wish}"
+        return "\n".join([place, *sorted(mind.told), *sorted(changes), *sorted(notes)])
+
+    def prompt_state(self) -> dict[str, Any]:
+        """Return the book, the customer's last words, what was looked up and whether an amount is waited for."""
+        state: _Service = self.state
+        words = {"rules": self.task.book.text, "last_words": state.mind.last}
+        return {**words, "looked_up": list(state.desk.seen), "waits_for_amount": self._customer().asks_amount}
+
+    def right_answer(self) -> str:
+        lines = []
+        for deed in self.task.solution.deeds:
+            said = ", ".join(f"{name}={value}" for name, value in deed.arguments.items())
+            lines.append(" ".join(filter(None, (deed.kind, deed.act, deed.item, deed.rule, said))))
+        return "\n".join(lines)
+
+    # -- experts -------------------------------------------------------------------------------------------------
+
+    def expert_action(self) -> str | None:
+        """Do the next thing by the book, from what was said and shown."""
+        return self._written(next_move(self._customer()))
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the next action of a demonstrator that with probability `noise` makes one of the `MISTAKES`."""
+        customer = self._customer()
+        return self._written(mistaken_move(customer, rng) if rng.random() < noise else next_move(customer))
+
+    def _written(self, move: Move) -> str:
+        return self.format_call(move.tool, dict(move.arguments)) if move.tool else move.text

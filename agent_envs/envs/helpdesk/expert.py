@@ -1,0 +1,166 @@
+"""The expert, who knows the book and acts on what was said and shown only, and its mistakes for demonstrations."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES
+from agent_envs.datasets.helpdesk.generated.rules import Section
+from agent_envs.datasets.helpdesk.generated.solving import Wish, amount_of, facts_of
+from agent_envs.envs.helpdesk.customer import Customer
+from agent_envs.envs.helpdesk.desk import agreement
+from agent_envs.envs.helpdesk.tools import tool_name
+
+MISTAKES = ("exception", "bar", "yes", "identity", "amount", "row")
+"""What a demonstrator gets wrong: it ignores an exception, cites another bar, does not wait for a yes, does not check
+the code word, miscounts an amount, or takes another row."""
+
+
+class Move(NamedTuple):
+    """What the expert does: a call of a tool, or a text."""
+
+    text: str = ""
+    tool: str = ""
+    arguments: Mapping[str, Any] = {}
+
+
+def next_move(customer: Customer, mistake: str = "") -> Move:
+    """Return the expert's next move, with one of the `MISTAKES` if it can be made here."""
+    return _Expert(customer, mistake).move()
+
+
+class _Expert:
+    def __init__(self, customer: Customer, mistake: str) -> None:
+        self.customer, self.mistake = customer, mistake
+        self.task, self.domain, self.desk, self.mind = customer.task, customer.domain, customer.desk, customer.mind
+
+    def move(self) -> Move:
+        mind, wish = self.mind, self.customer.wish
+        if "name" not in mind.told or "code" not in mind.told:
+            return self._say("identify")
+        if not self.desk.verified and self.mistake != "identity":
+            return self._identify()
+        if wish is None and self.customer.request.trouble:
+            return self._set_right()
+        if wish is None:
+            if mind.read < len(self.desk.letters):
+                return self._say("passed_on")
+            return Move("", "transfer", {"rule": OUTSIDE_RULE})
+        section = self.task.book.sections[wish.act]
+        if mind.settled:
+            return self._say("tell", n=self._amount(section, wish))
+        if mind.read < len(self.desk.letters) or mind.refused:
+            last = self.desk.letters[-1]
+            return self._say("refuse", r=last.rule) if last.kind == "decline" else self._done(section, wish)
+        return self._look_up(section, wish) or self._judge(section, wish)
+
+    def _set_right(self) -> Move:
+        """Have the customer look at the device and do what sets it right; note what a rule forbids."""
+        device, mind = self.domain.device, self.mind
+        assert device is not None
+        if mind.read < len(self.desk.letters):
+            return self._say("refuse", r=self.desk.letters[-1].rule)
+        unseen = [read.question for name, read in device.reads.items() if name not in mind.told]
+        if unseen:
+            return Move(" ".join(unseen))
+        row = self.desk.tables["device"]["device"]
+        for field, value in device.works.items():
+            act = device.remedy(field)
+            if row[field] == value or act.name in mind.declined:
+                continue
+            section = self.task.book.sections.get(act.name)
+            reason = section.reason(self._facts(Wish(act.name, self.task.customer, {}))) if section else ""
+            if reason:
+                return Move("", "decline", {"id": self.task.customer, "act": act.name, "rule": reason})
+            return self._say("press", do=f"{act.verbs[0]} {act.object}")
+        return self._say("done")
+
+    def _identify(self) -> Move:
+        row = self.task.rows["customer"][self.task.customer]
+        if row["name"].lower() not in self.desk.seen:
+            return Move("", f"find_{tool_name(self.domain.customer.noun)}", {"name": row["name"]})
+        same = sorted(key for key, other in self.task.rows["customer"].items() if other["name"] == row["name"])
+        untried = [key for key in same if f"code {key}" not in self.desk.seen]
+        return Move("", "verify", {"id": (untried or same)[0], "code": self.task.codes[self.task.customer]})
+
+    def _look_up(self, section: Section, wish: Wish) -> Move | None:
+        """Return what is still to be looked up or asked before a wish can be judged."""
+        seen, mind, noun = self.desk.seen, self.mind, tool_name(self.domain.item.noun)
+        if self.customer.request.named == "label":
+            if f"list {self.task.customer}" not in seen and wish.item not in seen:
+                return Move("", f"list_{tool_name(self.domain.item.plural)}", {"id": self.task.customer})
+            number = wish.item
+        else:
+            number = self.customer.number
+        if number not in seen:
+            return Move("", f"get_{noun}", {"id": number})
+        if number != wish.item:
+            return self._say("doubt", item=self.domain.item.noun)
+        label = self.task.rows["item"][wish.item][self.domain.label]
+        scopes = {link.condition.scope for link in section.links()}
+        if "catalogue" in scopes and label not in seen and self.domain.catalogue:
+            return Move("", f"get_{tool_name(self.domain.catalogue.noun)}", {"name": label})
+        untold = [ask.question for ask in section.act.asks if ask.name not in mind.told]
+        return Move(" ".join(untold)) if untold else None
+
+    def _judge(self, section: Section, wish: Wish) -> Move:
+        act = section.act
+        judged = section
+        if self.mistake == "exception":
+            judged = section._replace(chains=tuple(chain._replace(links=chain.links[:1]) for chain in section.chains))
+        reason = judged.reason(self._facts(wish))
+        if reason:
+            if self.mistake == "bar":
+                others = [f"{section.number}.{chain.first}" for chain in section.chains]
+                reason = next((other for other in others if other != reason), reason)
+            return Move("", "decline", {"id": wish.item, "act": act.name, "rule": reason})
+        asked = dict(self.customer.wanted)
+        amount = self._amount(section, wish)
+        if amount is not None and self.mistake == "amount":
+            amount += 1
+        number = wish.item
+        if self.mistake == "row":
+            number = next((key for key in self.task.rows["item"] if key != number), number)
+        if agreement(act.name, wish.item, asked) not in self.desk.agreed and self.mistake != "yes":
+            clauses = [ask.say.format(asked[ask.name]) for ask in act.asks if isinstance(ask.say, str)]
+            clauses = [clause.replace(" my ", " your ") for clause in clauses]
+            thing = act.object.replace("{item}", f"{self.domain.item.noun} {number}")
+            offer = self._say("offer", do=" ".join([act.verbs[0], thing, *clauses])).text
+            return Move(f"{self._say('tell', n=amount).text} {offer}" if self.customer.asks_amount else offer)
+        if amount is not None and act.amount is not None:
+            asked[act.amount.name] = amount
+        return Move("", act.name, {"id": number, **asked})
+
+    def _done(self, section: Section, wish: Wish) -> Move:
+        done = self._say("done").text
+        return Move(
+            f"{done} {self._say('tell', n=self._amount(section, wish)).text}" if self.customer.asks_amount else done
+        )
+
+    def _facts(self, wish: Wish) -> Any:
+        done: dict[str, int] = {}
+        for letter in self.desk.letters[: self.mind.read]:
+            if letter.kind == "act":
+                done[letter.act] = done.get(letter.act, 0) + 1
+        return facts_of(self.domain, self.task.rows, self.task.customer, wish, done)
+
+    def _amount(self, section: Section, wish: Wish) -> int | None:
+        return amount_of(section, self.task.rows["item"][wish.item], self._facts(wish))
+
+    def _say(self, key: str, **slots: object) -> Move:
+        choices: Sequence[str] = PHRASES["agent"][key]
+        place = zlib.crc32(f"{self.task.task_id} {key} {self.mind.texts}".encode()) % len(choices)
+        return Move(choices[0 if self.customer.speech.plain else place].format(**slots))
+
+
+def mistaken_move(customer: Customer, rng: np.random.Generator) -> Move:
+    """Return a move with a mistake that shows, or the right one if none can be made here."""
+    right = next_move(customer)
+    order = rng.permutation(len(MISTAKES))
+    wrong = (next_move(customer, MISTAKES[place]) for place in order)
+    return next((move for move in wrong if move != right), right)

@@ -1,0 +1,254 @@
+"""What a text says to a customer: word lists and the values of the world, no model.
+
+    "I'll need your name and your code word."        asks for name and code
+    "Moving it costs 17 euros. Shall I go ahead?"    tells 17 euros; an offer to move
+    "I am sorry, rule 2.1 does not allow that."      refuses
+
+Whoever mishears loses turns and nothing else: letters settle, and a yes says what it agrees to.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from agent_envs.datasets.helpdesk.generated.conditions import Value
+from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain
+from agent_envs.files import table
+
+CUES: Mapping[str, tuple[str, ...]] = table(__package__, "hearing.json")
+LONGEST = 4000
+"""Only so many characters of a text are heard."""
+_NUMBERS = {word: number for number, word in enumerate(CUES["numbers"])}
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)])\s")
+_DIGITS = re.compile(r"(?<!\d)\d{5}(?!\d)")
+_MONEY = re.compile(
+    r"(?:€|\beur(?:os?)?\b)\s?(\d{1,9})(?:\.00?)?(?!\d|\.\d)|(?<![\d.])(\d{1,9})(?:\.00?)?(?:\s?€|\s(?:euros?|eur)\b)"
+)
+
+
+_WORD = re.compile(r"\w+")
+_WH = re.compile(rf"\W*(?:{'|'.join(sorted(map(re.escape, CUES['wh']), key=len, reverse=True))})\b")
+_FACTS: Mapping[str, tuple[str, ...]] = CUES["facts"]  # type: ignore[assignment]
+_Phrases = Mapping[str, Sequence[tuple[str, str]]]
+"""Phrases by their first word, each with what it is a sign of."""
+
+
+def _by_first_word(signs: Mapping[str, Iterable[str]]) -> _Phrases:
+    phrases: dict[str, list[tuple[str, str]]] = {}
+    for sign, words in signs.items():
+        for word in dict.fromkeys(words):
+            if first := _WORD.search(word.lower()):
+                phrases.setdefault(first[0], []).append((word.lower(), sign))
+    return phrases
+
+
+def _signs(sentence: str, phrases: _Phrases) -> set[str]:
+    """Return what the phrases in a sentence are signs of."""
+    found = set()
+    for word in _WORD.finditer(sentence):
+        for phrase, sign in phrases.get(word[0], ()):
+            if sentence.startswith(phrase, word.start()):
+                end = word.start() + len(phrase)
+                if end == len(sentence) or not (sentence[end].isalnum() and phrase[-1].isalnum()):
+                    found.add(sign)
+    return found
+
+
+class Heard(NamedTuple):
+    """What was heard."""
+
+    asks: tuple[str, ...] = ()
+    """Facts asked for: "name", "code", "number", "wish", or what an act asks."""
+    offer: str = ""
+    """The sentences of an offer, in small letters; "" if none was made."""
+    reports: bool = False
+    refuses: bool = False
+    doubts: bool = False
+    closes: bool = False
+
+    def names(self) -> str:
+        """Return what was heard in short, "" for nothing."""
+        flags = {"offer": self.offer, "report": self.reports, "refuse": self.refuses, "doubt": self.doubts}
+        named = [name for name, heard in flags.items() if heard]
+        return " ".join([f"ask:{','.join(self.asks)}"] * bool(self.asks) + named)
+
+
+@functools.lru_cache(maxsize=64)
+def _mentions(domain: Domain) -> dict[str, list[str]]:
+    """Return the words by which each act is mentioned."""
+    found = {}
+    for act in domain.acts.values():
+        words = [act.done]
+        for verb in act.verbs:
+            head, _, particle = verb.partition(" ")
+            stem = head[:-1] if head.endswith("e") else head
+            double = stem + stem[-1]
+            for form in (head, stem + "ing", double + "ing", stem + "ed", double + "ed"):
+                words.append(f"{form} {particle}".strip())
+        found[act.name] = words
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _named(domain: Domain) -> _Phrases:
+    return _by_first_word(_mentions(domain))
+
+
+@functools.lru_cache(maxsize=512)
+def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...]]:
+    """Return all phrases that count while an act is wanted, and the facts that can be asked for."""
+    facts: dict[str, tuple[str, ...]] = dict(_FACTS)
+    facts["number"] += ("which one", f"which {domain.item.noun}", f"which {domain.label}")
+    for ask in act.asks if act else ():
+        more = ("how come",) if "why" in ask.words else ()
+        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), *more)
+    signs = {key: words for key, words in CUES.items() if key not in ("facts", "numbers", "wh")}
+    signs |= {f"?{fact}": words for fact, words in facts.items()}
+    signs |= {"act": tuple(word for words in _mentions(domain).values() for word in words)}
+    return _by_first_word(signs), tuple(facts)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text in small letters."""
+    for sentence in _SENTENCE.split(text.lower().replace("’", "'")):
+        if sentence := sentence.strip(" \t*_>"):
+            yield sentence
+
+
+def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) -> Heard:
+    """Return what a text says.
+
+    Args:
+        text: The text.
+        domain: The domain.
+        act: What the customer wants now; its facts can be asked for.
+        values: The values of the facts: a fact whose value stands in the same sentence is not asked for.
+
+    >>> from agent_envs.datasets.helpdesk.generated.domain_files import load_domain
+    >>> hear("Name and code word, please.", load_domain("bicycle_hire"), None, {}).asks
+    ('name', 'code')
+    """
+    asks: dict[str, None] = {}
+    offer = before = ""
+    reports = refuses = doubts = closes = inherited = False
+    phrases, facts = _heard_of(domain, act)
+    for sentence in sentences(text[:LONGEST]):
+        signs = _signs(sentence, phrases)
+        question, acted, negated = "?" in sentence, "act" in signs, "refuse" in signs
+        wh = _WH.match(sentence) is not None
+        asking = question or wh or "asking" in signs
+        inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
+        found = []
+        if asking or inherited or len(sentence) < 20:
+            found = [fact for fact in facts if f"?{fact}" in signs]
+            found += [ask.name for ask in (act.asks if act else ()) if question and _several(ask, sentence)]
+            if "details" in signs and "inviting" not in signs:
+                found += ["name", "code"]
+            found = [fact for fact in found if not _stands(fact, sentence, act, values)]
+            if not (asking or inherited) and not _terse(sentence, found):
+                found = []
+        if not wh and not negated and _offers(signs, question, bool(found)):
+            offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
+        elif "doubt" in signs:
+            doubts = True
+        elif negated and not question:
+            refuses = True
+        elif not question and not found and "report" in signs:
+            reports = True
+        asks.update(dict.fromkeys(found))
+        closes = closes or "close" in signs
+        before = sentence if acted else before
+    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts, closes)
+
+
+def _stands(fact: str, sentence: str, act: Act | None, values: Mapping[str, str]) -> bool:
+    """Return whether the value of a fact stands in a sentence, and no other that it could be."""
+    if fact not in values or not _has(sentence, values[fact]):
+        return False
+    others = [str(value) for ask in (act.asks if act else ()) if ask.name == fact for value in ask.values]
+    return not any(_has(sentence, other) for other in others if other != values[fact])
+
+
+def _has(sentence: str, value: str) -> bool:
+    """Return whether a value stands in a sentence, and not within a longer word or number."""
+    value = value.lower()
+    return value in sentence and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) is not None
+
+
+def _several(ask: Ask, sentence: str) -> bool:
+    """Return whether a sentence offers several answers to choose from."""
+    return sum(_has(sentence, value) for value in ask.values if isinstance(value, str)) > 1
+
+
+def _terse(sentence: str, facts: list[str]) -> bool:
+    """Return whether a few words without a verb ask for facts: "name, code"."""
+    return bool(facts) and len(sentence.split()) <= 3
+
+
+def _offers(signs: set[str], question: bool, asks: bool) -> bool:
+    """Return whether a sentence asks for a yes."""
+    if question and "sure" in signs:
+        return True
+    if asks or "close" in signs:
+        return False
+    return "inviting" in signs or (question and not signs.isdisjoint({"offering", "act", "weak"}))
+
+
+def contradicts(
+    offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
+) -> bool:
+    """Return whether an offer says something else than what is wanted.
+
+    Args:
+        offer: The sentences of the offer, in small letters.
+        domain: The domain.
+        act: What is wanted.
+        item: The number of the item.
+        wanted: What is asked for.
+        labels: The label of each of the customer's items.
+    """
+    named = _signs(offer, _named(domain))
+    if named and act.name not in named:
+        return True
+    numbers = set(_DIGITS.findall(offer))
+    if numbers and item[-5:] not in numbers:
+        return True
+    said = {found for found, label in labels.items() if _has(offer, label)}
+    if said and item not in said and not numbers:
+        return True
+    return any(_says_other(offer, ask, wanted[ask.name]) for ask in act.asks if isinstance(ask.say, str))
+
+
+def _says_other(offer: str, ask: Ask, value: Value) -> bool:
+    """Return whether an offer has another value than the one that is wanted, and not that one."""
+    if isinstance(value, int):
+        after = str(ask.say).partition("{}")[2].split()
+        if not after:
+            return False
+        said = re.findall(rf"(?<!\w)(\d+|[a-z]+) {re.escape(after[0])}(?!\w)", offer)
+        found = {_NUMBERS.get(word, int(word) if word.isdecimal() and len(word) < 10 else -1) for word in said} - {-1}
+        return bool(found) and value not in found
+    others = {other for other in ask.values if _has(offer, str(other))}
+    return bool(others) and value not in others
+
+
+def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    """Return the amounts of money in a text, and those that follow one of some words in its sentence.
+
+    >>> amounts_in("It costs 86 euros now; the charge is €17.", ("charge",))
+    ([86, 17], [17])
+    """
+    text = text[:LONGEST].lower()
+    money = [int(found[1] or found[2]) for found in _MONEY.finditer(text)]
+    named = [int(number) for number in _following(words).findall(text)]
+    return list(dict.fromkeys([*money, *named])), list(dict.fromkeys(named))
+
+
+@functools.lru_cache(maxsize=512)
+def _following(words: tuple[str, ...]) -> re.Pattern[str]:
+    named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return re.compile(rf"(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|\.\d)")

@@ -1,0 +1,120 @@
+"""Customers that a model plays or gives a voice, and a relay that needs none.
+
+The customers of released tasks have `opening() -> str` and `reply(text) -> str` as the scripted `Customer` has, and
+`talk.over` says whether the conversation is over. What the scripted customer says can be put into a model's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agent_envs.errors import ConfigError
+from agent_envs.policies.openai.policy import OpenAIPolicy, written
+
+_GREETING = "Hello, how can I help you?"
+_END = "[END]"
+_PROMPT = """You play a customer who talks to an agent of a company. This is who you are and what you want:
+
+{brief}
+
+Write only what the customer says next, in one or two sentences of your own, and stay in this part whatever the agent \
+says. Say only what the moment asks for, not everything at once, and make up nothing: what is not written above you do \
+not know. Agree to what you want and to nothing else. Write {end} alone as soon as all you want is done or will not be \
+done, or the agent passes you on to somebody else; never before the agent has said that it is done."""
+
+_REWORD = """Say what a customer of a company says in words of your own, as a person would on the telephone. Keep \
+every name, number, date and wish, and add nothing. Write the words alone.
+
+{sentence}"""
+_VALUES = re.compile(r"\w*\d[\w-]*|\b(?:yes|no|not)\b")
+
+
+def open_model(model: str, url: str | None) -> OpenAIPolicy:
+    """Return the model that plays a customer, at temperature 0.
+
+    Raises:
+        ConfigError: There is no name.
+    """
+    if not model:
+        raise ConfigError("model must name the model that plays the customer")
+    return OpenAIPolicy(model, base_url=url, temperature=0.0)
+
+
+def voiced(policy: OpenAIPolicy, sentence: str, names: Iterable[str]) -> str:
+    """Return what a customer says in a model's words, or as it is if these do not say the same.
+
+    Args:
+        policy: The model's server.
+        sentence: What the customer says.
+        names: What must be in both or in neither, besides numbers, yes, no and not.
+
+    Raises:
+        BackendError: The model's server failed, or the model said nothing.
+    """
+    said = written(policy, [{"role": "user", "content": _REWORD.format(sentence=sentence)}], "the customer's words")
+    kept = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
+    return said if kept[0] == kept[1] else sentence
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation."""
+
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    """What the agent and then the customer said; the first words of the agent are a greeting."""
+    over: bool = False
+
+
+class ModelCustomer:
+    """A customer whom a model plays.
+
+    Args:
+        policy: The model's server.
+        brief: Who the customer is and what it wants.
+        talk: The conversation so far, which grows.
+    """
+
+    def __init__(self, policy: OpenAIPolicy, brief: str, talk: Talk) -> None:
+        self.policy, self.brief, self.talk = policy, brief, talk
+
+    def opening(self) -> str:
+        """Return the first words."""
+        return self.reply(_GREETING)
+
+    def reply(self, text: str) -> str:
+        """Return what the customer says to a text.
+
+        Raises:
+            BackendError: The model's server failed, or the model said nothing.
+        """
+        messages = [{"role": "system", "content": _PROMPT.format(brief=self.brief, end=_END)}]
+        for agent, customer in [*self.talk.turns, (text, "")]:
+            messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
+        said = written(self.policy, messages[:-1], "the customer")
+        self.talk.over = _END in said
+        said = said.replace(_END, "").strip() or "Thank you, goodbye."
+        self.talk.turns.append((text, said))
+        return said
+
+
+class RelayCustomer:
+    """A customer who reads its whole brief out, agrees to everything, and leaves when it is asked nothing twice."""
+
+    def __init__(self, brief: str, talk: Talk) -> None:
+        self.brief, self.talk = brief, talk
+
+    def opening(self) -> str:
+        """Return the brief."""
+        self.talk.turns.append((_GREETING, f"I call for somebody who was told this: {self.brief}"))
+        return self.talk.turns[-1][1]
+
+    def reply(self, text: str) -> str:
+        """Say yes to a question, and goodbye to a second text without one."""
+        asked = "?" in text
+        self.talk.over = not asked and "?" not in self.talk.turns[-1][0]
+        said = "Goodbye." if self.talk.over else "Yes, please." if asked else "Good. Is that all?"
+        self.talk.turns.append((text, said))
+        return said

@@ -1,0 +1,96 @@
+"""The tables of a released shop in an episode, and what the tools of both domains share."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agent_envs.errors import ToolError
+from agent_envs.tools.calculator import evaluate
+
+Used = dict[str, dict[str, Any]]
+"""The rows that an episode has touched, by table and id."""
+ReleasedTool = Callable[..., str]
+"""Takes the tables, and the arguments of a call by name."""
+
+HAND_OVER = "transfer_to_human_agents"
+"""The tool that ends a conversation."""
+
+
+class Tables:
+    """The tables as an episode has changed them. A row is copied when it is first asked for, so the shop stays.
+
+    Args:
+        shop: The rows of each table by id.
+        used: The rows that the episode has touched; it grows.
+    """
+
+    def __init__(self, shop: Mapping[str, Mapping[str, Any]], used: Used) -> None:
+        self.shop, self.used = shop, used
+
+    def row(self, table: str, key: str) -> Any:
+        """Return a row to read or change."""
+        used = self.used.setdefault(table, {})
+        if key not in used:
+            if key not in self.shop[table]:
+                raise ToolError(f"{table[:-1]} not found")
+            used[key] = copy.deepcopy(self.shop[table][key])
+        return used[key]
+
+    def rows(self, table: str) -> dict[str, Any]:
+        """Return all rows of a table, to read."""
+        return {**self.shop[table], **self.used.get(table, {})}
+
+    def changes(self) -> dict[tuple[str, str], str]:
+        """Return the rows that are not as they were, as JSON, by table and id."""
+        found = {}
+        for table, rows in self.used.items():
+            for key, row in rows.items():
+                now = json.dumps(row, sort_keys=True)
+                if now != json.dumps(self.shop[table].get(key), sort_keys=True):
+                    found[table, key] = now
+        return found
+
+
+def lookup(table: str) -> ReleasedTool:
+    """Return the tool that shows a row of a table; its one argument is the id."""
+
+    def show(tables: Tables, **arguments: str) -> str:
+        return json.dumps(tables.row(table, *arguments.values()))
+
+    return show
+
+
+def calculate(tables: Tables, *, expression: str) -> str:
+    """Return a value as a decimal of at most two digits."""
+    if set(expression) - set("0123456789+-*/(). "):
+        raise ToolError("invalid characters in expression")
+    return str(round(float(evaluate(expression)), 2))
+
+
+def think(tables: Tables, *, thought: str) -> str:
+    """Do nothing."""
+    return ""
+
+
+def transfer_to_human_agents(tables: Tables, *, summary: str) -> str:
+    """Pass the customer on."""
+    return "Transfer successful"
+
+
+SHARED: dict[str, ReleasedTool] = {
+    "calculate": calculate,
+    "get_user_details": lookup("users"),
+    "think": think,
+    HAND_OVER: transfer_to_human_agents,
+}
+
+
+def missing(wanted: Sequence[str], there: Sequence[str]) -> str | None:
+    """Return the first of some names that is wanted more often than it is there."""
+    number = Counter(there)
+    counts = Counter(wanted)
+    return next((name for name in wanted if counts[name] > number[name]), None)

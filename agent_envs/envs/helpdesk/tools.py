@@ -1,0 +1,109 @@
+"""The tools of a domain: finding and showing rows, one for each act, and the two kinds of notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
+from agent_envs.envs.helpdesk.desk import Counter
+from agent_envs.tools import Tool, ToolRegistry
+
+
+class DeskTool(Tool):
+    """A tool at the counter.
+
+    Args:
+        counter: Returns the counter of the running episode.
+        name, description: What the policy reads.
+        arguments: The type and description of each argument; the last one may be left out if its description says so.
+        method: The counter's method, or the act that is carried out.
+    """
+
+    def __init__(
+        self,
+        counter: Callable[[], Counter],
+        name: str,
+        description: str,
+        arguments: dict[str, tuple[str, str]],
+        method: str | Act,
+    ) -> None:
+        self.counter, self.name, self.description, self.method = counter, name, description, method
+        self.parameters = {
+            "type": "object",
+            "properties": {key: {"type": kind, "description": said} for key, (kind, said) in arguments.items()},
+            "required": [key for key, (_, said) in arguments.items() if not said.endswith(_OPTIONAL)],
+            "additionalProperties": False,
+        }
+
+    def call(self, **arguments: Any) -> str:
+        counter = self.counter()
+        if isinstance(self.method, Act):
+            return counter.act(self.method, arguments)
+        result: str = getattr(counter, self.method)(**{_PARAMETERS.get(key, key): arguments[key] for key in arguments})
+        return result
+
+
+_OPTIONAL = "if the rules set one"
+_PARAMETERS = {"id": "key"}
+
+
+def desk_tools(domain: Domain, counter: Callable[[], Counter]) -> ToolRegistry:
+    """Return the tools of a domain."""
+    customer, item = domain.customer.noun, domain.item.noun
+    key = {"id": ("string", f"Number of the {item}")}
+    whose = {"id": ("string", f"Number of the {customer}")}
+    rule = ("string", "Number of the rule, like 2.1")
+    find, items = f"find_{tool_name(customer)}", f"list_{tool_name(domain.item.plural)}"
+    name = {"name": ("string", "First and last name")}
+    code = {**whose, "code": ("string", "The code word")}
+    tools = [
+        DeskTool(counter, find, f"Find the numbers of the {domain.customer.plural} of a name.", name, "find"),
+        DeskTool(counter, "verify", f"Check the code word of {a(customer)} and show the row.", code, "verify"),
+        DeskTool(counter, items, f"List the {domain.item.plural} of {a(customer)}.", whose, "listed"),
+        DeskTool(counter, f"get_{tool_name(item)}", f"Show the row of {a(item)}.", key, "item"),
+    ]
+    if domain.catalogue:
+        noun = domain.catalogue.noun
+        arguments = {"name": ("string", f"Name of the {noun}")}
+        tools.append(DeskTool(counter, f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", arguments, "entry"))
+    for act in domain.acts.values():
+        tools.append(DeskTool(counter, act.name, _described(act, item), _arguments(act, item), act))
+    acts = f"What is not done: {', '.join(domain.acts)}"
+    if domain.device:
+        acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"
+    refusal = {**key, "act": ("string", acts), "rule": rule}
+    said = f"Note that a rule forbids what was asked for. The {customer} gets a letter."
+    tools.append(DeskTool(counter, "decline", said, refusal, "decline"))
+    outside = {"rule": rule}
+    tools.append(DeskTool(counter, "transfer", "Pass on a request that no section is about.", outside, "transfer"))
+    return ToolRegistry(tools)
+
+
+def _described(act: Act, item: str) -> str:
+    verb, thing = act.verbs[0], act.object.replace("{item}", a(item))
+    return f"{verb[0].upper()}{verb[1:]} {thing}."
+
+
+def _arguments(act: Act, item: str) -> dict[str, tuple[str, str]]:
+    arguments = {"id": ("string", f"Number of the {item}")}
+    for ask in act.asks:
+        kind = "integer" if isinstance(ask.values[0], int) else "string"
+        arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
+    if act.amount is not None:
+        arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
+    return arguments
+
+
+def a(noun: str) -> str:
+    """Return a noun with its article.
+
+    >>> a("hire"), a("order"), a("hour")
+    ('a hire', 'an order', 'an hour')
+    """
+    return f"an {noun}" if noun[0] in "aeio" or noun.startswith("hour") else f"a {noun}"
+
+
+def tool_name(noun: str) -> str:
+    """Return a noun as a part of a tool's name."""
+    return noun.replace(" ", "_").replace("-", "_")

@@ -1,0 +1,137 @@
+"""What a customer wants now and what it has said, and the words for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent_envs.datasets.helpdesk.generated.conditions import Value
+from agent_envs.datasets.helpdesk.generated.domain import Domain
+from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Wish
+from agent_envs.envs.helpdesk.desk import Desk
+from agent_envs.envs.helpdesk.speech import Speech
+
+
+@dataclass(slots=True)
+class Mind:
+    """What changes in a customer."""
+
+    request: int = 0
+    wish: int = 0
+    read: int = 0
+    """Letters settled."""
+    told: list[str] = field(default_factory=list)
+    """Facts said: "name", "code", and of this wish "number" and what it asks."""
+    changed: bool = False
+    """Whether the mind about this wish has been changed."""
+    corrected: bool = False
+    """Whether the misread number of this request has been put right."""
+    settled: bool = False
+    """Whether this wish is settled, and only an amount is waited for."""
+    pleas: int = 0
+    refused: bool = False
+    """Whether the letter about a refusal is there, and the customer pleads."""
+    beliefs: dict[str, int] = field(default_factory=dict)
+    """The amount that was understood, by the act and the item."""
+    fruitless: int = 0
+    """Texts of which nothing was understood, in this wish."""
+    texts: int = 0
+    last: str = ""
+    heard: str = ""
+    """What was heard last, in short."""
+    volunteered: int = 0
+    """Facts told without being asked."""
+    declined: list[str] = field(default_factory=list)
+    """What on the device a letter said is not to be done."""
+    pressed: list[str] = field(default_factory=list)
+    """What the customer said it did to the device."""
+    pending: str = ""
+    """What it asked back about before doing it."""
+    over: bool = False
+
+
+class Wanting:
+    """What the customer of a task wants.
+
+    Args:
+        task: The task.
+        domain: Its domain.
+        speech: The customer's sentences.
+        desk: The desk, whose letters arrive.
+        mind: What changes.
+    """
+
+    def __init__(self, task: HelpDeskTask, domain: Domain, speech: Speech, desk: Desk, mind: Mind) -> None:
+        self.task, self.domain, self.speech, self.desk, self.mind = task, domain, speech, desk, mind
+
+    @property
+    def request(self) -> Request:
+        """The open request."""
+        return self.task.requests[self.mind.request]
+
+    @property
+    def wish(self) -> Wish | None:
+        """The open wish; None in a request that no rule is about, and at the end."""
+        if self.mind.request >= len(self.task.requests) or self.request.outside or self.request.trouble:
+            return None
+        return self.request.wishes[self.mind.wish]
+
+    @property
+    def wanted(self) -> Mapping[str, Value]:
+        """What the open wish asks for now."""
+        assert self.wish is not None
+        return self.wish.wanted if self.mind.changed else self.wish.asks
+
+    @property
+    def number(self) -> str:
+        """The number that the customer says."""
+        assert self.wish is not None
+        return self.request.misread if self.request.misread and not self.mind.corrected else self.wish.item
+
+    @property
+    def asks_amount(self) -> bool:
+        """Whether the customer waits for an amount."""
+        return self.wish is not None and self.wish.question and self.key not in self.mind.beliefs
+
+    @property
+    def key(self) -> str:
+        """The act and the item of the open wish, "" if there is none."""
+        return f"{self.wish.act} {self.wish.item}" if self.wish else ""
+
+    def doing(self, asks: Mapping[str, Value]) -> str:
+        """Return the words for the open wish."""
+        assert self.wish is not None
+        return self.speech.doing(self.wish, self.speech.item(self.request, self.number), asks, self.mind.texts)
+
+    def say(self, key: str, **slots: object) -> str:
+        """Return a sentence of a kind."""
+        return self.speech.frame(key, self.mind.texts, **slots)
+
+    def wish_words(self, key: str) -> str:
+        """Return the open wish in words, with what is told along and the question for the amount."""
+        if self.wish is None:
+            return self.request.outside or self.request.trouble
+        wish = self.wish
+        told = {name: wish.asks[name] for name in wish.told}
+        act = self.domain.acts[wish.act]
+        parts = [self.say(key, do=self.doing(told)), *self.speech.reasons(act, told)]
+        self.mind.told += [name for name in wish.told if name not in self.mind.told]
+        if self.request.named == "number" and "number" not in self.mind.told:
+            self.mind.told.append("number")
+        if self.asks_amount:
+            parts.append(self.question())
+        return " ".join(parts)
+
+    def question(self) -> str:
+        """Return the question for the amount, "" if the act has none."""
+        amount = self.domain.acts[self.wish.act].amount if self.wish else None
+        return self.speech.pick(amount.questions, self.mind.texts) if amount else ""
+
+    def values(self) -> dict[str, str]:
+        """Return the values of the facts, as an agent would say them."""
+        row = self.task.rows["customer"][self.task.customer]
+        values = {"name": row["name"], "code": self.task.codes[self.task.customer]}
+        if self.wish is not None:
+            values["number"] = self.number
+            values |= {name: str(value) for name, value in self.wanted.items()}
+        return values

@@ -1,0 +1,73 @@
+"""What a policy of a model is to an episode: something to ask with messages, and the actor that asks once per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium as gym
+
+from agent_envs.messages import Message, Observation, ToolSpec
+from agent_envs.policies.policy import Response
+from agent_envs.prompts.conversation import Conversation
+
+__all__ = ["EpisodeModel", "ModelActor", "ModelPolicy"]
+
+
+class EpisodeModel(Protocol):
+    """A model in one episode, with the past of its calls: sampled text keeps its tokens in later prompts."""
+
+    def fork(self, number: int) -> EpisodeModel:
+        """Return the model with the same past; those with different numbers sample differently."""
+        ...
+
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """Return the number of tokens of a prompt, as far as known."""
+        ...
+
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
+    ) -> Response:
+        """Return the model's response to a prompt.
+
+        Args:
+            messages: The whole prompt.
+            tools: What the model may call.
+            task_id: Seeds the episode with its first call.
+            limit: Most tokens of the response, if that is fewer than the policy's; 0 for the policy's.
+
+        Raises:
+            EpisodeStop: A limit of the policy, such as ``ContextLengthExceeded``.
+            BackendError: The model's server or engine failed.
+        """
+        ...
+
+
+@runtime_checkable
+class ModelPolicy(Protocol):
+    """A policy that asks a model, as an agent needs it: `TransformersPolicy`, `VLLMPolicy`, `OpenAIPolicy`."""
+
+    def open(self, env: gym.Env[Any, str]) -> EpisodeModel:
+        """Return the model in an episode of an environment."""
+        ...
+
+
+class ModelActor:
+    """Plays one episode: one call of the model per step, in one conversation."""
+
+    def __init__(self, model: Any, env: gym.Env[Any, str]) -> None:
+        self.model = model
+        self.conversation = Conversation(env.get_wrapper_attr("instructions"))
+        self.tools = env.get_wrapper_attr("tools")
+
+    @property
+    def untimed(self) -> bool:
+        """Whether time-outs leave out the model's part."""
+        return bool(self.model.policy.untimed)
+
+    async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
+        self.conversation.observe(observation, info)
+        task_id = str(info.get("task_id", ""))
+        response = await self.model.ask(self.conversation.messages, self.tools, task_id=task_id)
+        self.conversation.respond(response.text)
+        return response

@@ -1,1 +1,0 @@
-"""Search over HTTP: the client, its connections, and the server."""

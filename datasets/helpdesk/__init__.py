@@ -1,0 +1,1 @@
+"""Service worlds: domains, rule books, customers with wishes, and what is right."""

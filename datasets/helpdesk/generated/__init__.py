@@ -1,0 +1,1 @@
+"""Generated rule books and conversations' worlds."""

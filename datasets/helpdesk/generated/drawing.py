@@ -1,0 +1,255 @@
+"""Drawing a customer with requests, the rows of a shop and what the rules make of them.
+
+Whether a wish is barred is drawn first, then the chain that decides and how many of its links hold; then the fields of
+the rows are set so. What was set for an earlier wish stays: it only narrows what can be drawn. So nothing is rejected.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from agent_envs.datasets.generated_tasks import Draws, shuffled
+from agent_envs.datasets.helpdesk.generated.book import LEVELS, draw_book
+from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
+from agent_envs.datasets.helpdesk.generated.deciding import decide, possible
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Act, Device, Domain
+from agent_envs.datasets.helpdesk.generated.rules import Facts
+from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Rows, Solution, Wish, facts_of, solve
+
+_FIRST_DAY = date(2026, 1, 1)
+
+
+class World:
+    """A world while it is being drawn."""
+
+    def __init__(self, draws: Draws, domain: Domain, level: int, split: str) -> None:
+        self.draws, self.domain, self.level, self.rules = draws, domain, level, LEVELS[level]
+        self.today = _FIRST_DAY + timedelta(draws.between(0, 364))
+        self.shop = domain.shop.replace("{name}", draws.pick(domain.names))
+        self.book = draw_book(draws, domain, level, split)
+        self.rows: Rows = {"customer": {}, "item": {}, "catalogue": {}}
+        self.codes: dict[str, str] = {}
+        self.numbers: set[int] = set()
+        self.labels = shuffled(draws, domain.labels)
+        self.done: dict[str, int] = {}
+        self.requests: list[Request] = []
+        self.customer = self._customer(f"{draws.pick(PHRASES['first_names'])} {draws.pick(PHRASES['last_names'])}")
+        self.solution: Solution
+
+    def task(self, task_id: str) -> HelpDeskTask:
+        """Return what was drawn as a task."""
+        drawn = self.domain.name, self.level, self.today, self.shop, self.book, self.rows, self.codes, self.customer
+        return HelpDeskTask(task_id, *drawn, tuple(self.requests), self.solution)
+
+    def draw(self) -> None:
+        """Draw requests, set the rows so that the rules decide as drawn, and fill in the rest."""
+        for _ in range(self.rules.requests):
+            self.requests.append(self._request())
+        if self.rules.devices and self.domain.device and self.draws.between(1, 3) > 1:
+            self.requests.insert(self.draws.between(0, len(self.requests)), self._trouble(self.domain.device))
+        if self.level >= 4 and self.draws.between(1, 4) == 1:
+            self.requests.append(Request((), outside=self.draws.pick(self.domain.outside)))
+        self._fill()
+        self._others()
+        self.solution = self._solved()
+
+    def _solved(self) -> Solution:
+        return solve(self.domain, self.book, self.rows, self.customer, tuple(self.requests))
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _id(self, pattern: str) -> str:
+        """Return a new id; no number is drawn twice in a world."""
+        while True:
+            number = self.draws.between(10 ** (pattern.count("#") - 1), 10 ** pattern.count("#") - 1)
+            if number not in self.numbers:
+                self.numbers.add(number)
+                return pattern.replace("#", "") + str(number)
+
+    def _customer(self, name: str) -> str:
+        found = self._id(self.domain.customer.id)
+        self.rows["customer"][found] = {"id": found, "name": name}
+        self.codes[found] = self._id("####")
+        return found
+
+    def _item(self, customer: str) -> str:
+        found, label = self._id(self.domain.item.id), self.labels.pop()
+        self.rows["item"][found] = {"id": found, self.domain.customer.noun: customer, self.domain.label: label}
+        if self.domain.catalogue:
+            self.rows["catalogue"][label] = {self.domain.label: label}
+        return found
+
+    def _fill(self) -> None:
+        for scope, rows in self.rows.items():
+            for row in rows.values():
+                for name, field in self.domain.fields(scope).items():
+                    row[name] = row[name] if name in row else field.draw(self.draws)
+
+    def _others(self) -> None:
+        """Add near copies of the items, which differ in little, and another customer, of the same name from level 4."""
+        noun, label = self.domain.customer.noun, self.domain.label
+        wanted = [wish for request in self.requests if not request.trouble for wish in request.wishes[:1]]
+        other = self.rows["customer"][self.customer]["name"]
+        if self.level < 4:
+            first, last = other.split(" ", 1)
+            other = f"{self.draws.pick([name for name in PHRASES['first_names'] if name != first])} {last}"
+        stranger = self._customer(other)
+        for place in range(3):
+            wish = wanted[place % len(wanted)]
+            found = self._item(self.customer if place < 2 else stranger)
+            row = self.rows["item"][found]
+            source = self.rows["item"][wish.item]
+            row.update({name: value for name, value in source.items() if name not in ("id", noun, label)})
+            of_item = [link for link in self.book.sections[wish.act].links() if link.condition.scope == "item"]
+            if of_item:
+                condition, value = self.draws.pick(of_item)
+                row[condition.field] = condition.draw(
+                    self.draws, value, not condition.holds(row[condition.field], value)
+                )
+        self._fill()
+
+    # -- wishes --------------------------------------------------------------------------------------------------
+
+    def _request(self) -> Request:
+        draws, rules = self.draws, self.rules
+        item = self._item(self.customer)
+        acts = self._acts(
+            shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections])
+        )
+        needs: dict[str, set[str]] = {}
+        for act in acts:
+            for field, words in act.needs.items():
+                needs[field] = needs.get(field, set(words)) & set(words)
+        for field, together in needs.items():
+            self.rows["item"][item][field] = draws.pick(sorted(together))
+        wishes: list[Wish] = []
+        dropped = False
+        for act in acts:
+            wish = self._wish(act, item)
+            if not self._set(wish, first=not wishes):
+                if rules.moods:
+                    dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
+                    wish = self._changed(wish) if not dropped and draws.between(1, 3) == 1 else wish
+                if not dropped:
+                    self.done[act.name] = self.done.get(act.name, 0) + 1
+                wishes.append(wish)
+                break
+            wishes.append(wish._replace(pleas=draws.between(0, 2)) if rules.moods else wish)
+        named = draws.pick(rules.named)
+        misread = ""
+        if self.level >= 4 and named == "number" and draws.between(1, 3) == 1:
+            misread = self._id(self.domain.item.id)
+        return Request(tuple(wishes), named, misread, dropped)
+
+    def _trouble(self, device: Device) -> Request:
+        """Draw a device with faults, and whether what would set them right is barred."""
+        draws, set_by = self.draws, {field: value for act in device.acts.values() for _, field, value in act.effect}
+        state = {
+            name: device.works.get(
+                name, next((value for value in field.values if value != set_by.get(name)), field.values[0])
+            )
+            for name, field in device.fields.items()
+        }
+        faults = shuffled(draws, list(device.works))[: self.rules.devices]
+        for name in faults:
+            state[name] = draws.pick([value for value in device.fields[name].values if value != device.works[name]])
+        self.rows["device"] = {"device": state}  # type: ignore[index]
+        wishes = tuple(Wish(device.remedy(name).name, self.customer, {}) for name in faults)
+        for wish in wishes:
+            if wish.act in self.book.sections:
+                self._set(wish, first=False)
+        slack = draws.pick(wishes).act if self.level >= 7 and draws.between(0, 1) else ""
+        return Request(wishes, "", trouble=draws.pick(device.wishes), slack=slack)
+
+    def _acts(self, acts: Sequence[Act]) -> list[Act]:
+        """Return the first acts of a request: what they need of the item can be so at the same time."""
+        chosen: list[Act] = []
+        for act in acts:
+            together = [*chosen, act]
+            fields = {field for one in together for field in one.needs}
+            fits = all(
+                functools.reduce(set.intersection, [set(one.needs[field]) for one in together if field in one.needs])
+                for field in fields
+            )
+            if fits and len(chosen) < self.rules.options:
+                chosen.append(act)
+        return chosen
+
+    def _wish(self, act: Act, item: str) -> Wish:
+        told = []
+        for ask in act.asks:
+            if self.level < 3 or (isinstance(ask.say, str) and self.draws.between(0, 1)):
+                told.append(ask.name)
+        has_amount = self.book.sections[act.name].share is not None
+        return Wish(act.name, item, {}, tuple(told), question=has_amount and bool(self.draws.between(0, 1)))
+
+    def _changed(self, wish: Wish) -> Wish:
+        """Return the wish with another value that the customer will want, if no rule depends on it."""
+        section = self.book.sections[wish.act]
+        tested = {link.condition.field for link in section.links() if link.condition.scope == "ask"}
+        for ask in section.act.asks:
+            if isinstance(ask.say, str) and ask.name not in tested:
+                others = [value for value in ask.values if value != wish.asks[ask.name]]
+                return wish._replace(change={ask.name: self.draws.pick(others)})
+        return wish
+
+    # -- making the rules decide as drawn --------------------------------------------------------------------------
+
+    def _set(self, wish: Wish, first: bool) -> bool:
+        """Set fields so that a wish is barred or allowed as drawn, and return whether it is barred."""
+        draws, section = self.draws, self.book.sections[wish.act]
+        facts = facts_of(self.domain, self.rows, self.customer, wish, self.done)
+        counts = [possible(chain, facts) for chain in section.chains]
+        barred, place, count = decide(draws, section, counts, 6 if first and self.level >= 3 else 5)
+        for other, chain in enumerate(section.chains):
+            if other != place:
+                odd = [found for found in counts[other] if found % 2]
+                even = [found for found in counts[other] if not found % 2]
+                longer = [found for found in even if found]
+                if not even or (odd and barred and other > place and draws.between(1, 4) == 1):
+                    number = draws.pick(odd)
+                else:
+                    number = draws.pick(longer) if longer and draws.between(1, 4) > 1 else even[0]
+            else:
+                number = count
+            for position, (condition, value) in enumerate(chain.links[: number + 1]):
+                self._set_fact(wish, condition, value, position < number, facts)
+        if section.share is not None:
+            self._set_fact(wish, *section.share.link, bool(draws.between(0, 1)), facts)
+        for ask in section.act.asks:
+            wish.asks.setdefault(ask.name, draws.pick(ask.values))
+        return bool(section.reason(facts))
+
+    def _set_fact(self, wish: Wish, condition: Condition, value: Value, holds: bool, facts: Facts) -> None:
+        """Set the field of a condition so that it holds or not, unless it is set."""
+        if condition.scope == "day" or facts(condition) is not None:
+            return
+        self._about(wish, condition.scope)[condition.field] = condition.draw(self.draws, value, holds)
+
+    def _about(self, wish: Wish, scope: str) -> dict[str, Value]:
+        if scope == "ask":
+            return wish.asks
+        if scope == "customer":
+            return self.rows[scope][self.customer]
+        item = self.rows["item"][wish.item]
+        return item if scope == "item" else self.rows[scope][item[self.domain.label]]
+
+    def become_twin(self) -> None:
+        """Change one fact so that other deeds are right."""
+        for wish in (wish for request in self.requests for wish in request.wishes):
+            facts = facts_of(self.domain, self.rows, self.customer, wish, {})
+            for chain in self.book.sections[wish.act].chains if wish.act in self.book.sections else ():
+                count = chain.count(facts)
+                for condition, value in chain.links[max(0, count - 1) : count + 1]:
+                    if condition.scope == "day":
+                        continue
+                    about = self._about(wish, condition.scope)
+                    before = about[condition.field]
+                    about[condition.field] = condition.draw(self.draws, value, not condition.holds(before, value))
+                    solution = self._solved()
+                    if solution.deeds != self.solution.deeds:
+                        self.solution = solution
+                        return
+                    about[condition.field] = before

@@ -1,0 +1,197 @@
+"""What is right: the wishes of a customer played in order under a book, with the deeds that they call for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, NamedTuple
+
+from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Book
+from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
+from agent_envs.datasets.helpdesk.generated.domain import Domain
+from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
+
+Rows = Mapping[str, dict[str, dict[str, Any]]]
+"""The rows of each scope ("customer", "item", "catalogue") by id; dates are days from today."""
+
+
+class Wish(NamedTuple):
+    """One thing that a customer would have done."""
+
+    act: str
+    item: str
+    asks: dict[str, Value]
+    """What only the customer knows."""
+    told: tuple[str, ...] = ()
+    """Which of it is said with the wish."""
+    change: Mapping[str, Value] = {}
+    """What the customer wants instead once it is offered."""
+    question: bool = False
+    """Whether the customer asks for the amount."""
+    pleas: int = 0
+    """How often the customer pleads after a refusal."""
+
+    @property
+    def wanted(self) -> dict[str, Value]:
+        """What the customer wants in the end."""
+        return {**self.asks, **self.change}
+
+
+class Request(NamedTuple):
+    """What a customer calls about: the next wish counts once the one before it has been refused."""
+
+    wishes: tuple[Wish, ...]
+    named: str = "number"
+    """How the item is named: by "number" or "label"."""
+    misread: str = ""
+    """The wrong number that is said first, "" if none is."""
+    dropped: bool = False
+    """Whether the customer thinks better of it once it is offered."""
+    outside: str = ""
+    """The sentence of a request that no rule is about."""
+    trouble: str = ""
+    """The sentence of a request about the device; its wishes are what would set it right, on the customer."""
+    slack: str = ""
+    """What the customer first says to have done and has not, "" for nothing."""
+
+
+class Deed(NamedTuple):
+    """A row that has to be there in the end: an act, a refusal noted with its rule, or a request passed on."""
+
+    kind: str
+    """"act", "decline", "transfer", or "press" for what a customer does to the device."""
+    act: str
+    item: str
+    arguments: Mapping[str, Value]
+    """What an act was done with, the amount too."""
+    rule: str
+    told: bool = False
+    """Whether the customer has to know the amount."""
+
+
+class Solution(NamedTuple):
+    """What is right, and what it takes."""
+
+    deeds: tuple[Deed, ...]
+    deciding: int
+    """How many rules each change the deeds if they alone are struck out."""
+    texts: int
+    """How many texts an agent needs that makes no mistake."""
+
+
+class HelpDeskTask(NamedTuple):
+    """One generated conversation's world."""
+
+    task_id: str
+    """`helpdesk/SPLIT/LEVELS/INDEX`, with the domains after the levels unless all are drawn from."""
+    domain: str
+    level: int
+    today: date
+    shop: str
+    book: Book
+    rows: Rows
+    codes: dict[str, str]
+    """The code word of each customer."""
+    customer: str
+    """Id of the customer who calls."""
+    requests: tuple[Request, ...]
+    solution: Solution
+
+    @property
+    def patience(self) -> int:
+        """How many texts the customer listens to: more than an agent needs from whom none is understood."""
+        facts = 3 + sum(len(wish.asks) for request in self.requests for wish in request.wishes)
+        facts += len(self.rows.get("device", {}).get("device", {}))
+        return 2 * self.solution.texts + 2 * facts + 8
+
+
+def facts_of(domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> Facts:
+    """Return what the fields of conditions are for a wish; None where one is not drawn yet.
+
+    Args:
+        domain: The domain.
+        rows: All rows.
+        customer: Id of the customer.
+        wish: The wish.
+        done: How often each act was done before.
+    """
+    item = rows["item"].get(wish.item, {})
+    about: Mapping[str, Mapping[str, Any]] = {
+        "customer": rows["customer"][customer],
+        "item": item,
+        "catalogue": rows["catalogue"].get(item.get(domain.label, ""), {}),
+        "ask": wish.asks,
+    }
+
+    def actual(condition: Condition) -> Value:
+        if condition.scope == "day":
+            return done.get(condition.field, 0)
+        return about[condition.scope].get(condition.field)  # type: ignore[return-value]
+
+    return actual
+
+
+def amount_of(section: Section, item: Mapping[str, Any], facts: Facts) -> int | None:
+    """Return the amount that the rules set, None if they set none."""
+    if section.share is None or section.act.amount is None:
+        return None
+    return int(item[section.act.amount.of]) * section.share.percent(facts) // 100
+
+
+def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple[Request, ...]) -> Solution:
+    """Play the requests in order."""
+    deeds: list[Deed] = []
+    deciding: set[str] = set()
+    done: dict[str, int] = {}
+    texts = 1
+    for request in requests:
+        if request.outside:
+            deeds.append(Deed("transfer", "", "", {}, OUTSIDE_RULE))
+            texts += 1
+            continue
+        texts += bool(request.misread)
+        if request.trouble:
+            for wish in request.wishes:
+                section, reason = book.sections.get(wish.act), ""
+                if section is not None:
+                    facts = facts_of(domain, rows, customer, wish, done)
+                    reason = section.reason(facts)
+                    deciding |= _deciding(section, facts, reason)
+                deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, {}, reason))
+            texts += 3 + 3 * len(request.wishes)
+            continue
+        for wish in request.wishes:
+            section = book.sections[wish.act]
+            facts = facts_of(domain, rows, customer, wish, done)
+            reason = section.reason(facts)
+            deciding |= _deciding(section, facts, reason)
+            texts += len(wish.asks) > len(wish.told)
+            if reason:
+                deeds.append(Deed("decline", wish.act, wish.item, {}, reason))
+                texts += 1 + wish.pleas
+                continue
+            texts += 2 + bool(wish.change)
+            if not request.dropped:
+                amount = amount_of(section, rows["item"][wish.item], facts)
+                arguments = wish.wanted
+                if amount is not None and section.act.amount is not None:
+                    arguments[section.act.amount.name] = amount
+                    deciding.add(f"{section.number}.share")
+                told = wish.question and amount is not None
+                deeds.append(Deed("act", wish.act, wish.item, arguments, "", told))
+                done[wish.act] = done.get(wish.act, 0) + 1
+            break
+    return Solution(tuple(deeds), len(deciding), texts)
+
+
+def _deciding(section: Section, facts: Facts, reason: str) -> set[str]:
+    """Return the rules without which the reason is another one: what follows a rule in its chain goes with it."""
+    counts = [chain.count(facts) for chain in section.chains]
+    found = set()
+    for place, chain in enumerate(section.chains):
+        for length in range(counts[place]):
+            cut = [*counts[:place], length, *counts[place + 1 :]]
+            bars = (f"{section.number}.{c.first}" for c, count in zip(section.chains, cut, strict=True) if count % 2)
+            if next(bars, "") != reason:
+                found.add(f"{section.number}.{chain.first + length}")
+    return found

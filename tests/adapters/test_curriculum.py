@@ -1,0 +1,125 @@
+"""Levels, and what a run says when nothing is left to learn.
+
+1. "learnable" finds the level of which success is near one half, also when it moves; "fixed" and "uniform" take all
+2. what is drawn follows from the seed, the iteration and the metrics before it, so that a stopped run goes on exactly
+3. a policy without entropy and groups without a signal are noticed, once, with what would help
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from agent_envs.adapters.curriculum import Curriculum
+from agent_envs.adapters.run import CollapseWatch
+from agent_envs.adapters.torch.loop import train
+from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
+from agent_envs.errors import ConfigError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+LEVELS = {"level": [1, 2, 4, 8]}
+
+
+def simulated(curriculum, steps, success_at):
+    """Levels drawn in each iteration, where a level is solved as often as `success_at(iteration, level)` says."""
+    records, drawn = [{"step": 0}], []
+    for number in range(1, steps + 1):
+        levels = curriculum.draw(16, seed=3, number=number, steps=steps, records=records)
+        assert levels == sorted(levels) == curriculum.draw(16, seed=3, number=number, steps=steps, records=records)
+        record = {"step": number}
+        for i, count in Counter(levels).items():
+            record[f"train/{curriculum.names[i]}/episodes"] = 8 * count
+            record[f"train/{curriculum.names[i]}/success"] = success_at(number, i)
+        records.append(record)
+        drawn.append(Counter(levels))
+    return drawn
+
+
+def test_the_learnable_level_is_found_and_followed():
+    now = [0.99, 0.55, 0.02, 0.0]
+    later = [1.0, 0.98, 0.45, 0.01]
+    drawn = simulated(Curriculum(LEVELS, "learnable"), 60, lambda n, i: (now if n <= 30 else later)[i])
+    share = lambda part, level: sum(d[level] for d in part) / (16 * len(part))  # noqa: E731
+    assert share(drawn[10:30], 1) > 0.8 and share(drawn[45:], 2) > 0.8
+    assert len(drawn[0]) > 2  # at first nothing is known
+
+
+def test_uniform_and_fixed_take_all_levels():
+    drawn = simulated(Curriculum(LEVELS), 50, lambda n, i: 0.0)
+    total = sum(drawn, Counter())
+    assert set(total) == {0, 1, 2, 3} and max(total.values()) < 1.5 * min(total.values())
+    drawn = simulated(Curriculum(LEVELS, "fixed"), 8, lambda n, i: 0.0)
+    assert [[*d] for d in drawn] == [[0], [0], [1], [1], [2], [2], [3], [3]]
+
+
+@pytest.mark.parametrize(
+    "levels", [{}, {"level": [1]}, {"level": 1}, {"level": [1, 1]}, {"level": [1, 2], "size": [1, 2]}]
+)
+def test_levels_of_another_form_are_refused(levels):
+    with pytest.raises(ConfigError, match="levels are several different values of one argument"):
+        Curriculum(levels)
+
+
+def test_settings():
+    words = [
+        "--env",
+        "AgentR1/GSM8KTool-v0",
+        "--out",
+        "x",
+        "--levels",
+        '{"level": [1, 2]}',
+        "--curriculum",
+        "learnable",
+    ]
+    config = read_command_line(words)
+    assert config.levels == {"level": [1, 2]} and config.curriculum == "learnable"
+    with pytest.raises(ConfigError, match="chooses among levels: add levels"):
+        LoopConfig(env="Toy-v0", out="x", curriculum="fixed")
+
+
+def run(out, model_path, **more):
+    return LoopConfig(
+        env="AgentR1/ALFWorld-v0", env_kwargs={"max_episode_steps": 2}, levels={"size": [1, 2]}, curriculum="learnable",
+        out=str(out), model=model_path, tasks=4, group=2, eval_tasks=0, max_response_tokens=4, save_every=1, warmup=0,
+        steps=3, concurrency=1, device="cpu", **more,
+    )  # fmt: skip
+
+
+def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path):
+    whole = train(run(tmp_path / "whole", model_path))
+    train(run(tmp_path / "parts", model_path, minutes=1e-6))
+    parts = train(run(tmp_path / "parts", model_path))
+    counts = [{k: v for k, v in r.items() if k.startswith("train/size/")} for r in whole]
+    assert counts == [{k: v for k, v in r.items() if k.startswith("train/size/")} for r in parts]
+    assert all(sum(v for k, v in each.items() if k.endswith("/episodes")) == 8 for each in counts[1:])
+    assert all(r["groups_without_signal"] <= 4 for r in whole[1:])
+    with pytest.raises(ConfigError, match="does not take 'seize'"):
+        train(LoopConfig(env="AgentR1/ALFWorld-v0", out=str(tmp_path / "x"), levels={"seize": [1, 2]}))
+
+
+def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, monkeypatch, caplog, capsys):
+    watch = CollapseWatch()
+    said = [
+        watch.update({"groups_compared": 10.0, "groups_without_signal": 9.0, "train/success": 0.01}) for _ in range(6)
+    ]
+    assert [len(x) for x in said] == [0, 0, 1, 0, 0, 0]
+    line, reason = said[2][0]
+    assert line == "collapse: 9 of 10 groups without a signal" and "too hard: a teacher" in reason
+    watch = CollapseWatch()
+    of_roles = {"env/groups_compared/role_0": 4.0, "env/groups_without_signal/role_0": 4.0,
+                "env/groups_compared/role_1": 6.0, "env/groups_without_signal/role_1": 5.0}  # fmt: skip
+    easy = [watch.update({**of_roles, "env/success": 1.0}) for _ in range(3)][2]
+    assert "too easy" in easy[0][1]
+    watch = CollapseWatch()
+    entropies = [*np.linspace(1.0, 0.2, 9), 0.05, 0.05, 0.05]
+    groups = {"groups_compared": 10.0, "groups_without_signal": 2.0}
+    found = [line for x in entropies for line, _ in watch.update({"actor/entropy": x, **groups})]
+    assert found == ["collapse: entropy 0.05, 0.9 at first"]
+    train(run(tmp_path / "run", model_path))  # of a model that solves nothing
+    assert caplog.text.count("the tasks are too hard") == 1
+    assert "step 3: collapse: 4 of 4 groups without a signal" in capsys.readouterr().err

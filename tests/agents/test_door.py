@@ -1,0 +1,379 @@
+"""The door: programs ask an episode's model over HTTP, with the SDK that they have.
+
+Behaviours pinned here:
+1. A loop of tools on the SDK, streamed or not, gives the tokens of the plain loop: one conversation, sampled text kept.
+2. What the SDK re-spells is found again: arguments of calls, white space, ids, dropped reasoning.
+3. A retry that says so is one call, equal requests are two, and a client that leaves is not waited for.
+4. Roles and untrained calls by the model's name; settings that the run decides are listed.
+5. Bad requests are answered with a sentence and status 400; an episode that is over with 404; no key reaches another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import agent_envs
+from agent_envs.episodes.record import Episode, StopReason
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
+pytest.importorskip("transformers")
+
+ENV = "AgentR1/GSM8KTool-v0"
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1+1"}}\n</tool_call>'
+ODD = 'Let me see. <tool_call>\n{"name":  "calculator", "arguments": {"expression":   "2*\\u0033"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def scripted(load_file):
+    return load_file("tests/agents/test_agents.py").Scripted
+
+
+def play(scripted: Any, agent: Any, *texts: str, **settings: Any) -> Episode:
+    policy = scripted(*texts, **settings)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0, agent=agent)
+    recorded = [(s.prompt_ids, s.response_ids) for s in episode.steps if s.response_ids]
+    assert sorted(recorded) == sorted(policy.sampled)
+    return episode
+
+
+def solver(stream: bool, odd: bool = False):
+    """The loop of tools that agents on OpenAI's SDK have."""
+
+    def solve(env, model):
+        with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key, max_retries=0) as client:
+            messages: list[Any] = [
+                {"role": "system", "content": env.instructions}, {"role": "user", "content": env.observation},
+            ]  # fmt: skip
+            while not env.over:
+                if stream:
+                    asked = client.chat.completions.stream(model="policy", messages=messages, tools=env.tools)
+                    with asked as events:
+                        message = events.get_final_completion().choices[0].message
+                else:
+                    asked = client.chat.completions.create(model="policy", messages=messages, tools=env.tools)
+                    message = asked.choices[0].message
+                said = message.model_dump(exclude_none=True, exclude={"parsed", "reasoning_content"})
+                for call in said.get("tool_calls", ()):
+                    call["function"].pop("parsed_arguments", None)
+                    if odd:  # spelled anew, under another id
+                        call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=2)
+                        call["id"] = "mine"
+                messages.append(said)
+                for call in message.tool_calls or ():
+                    result = env.call(call.function.name, json.loads(call.function.arguments))
+                    messages.append({"role": "tool", "tool_call_id": "mine" if odd else call.id, "content": result})
+                if not message.tool_calls:
+                    env.step(message.content)
+
+    return solve
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_loop_on_the_sdk_is_the_plain_loop(scripted, stream, odd):
+    texts = [CALL, ODD, CALL, "#### 7"]
+    loop, played = play(scripted, None, *texts), play(scripted, solver(stream, odd), *texts)
+    assert played.error is None and played.stop_reason is StopReason.TERMINATED
+    assert [s.after for s in played.steps] == [None, 0, 1, 2]
+    for one, other in zip(loop.steps, played.steps, strict=True):
+        for name in ("prompt_ids", "response_ids", "response_logprobs", "reward", "terminated", "action"):
+            assert getattr(one, name) == getattr(other, name), name
+    assert loop.calls == played.calls == 3
+
+
+def anthropic_solver(stream: bool):
+    anthropic = pytest.importorskip("anthropic")
+
+    def solve(env, model):
+        tools = [
+            {"name": tool["function"]["name"], "description": tool["function"]["description"],
+             "input_schema": tool["function"]["parameters"]}
+            for tool in env.tools
+        ]  # fmt: skip
+        system = [{"type": "text", "text": "x-anthropic-billing-header: 7"}, {"type": "text", "text": env.instructions}]
+        with anthropic.Anthropic(base_url=model.url, api_key=model.key, max_retries=0) as client:
+            messages: list[Any] = [{"role": "user", "content": env.observation}]
+            while not env.over:
+                asked: Any = {
+                    "model": "policy", "max_tokens": 64, "system": system, "messages": messages, "tools": tools,
+                }  # fmt: skip
+                if stream:
+                    with client.messages.stream(**asked) as events:
+                        message = events.get_final_message()
+                else:
+                    message = client.messages.create(**asked)
+                del asked["max_tokens"]
+                assert client.messages.count_tokens(**asked).input_tokens == message.usage.input_tokens
+                messages.append({"role": "assistant", "content": [block.model_dump() for block in message.content]})
+                results = [
+                    {"type": "tool_result", "tool_use_id": block.id, "content": env.call(block.name, block.input)}
+                    for block in message.content if block.type == "tool_use"
+                ]  # fmt: skip
+                assert (message.stop_reason == "tool_use") == bool(results)
+                if not results:
+                    env.step("".join(block.text for block in message.content if block.type == "text"))
+                messages.append({"role": "user", "content": results or "?"})
+
+    return solve
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_loop_on_anthropics_sdk_is_the_plain_loop(scripted, stream):
+    texts = [CALL, ODD, CALL, "#### 7"]
+    loop, played = play(scripted, None, *texts), play(scripted, anthropic_solver(stream), *texts)
+    assert played.error is None and played.stop_reason is StopReason.TERMINATED
+    assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
+        (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
+    ]
+
+
+def responding(stream: bool, chained: bool):
+    """The same on OpenAI's responses, with the whole conversation or its next part in each request."""
+
+    def solve(env, model):
+        tools = [{"type": "function", **tool["function"]} for tool in env.tools]
+        with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key, max_retries=0) as client:
+            items: list[Any] = [{"role": "user", "content": env.observation}]
+            before = None
+            while not env.over:
+                asked: Any = {"model": "policy", "instructions": env.instructions, "tools": tools, "input": items}
+                asked |= {"previous_response_id": before} if before else {}
+                if stream:
+                    with client.responses.stream(**asked) as events:
+                        reply = events.get_final_response()
+                else:
+                    reply = client.responses.create(**asked)
+                calls = [item for item in reply.output if item.type == "function_call"]
+                said = [item.model_dump(exclude={"parsed_arguments"}) for item in reply.output]
+                results = [
+                    {"type": "function_call_output", "call_id": call.call_id,
+                     "output": env.call(call.name, json.loads(call.arguments))}
+                    for call in calls
+                ]  # fmt: skip
+                if not calls:
+                    env.step(reply.output_text)
+                items, before = (results, reply.id) if chained else ([*items, *said, *results], None)
+
+    return solve
+
+
+@pytest.mark.parametrize(("stream", "chained"), [(False, False), (True, False), (False, True)])
+def test_a_loop_on_responses_is_the_plain_loop(scripted, stream, chained):
+    texts = [CALL, ODD, CALL, "#### 7"]
+    loop, played = play(scripted, None, *texts), play(scripted, responding(stream, chained), *texts)
+    assert played.error is None and played.stop_reason is StopReason.TERMINATED
+    assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
+        (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
+    ]
+
+
+def post(url: str, body: Any, headers: Any = (), timeout: float = 30) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **dict(headers)})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as e:
+        return e.code, json.load(e)
+
+
+ASKED = [{"role": "user", "content": "2 + 2?"}]
+
+
+def test_roles_and_calls_that_are_not_trained_by_the_models_name(scripted):
+    def agent(env, model):
+        url = f"{model.url}/v1/chat/completions"
+        for name in ("policy", "policy/judge", "policy:untrained", "gpt-5"):
+            status, reply = post(url, {"model": name, "messages": ASKED, "temperature": 0.2, "max_tokens": 9})
+            assert status == 200 and reply["choices"][0]["finish_reason"] == "stop" and reply["model"] == name
+
+    steps = play(scripted, agent, "a", "b", "c", "d").steps
+    assert [(s.role, s.trained) for s in steps] == [("", True), ("judge", True), ("", False), ("", True)]
+    assert all(step.info["ignored"] == ["temperature"] for step in steps)
+
+
+def test_a_retry_is_one_call_and_equal_requests_are_two(scripted):
+    def agent(env, model):
+        url, body = f"{model.url}/v1/chat/completions", {"messages": ASKED, "n": 2}
+        with ThreadPoolExecutor(4) as pool:
+            both = list(pool.map(lambda _: post(url, body), range(2)))
+        again = post(url, body, {"x-stainless-retry-count": "1"})
+        assert again in both and both[0] != both[1]
+        assert [len(reply["choices"]) for _, reply in both] == [2, 2]
+
+    assert len(play(scripted, agent, *"abcd").steps) == 4
+
+
+def leave(url: str, body: Any, seconds: float = 0.3) -> None:
+    with pytest.raises(TimeoutError):
+        post(url, body, timeout=seconds)
+
+
+def test_a_client_that_leaves_is_waited_for_two_seconds_and_its_retry_joins(scripted):
+    ended = []
+
+    class Slow(scripted):
+        async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
+            try:
+                await asyncio.sleep(3)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+            ended.append("sampled")
+            return await super().sample(prompt_ids, max_tokens, seed, pictures)
+
+    def agent(env, model):
+        url = f"{model.url}/v1/chat/completions"
+        leave(url, {"messages": ASKED})
+        status, _ = post(url, {"messages": ASKED}, {"x-stainless-retry-count": "1"})
+        assert status == 200 and ended == ["sampled"]
+        leave(url, {"messages": ASKED})
+        time.sleep(2.5)
+        assert ended == ["sampled", "cancelled"]
+
+    episode = play(Slow, agent, "a")
+    assert episode.error is None and len(episode.steps) == 1
+
+
+def test_a_retry_of_what_failed_is_sampled_again(scripted):
+    def agent(env, model):
+        url = f"{model.url}/v1/chat/completions"
+        assert post(url, {"messages": ASKED})[0] == 502
+        assert post(url, {"messages": ASKED}, {"x-stainless-retry-count": "1"})[0] == 200
+
+    episode = play(scripted, agent, agent_envs.errors.BackendError("it is gone"), "a")
+    assert episode.error is None and [s.action for s in episode.steps] == ["a"]
+
+
+def test_bad_requests_are_answered_with_a_sentence(scripted):
+    addresses = []
+
+    def agent(env, model):
+        addresses.append(model.url)
+        assert model.url == addresses[0] and model.key == model.url.rpartition("/")[2] and len(model.key) == 32
+        url = f"{model.url}/v1/chat/completions"
+        tool = {"type": "web_search"}
+        broken = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
+        for body, says in (
+            (b"{", "not JSON"),
+            ({"messages": ASKED, "tools": 3}, "tools must be a list, got 3"),
+            ([], "must be an object"),
+            ({}, "'messages', a list"),
+            ({"messages": [{"role": "narrator", "content": ""}]}, "the role must be"),
+            ({"messages": [*ASKED, {"role": "assistant", "content": "4"}]}, "the last message is the assistant's"),
+            ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "'input_audio' cannot be shown"),
+            ({"messages": ASKED, "tools": [tool]}, "the tool type 'web_search' runs at a provider"),
+            ({"messages": ASKED, "max_tokens": 0}, "max_tokens must be an integer of at least 1"),
+            ({"messages": ASKED, "n": 99}, "n must be at most 16"),
+            ({"messages": ASKED, "tools": [{"type": "function", "function": 3}]}, "a tool needs a function"),
+            ({"messages": [broken, *ASKED]}, "the arguments of f are not JSON"),
+            ({"messages": [{"role": "user", "content": "word " * 9000}]}, "leaves no room in a context"),
+        ):  # fmt: skip
+            status, reply = post(url, body)
+            assert status == 400 and says in reply["error"]["message"], reply
+        assert reply["error"]["code"] == "context_length_exceeded"
+        for wire, body in (("responses", {"input": "x", "tools": 3}), ("responses", {"previous_response_id": []}),
+                           ("messages", {"messages": [{"role": "user", "content": "x"}], "tools": 3})):  # fmt: skip
+            status, reply = post(f"{model.url}/v1/{wire}", body)
+            assert status == 400 and "malformed" in reply["error"]["message"], reply
+        assert post(url, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')[0] == 200
+        other = addresses[0].replace(model.key, "0" * 32)
+        assert post(f"{other}/v1/chat/completions", {"messages": ASKED})[0] == 404
+        assert post(url, {"messages": ASKED}, {"Host": "evil.example"})[0] == 403
+        with urllib.request.urlopen(f"{model.url}/v1/models", timeout=30) as reply:
+            assert json.load(reply)["data"][0]["id"] == "policy"
+
+    episode = play(scripted, agent)
+    assert episode.error is None and len(episode.steps) == 1
+    status, reply = post(f"{addresses[0]}/v1/chat/completions", {"messages": ASKED})
+    assert status == 404 and reply["error"]["message"] == "this episode is over: its address no longer answers"
+
+
+def test_tools_of_the_programs_own_are_shown_and_read(scripted):
+    own = {
+        "type": "function",
+        "function": {"name": "ask_a_friend", "description": "Ask.", "parameters": {"type": "object"}},
+    }
+
+    def agent(env, model):
+        with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key) as client:
+            reply = client.chat.completions.create(model="policy", messages=ASKED, tools=[own])
+            (call,) = reply.choices[0].message.tool_calls
+            assert (call.function.name, json.loads(call.function.arguments)) == ("ask_a_friend", {"who": "Ann"})
+
+    text = '<tool_call>\n{"name": "ask_a_friend", "arguments": {"who": "Ann"}}\n</tool_call>'
+    policy = scripted(text)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0, agent=agent)
+    assert episode.error is None and "ask_a_friend" in policy.tokenizer.decode(episode.steps[0].prompt_ids)
+
+
+def test_replies_that_are_spelled_alike_keep_their_own_tokens(scripted):
+    wide = CALL.replace('": "', '":  "')
+
+    def agent(env, model):
+        url = f"{model.url}/v1/chat/completions"
+        talks = [[{"role": "user", "content": f"talk {i}"}] for i in range(2)]
+        for talk in talks:
+            talk.append(post(url, {"messages": talk, "tools": env.tools})[1]["choices"][0]["message"])
+            talk.append({"role": "tool", "tool_call_id": talk[-1]["tool_calls"][0]["id"], "content": "2"})
+        for talk in talks:
+            post(url, {"messages": talk, "tools": env.tools})
+
+    steps = play(scripted, agent, CALL, wide, "a", "b").steps
+    assert [step.after for step in steps] == [None, None, 0, 1]
+    for step, before in ((steps[2], steps[0]), (steps[3], steps[1])):
+        grown = before.prompt_ids + before.response_ids
+        assert step.prompt_ids[: len(grown)] == grown
+
+
+def test_a_reply_that_a_limit_cut_says_so(scripted):
+    class Cut(scripted):
+        async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
+            sampled = await super().sample(prompt_ids, max_tokens, seed, pictures)
+            return sampled._replace(token_ids=sampled.token_ids[:max_tokens], log_probs=sampled.log_probs[:max_tokens])
+
+    def agent(env, model):
+        for wire, limit, body in (
+            ("chat/completions", "max_tokens", {"messages": ASKED}),
+            ("messages", "max_tokens", {"messages": ASKED}),
+            ("responses", "max_output_tokens", {"input": "2 + 2?"}),
+        ):
+            said.append([post(f"{model.url}/v1/{wire}", {**body, limit: most})[1] for most in (3, 50)])
+
+    said: list[Any] = []
+    agent_envs.run_episode(gym.make(ENV), Cut(*["four and more"] * 6), seed=0, agent=agent)
+    chat, message, response = said
+    assert [reply["choices"][0]["finish_reason"] for reply in chat] == ["length", "stop"]
+    assert [reply["stop_reason"] for reply in message] == ["max_tokens", "end_turn"]
+    assert [reply["status"] for reply in response] == ["incomplete", "completed"]
+
+
+def test_many_episodes_ask_at_once(scripted):
+    policy = scripted()
+    episodes = agent_envs.run_episodes(ENV, policy, 24, agent=solver(False), concurrency=12, progress=False)
+    assert all(e.stop_reason is StopReason.TERMINATED and len(e.steps) == 1 for e in episodes)
+
+
+def test_a_limit_is_never_above_the_policys():
+    policy = agent_envs.policies.OpenAIPolicy("m", base_url="http://127.0.0.1:9", max_tokens=9)
+    assert [policy.limited(limit) for limit in (0, 5, 20)] == [{}, {"max_tokens": 5}, {}]
+    policy.close()
+
+
+def test_arguments_that_a_model_has_malformed_are_passed_on():
+    from agent_envs.agents.messages_wire import as_message
+
+    function = {"name": "f", "arguments": "[1"}
+    said = {"content": None, "tool_calls": [{"id": "a", "function": function}]}
+    reply = {"id": "c", "model": "m", "choices": [{"message": said, "finish_reason": "tool_calls"}]}
+    assert as_message(reply)["content"][0]["input"] == {"arguments": "[1"}

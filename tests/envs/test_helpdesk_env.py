@@ -1,0 +1,471 @@
+"""HelpDesk by scripted episodes: the customer's rules, the reward, and what holds for every domain and level.
+
+1. Everybody who makes the right calls and offers solves every task, whatever else is said: the expert, and agents whose
+   other texts are noise, paraphrases, terse or everything at once.
+2. Letters settle, words do not; a yes says what it is to; no reply comes twice running; only what is true is said.
+3. The score: each thing that is missing or too much costs; progress telescopes; conduct counts.
+4. Tools: what the rules forbid is carried out, what the system refuses is not; other rows, other texts.
+"""
+
+import itertools
+import json
+import pickle
+import random
+import re
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agent_envs import evaluate
+from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
+from agent_envs.envs.helpdesk.desk import Letter
+from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
+from agent_envs.envs.helpdesk.hearing import hear
+from agent_envs.envs.helpdesk.reward import score_of
+from agent_envs.errors import ConfigError
+from agent_envs.policies.scripted import ScriptedPolicy
+
+ENV = "AgentR1/HelpDesk-v0"
+UNSEEN = [name for name in domain_names() if load_domain(name).unseen]
+
+
+def make(**kwargs):
+    return gym.make(ENV, **kwargs)
+
+
+def is_call(text):
+    return "<tool_call>" in text
+
+
+def play(env, index=0, change=lambda text, env: text, limit=400):
+    """Play a task with the expert's actions, changed; return the last step's values and all replies of the customer."""
+    said = [env.reset(options={"index": index})[0]]
+    base = env.unwrapped
+    for _ in range(limit):
+        observation, reward, terminated, _, info = base.step(change(base.expert_action(), base))
+        said += [observation] if info["speaker"] == "customer" else []
+        if terminated:
+            break
+    return reward, terminated, info, said
+
+
+# -- 1. everybody who makes the right calls and offers ---------------------------------------------------------------
+
+NOISE = ("hm", "blue", "It is a fine day.", "ok", "Let me see.", "What?", "la la la", "...", "12345", "Yes.", "No!")
+TERSE = {"name": "name? code?", "refuse": "no", "report": "done", "doubt": "number? not found"}
+
+
+def noise(text, env):
+    """Replace what is neither a call nor an offer by noise."""
+    device = env.domain.device
+    keep = is_call(text) or hear(text, env.domain, None, {}).offer or (device and told_to_press(text, device))
+    return text if keep else NOISE[len(env.state.mind.last) % len(NOISE)]
+
+
+def terse(text, env):
+    if is_call(text):
+        return text
+    heard = hear(text, env.domain, None, {})
+    if heard.offer:
+        return f"{' '.join(re.findall('[0-9]+ euros', text))} go ahead?"
+    return TERSE.get("name" if "name" in heard.asks else heard.names(), text)
+
+
+def all_at_once(text, env):
+    if is_call(text):
+        return text
+    return f"Thank you for waiting! {text} Could you also tell me your name, your code word and the number? Goodbye."
+
+
+AGENTS = {
+    "expert": lambda text, env: text,
+    "noise": noise,
+    "terse": terse,
+    "all at once": all_at_once,
+    "loud": lambda text, env: text if is_call(text) else text.upper(),
+}
+
+
+@pytest.mark.parametrize("level", range(1, 9))
+@pytest.mark.parametrize("agent", AGENTS)
+def test_whoever_makes_the_right_calls_and_offers_solves_every_task(agent, level):
+    for split in ("train", "new"):
+        env = make(level=level, split=split)
+        for index in range(15):
+            reward, terminated, info, said = play(env, index, AGENTS[agent])
+            task = env.unwrapped.task
+            assert terminated and reward == 1 and info["success"], (task.task_id, said[-3:])
+            assert env.unwrapped.state.mind.texts <= task.patience
+            assert all(one != other for one, other in itertools.pairwise(said))
+
+
+@pytest.mark.parametrize("name", domain_names())
+def test_every_domain_is_solved_at_every_level_and_in_plain_talk(name):
+    split = "new" if name in UNSEEN else "test"
+    for talk in ("varied", "plain"):
+        env = make(level="1-8", domains=name, split=split, talk=talk)
+        for index in range(8):
+            reward, _, info, _ = play(env, index)
+            assert reward == 1 and info["task_family"] == name
+
+
+def test_greedy_play_has_the_same_outcome_every_time():
+    policy = ScriptedPolicy(["Could you tell me your name and code word?", "Shall I go ahead?", "It is done."] * 30)
+    found = evaluate(ENV, policy, n=3, samples=3, env_kwargs={"level": 2}, progress=False)
+    assert found.pass_hat(3).value == found.pass_hat(1).value == found.pass_at(3).value
+
+
+# -- 2. the customer -------------------------------------------------------------------------------------------------
+
+
+def wished(env, **wanted):
+    """Start the first task whose first wish and request are as wanted, up to where the expert would judge."""
+    base = env.unwrapped
+    for index in range(500):
+        env.reset(options={"index": index})
+        request = base.task.requests[0]
+        values = {**request._asdict(), **request.wishes[0]._asdict(), "first": base.task.solution.deeds[0].kind}
+        if all(
+            bool(values[key]) == value if isinstance(value, bool) else values[key] == value
+            for key, value in wanted.items()
+        ):
+            return request.wishes[0]
+    raise AssertionError(f"no task with {wanted}")
+
+
+def until(env, stop):
+    """Play as the expert does until its next action is one to stop at; return that action."""
+    while not stop(action := env.unwrapped.expert_action()):
+        env.step(action)
+    return action
+
+
+def offering(text):
+    return not is_call(text) and bool(re.search("hall I|all right", text))
+
+
+def test_done_without_a_letter_is_not_believed_and_cannot_without_one_neither():
+    env = make(level=1)
+    wished(env, first="act")
+    until(env, offering)
+    assert re.search("not see it yet|no letter about it", env.step("It is done.")[0])
+    assert re.search("really not be done|Is that final", env.step("That is not possible, rule 2.1 forbids it.")[0])
+    for text in ("Yes, it is done. Shall I go ahead?", "Goodbye!", "Done."):
+        wished(env, first="act")
+        for _ in range(50):
+            if env.unwrapped.step(text)[2]:
+                break
+            assert env.unwrapped.state.mind.request == 0
+
+
+def test_a_yes_says_what_it_is_to_and_a_contradiction_is_corrected():
+    env = make(level=3, domains="bicycle_hire")
+    wish = wished(env, act="move_hire", first="act", named="number")
+    until(env, offering)
+    other = {2: 3, 3: 4, 4: 7, 7: 2}[wish.asks["days"]]
+    reply = env.step(f"Shall I move hire {wish.item} by {other} days?")[0]
+    assert reply.startswith("No") and f"by {wish.asks['days']} days" in reply and not env.unwrapped.state.desk.agreed
+    reply = env.step("Shall I go ahead?")[0]
+    assert reply.startswith("Yes") and wish.item in reply and f"by {wish.asks['days']} days" in reply
+
+
+def test_a_question_and_an_offer_in_one_text_are_both_answered():
+    env = make(level=1)
+    wished(env, first="act")
+    reply = env.step("What is your code word? And shall I go ahead?")[0]
+    assert "Yes" in reply and env.unwrapped.task.codes[env.unwrapped.task.customer] in reply
+
+
+def test_a_misread_number_is_put_right_when_it_is_doubted_or_after_three_fruitless_texts():
+    env = make(level=4, domains="bicycle_hire")
+    for texts in (["I find no hire with this number."], ["hm", "hm", "hm"]):
+        wish = wished(env, misread=True)
+        for text in texts:
+            assert wish.item not in env.unwrapped.state.mind.last
+            reply = env.step(text)[0]
+        assert wish.item in reply
+
+
+def test_an_amount_is_understood_once_and_many_numbers_are_no_answer():
+    env = make(level=4)
+    wished(env, question=True, first="act", dropped=False, change=False)
+    base = env.unwrapped
+    until(env, offering)
+    assert re.search("Which of these", env.step("It is 1 euros, 2 euros, 3 euros or 4 euros.")[0])
+    assert not base.state.mind.beliefs
+    assert "5 euros" in env.step("That comes to 5 euros.")[0]
+    right = base.task.solution.deeds[0]
+    name = base.domain.acts[right.act].amount.name
+    env.step(f"Excuse me: the {base.domain.acts[right.act].amount.words[0]} is {right.arguments[name]} euros.")
+    assert list(base.state.mind.beliefs.values()) == [right.arguments[name]]
+
+
+def test_a_changed_mind_and_a_dropped_request_come_with_the_first_offer():
+    env = make(level=6)
+    for wanted in ({"change": True}, {"dropped": True}):
+        for index in range(300):
+            env.reset(options={"index": index})
+            requests = env.unwrapped.task.requests
+            if any(r.dropped if "dropped" in wanted else any(w.change for w in r.wishes) for r in requests):
+                break
+        said = play(env, index)[3]
+        assert any(re.search("changed my mind|thought better|Wait, let me", text) for text in said)
+
+
+def test_only_what_is_true_is_said():
+    """Every number of five digits and every date that a customer says is its own, but for the misread ones."""
+    for level in (2, 4, 7):
+        env = make(level=level)
+        for index in range(10):
+            said = " ".join(play(env, index, noise)[3])
+            task = env.unwrapped.task
+            own = {row["id"][-5:] for row in task.rows["item"].values()} | {r.misread[-5:] for r in task.requests}
+            assert set(re.findall(r"\b[A-Z](\d{5})\b", said)) <= own
+
+
+def test_it_ends_when_patience_does():
+    env = make(level=1)
+    env.reset(options={"index": 0})
+    steps = 1
+    while not (ended := env.step("hm"))[2]:
+        steps += 1
+    assert steps == env.unwrapped.task.patience and ended[1] == 0 and not ended[4]["success"]
+
+
+def test_a_voice_is_taken_if_it_says_the_same(fake_chat):
+    """A model that changes a value, or adds one, is not heard; what is heard stays the scripted customer's."""
+    changes = {
+        "kept": lambda said: f"Well, er: {said}",
+        "wrong": lambda said: re.sub(r"\d", "0", said) + " 77",
+        "turned": lambda said: f"No! {said}",
+    }
+    scripted = make(level=4, domains="bicycle_hire")
+    for change in changes:
+        server = fake_chat.ChatServer(
+            lambda asked, change=change: changes[change](asked["messages"][-1]["content"].partition("\n\n")[2])
+        )
+        env = make(level=4, domains="bicycle_hire", customer="voiced", model="m", url=server.url)
+        said = [each.reset(options={"index": 0})[0] for each in (env, scripted)]
+        while not (over := env.step(scripted.unwrapped.expert_action()))[2]:
+            said += over[0], scripted.step(scripted.unwrapped.expert_action())[0]
+        assert over[1] == 1
+        heard = [voice for voice, words in zip(said[::2], said[1::2], strict=True) if voice != words]
+        assert bool(heard) is (change == "kept") and all(voice.startswith("Well, er: ") for voice in heard)
+        server.close()
+    with pytest.raises(ConfigError, match="model must name the model"):
+        make(customer="voiced")
+
+
+# -- the device ------------------------------------------------------------------------------------------------------
+
+ROUTER = load_domain("home_internet").device
+PRESSES = {
+    "Please plug in the cable.": "plug_in",
+    "Could you plug the cable in, please?": "plug_in",
+    "Now push in the cable and then switch on the router.": "plug_in power_on",
+    "1. Turn the router on\n2. Set router mode": "power_on router_mode",
+    "Reset the router.": "reset",
+    "Do not reset the router.": "",
+    "You may not reset the router.": "",
+    "I have switched on the router.": "",
+    "Is the router switched on?": "",  # a question about it
+    "The cable is plugged in.": "",
+    "hm": "",
+}
+VIEWS = {
+    "What does the power light do?": "light",
+    "How does the cable sit, and which mode does the setup page show?": "cable page",
+    "Please look at the wireless light.": "light antenna",
+    "Is the lamp on?": "light",
+    "I do not know.": "",
+}
+
+
+@pytest.mark.parametrize("text", PRESSES)
+def test_what_a_customer_is_told_to_do(text):
+    assert told_to_press(text, ROUTER) == PRESSES[text].split()
+
+
+@pytest.mark.parametrize("text", VIEWS)
+def test_what_a_customer_is_asked_to_look_at(text):
+    assert asked_to_see(text, ROUTER) == VIEWS[text].split()
+
+
+def trouble(env, test):
+    """Start the first task of a level whose trouble passes a test, up to the expert's first instruction or refusal."""
+    for index in range(400):
+        env.reset(options={"index": index})
+        requests = env.unwrapped.task.requests
+        if requests[0].trouble and test(requests[0], env.unwrapped.task.solution.deeds[0]):
+            return requests[0]
+    raise AssertionError("no such trouble")
+
+
+def test_what_loses_something_is_asked_back_about_and_costs_if_it_is_done():
+    env = make(level=5, domains="home_internet")
+    trouble(env, lambda request, deed: deed.kind == "press")
+    base = env.unwrapped
+    assert "something is lost" in env.step("Please reset the router.")[0]
+    assert not base.state.desk.diff() and base.state.mind.pending == "reset"
+    env.step("Yes, please do.")
+    assert base.state.desk.diff()["device", "device", "settings"] == "factory"
+    while not (ended := base.step(base.expert_action()))[2]:
+        pass
+    assert ended[1] == 0 and 0 < ended[4]["score"] < 1
+
+
+def test_a_barred_remedy_is_noted_and_one_that_was_not_really_done_shows():
+    env = make(level=5, domains="home_internet")
+    trouble(env, lambda request, deed: deed.kind == "decline")
+    assert play(env, env.unwrapped._index)[0] == 1
+    env = make(level=7, domains="home_internet")
+    request = trouble(env, lambda request, deed: request.slack == request.wishes[0].act and deed.kind == "press")
+    base, act = env.unwrapped, env.unwrapped.domain.device.acts[request.slack]
+    for times in range(2):
+        assert base.domain.device.said[act.name] in env.step(f"Please {act.verbs[0]} {act.object}.")[0]
+        assert bool(base.state.desk.diff()) is bool(times)
+
+
+# -- 3. the score ----------------------------------------------------------------------------------------------------
+
+
+def played(env, index):
+    reward, _, _, _ = play(env, index)
+    return reward, env.unwrapped.state, env.unwrapped._gold[1]
+
+
+def test_every_missing_entry_and_every_one_too_many_costs():
+    env = make(level=6)
+    for index in range(6):
+        reward, state, gold = played(env, index)
+        desk, beliefs = state.desk, state.mind.beliefs
+        assert reward == 1 and score_of(gold, desk, beliefs).score == 1
+        for cell in gold.changes:
+            before, now = desk.before[cell], desk.tables[cell[0]][cell[1]].get(cell[2])
+            desk.tables[cell[0]][cell[1]][cell[2]] = before
+            assert not score_of(gold, desk, beliefs).perfect
+            desk.tables[cell[0]][cell[1]][cell[2]] = now
+        for place, letter in enumerate(desk.letters):
+            if letter.kind != "act":
+                desk.letters[place] = letter._replace(rule="9.9")
+                wrong = score_of(gold, desk, beliefs)
+                assert not wrong.perfect and wrong.score < 1 - 1 / len(gold)  # missing, and one too many
+                desk.letters[place] = letter
+        for key in gold.told:
+            assert not score_of(gold, desk, {**beliefs, key: -1}).perfect
+        desk.letters.append(Letter("decline", "x", "y", {}, "2.1"))
+        assert not score_of(gold, desk, beliefs).perfect
+        desk.letters.pop()
+        desk.faults.append("fault")
+        assert not score_of(gold, desk, beliefs).perfect
+        desk.faults.pop()
+        desk.letters += desk.letters[:1]  # a note twice is one
+        assert score_of(gold, desk, beliefs).perfect or desk.letters[0].kind == "act"
+
+
+@pytest.mark.parametrize("mistake", [None, *MISTAKES])
+def test_progress_pays_the_final_score_and_mistakes_cost(mistake):
+    env, lost = make(level=5, reward="progress"), 0
+    for index in range(15):
+        env.reset(options={"index": index})
+        base, total, terminated = env.unwrapped, 0.0, False
+        while not terminated:
+            action = base._written(next_move(base._customer(), mistake or ""))
+            _, reward, terminated, _, info = base.step(action)
+            total += reward
+        assert total == pytest.approx(info["score"]) and 0 <= info["score"] <= 1
+        lost += info["score"] < 1
+    assert lost == 0 if mistake is None else lost >= 3
+
+
+def test_a_demonstrator_errs_as_often_as_asked():
+    env = make(level=3)
+    rng, solved = np.random.default_rng(0), 0
+    for index in range(30):
+        env.reset(options={"index": index})
+        terminated = truncated = False
+        while not terminated and not truncated:
+            _, reward, terminated, truncated, _ = env.step(env.unwrapped.demo_action(rng, 0.3))
+        solved += reward
+    assert 2 <= solved <= 25
+
+
+# -- 4. tools and texts ----------------------------------------------------------------------------------------------
+
+
+def test_tools_do_what_rules_forbid_and_not_what_the_system_refuses():
+    env = make(level=1, domains="bicycle_hire")
+    wish = wished(env, act="cancel_hire", first="decline")
+    base = env.unwrapped
+    call = base.format_call("cancel_hire", {"id": wish.item, **wish.asks})
+    result = json.loads(env.step(call)[0])
+    assert result == {"id": wish.item, "status": "cancelled"}
+    assert base.state.desk.faults == ["acted before the code word was checked", "changed without a yes"]
+    observation, _, _, _, info = env.step(call)
+    assert "the system refuses: status is cancelled" in observation and info["invalid_action"]
+    for arguments in ({"reason": "x"}, {"refund": 10**30}, {"refund": -1}):
+        assert env.step(base.format_call("cancel_hire", {"id": wish.item, **wish.asks, **arguments}))[4][
+            "invalid_action"
+        ]
+    assert not env.step(base.format_call("get_hire", {"id": "H1"}))[4]["invalid_action"]
+    observation = env.step(base.format_call("decline", {"id": wish.item, "act": "fly", "rule": "2.1"}))[0]
+    assert "there is no act 'fly'" in observation
+    names = {spec["function"]["name"] for spec in base.tools}
+    assert {"find_member", "verify", "list_hires", "get_hire", "get_bike", "decline", "transfer"} <= names
+
+
+def test_instructions_and_tools_follow_the_task_through_snapshots_and_pickles():
+    env = make(domains="bicycle_hire,gym", level=1)
+    base, found = env.unwrapped, {}
+    assert base.instructions and base.tools
+    for index in range(30):
+        env.reset(options={"index": index})
+        found[base.task.domain] = (index, base.snapshot(), base.instructions, json.dumps(base.tools))
+    assert set(found) == {"bicycle_hire", "gym"}
+    for index, snapshot, instructions, tools in found.values():
+        base.restore(snapshot)
+        assert (base._index, base.instructions, json.dumps(base.tools)) == (index, instructions, tools)
+        copy = pickle.loads(pickle.dumps(base))
+        assert (copy.instructions, json.dumps(copy.tools)) == (instructions, tools)
+        while not copy.step(copy.expert_action())[2]:
+            pass
+
+
+def test_what_is_wrong_with_an_argument_is_said():
+    for wrong, message in (
+        ({"level": 9}, "level must be"),
+        ({"domains": "bakery"}, "must be one of"),
+        ({"talk": "loud"}, "talk must be one of"),
+        ({"reward": "dense"}, "reward must be one of"),
+        ({"split": "dev"}, "split must be one of"),
+        ({"data": "official"}, "data must be 'generated'"),
+        ({"customer": "rude"}, "customer must be one of"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make(**wrong)
+
+
+@pytest.mark.parametrize("text", ["x" * 262_144, "?" * 262_144, "Shall I? " * 9000, "\x00", "name " * 9999])
+def test_any_text_gets_an_answer(text):
+    env, rng = make(level=4), random.Random(0)
+    env.reset(options={"index": rng.randrange(100)})
+    for _ in range(5):
+        observation, _, terminated, _, _ = env.step(text)
+        assert observation and not terminated
+
+
+def test_a_step_costs_little():
+    env, steps, begun = make(level=4), 0, time.process_time()
+    for index in range(20):
+        env.reset(options={"index": index})
+        while not env.step(env.unwrapped.expert_action())[2]:
+            steps += 1
+    assert steps / (time.process_time() - begun) > 2000  # about 10,000 where nothing else runs
+
+
+def test_the_customer_is_the_same_in_another_process_and_at_another_time():
+    one = [play(make(level=8), 3)[3] for _ in range(2)]
+    assert one[0] == one[1]

@@ -1,0 +1,193 @@
+"""What a customer hears: tables of sentences with what is in them, and hostile texts."""
+
+import gzip
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
+from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.hearing import amounts_in, contradicts, hear
+
+DOMAIN = load_domain("bicycle_hire")
+MOVE, CANCEL = DOMAIN.acts["move_hire"], DOMAIN.acts["cancel_hire"]
+VALUES = {"name": "Cleo Hart", "code": "2498", "number": "H96435", "days": "3", "reason": "illness"}
+
+ASKS = {  # what is asked for; a wish to move is open
+    "Could you tell me your name and your code word, please?": "name code",
+    "name? code?": "name code",
+    "Name and code word, please.": "name code",
+    "I'll need your full name.": "name",
+    "May I have the password?": "code",
+    "To help you I need: \n1. Your name\n2. Your code word": "name code",  # items under a heading
+    "- name\n- code": "name code",
+    "Who am I speaking with?": "name",
+    "What is the number of your hire?": "number",
+    "Please provide the hire's ID.": "number",
+    "Why do you want that?": "reason",
+    "What is the reason?": "reason",
+    "And by how many days?": "days",
+    "How long, and why?": "days reason",
+    "Please verify your identity.": "name code",
+    "I need to look you up first: could you share those details?": "name code",
+    "How can I help you?": "wish",
+    "What would you like me to do?": "wish",
+    "I have found your name.": "",  # no request
+    "Thank you, Cleo Hart, is that your name?": "",  # the value stands beside it
+    "Is your code word 2498?": "",
+    "Shall I move hire H23475 by 3 days?": "",  # digits of the number are no days
+    "Is it illness, bad weather or something else?": "reason",  # several answers to choose from
+    "Shall I move hire number H96435?": "",
+    "Your number is in our books.": "",
+    "hm": "",
+    "The reason does not matter.": "",
+}
+OFFERS = {  # whether a yes is asked for
+    "Shall I go ahead?": True,
+    "shall I move it": False,  # no question mark: the sentence may be a quotation
+    "I can move hire H96435 by 3 days. Shall I go ahead?": True,
+    "Would you like me to move it?": True,
+    "Do you want me to cancel hire H96435?": True,
+    "cancel H96435?": True,
+    "cancel H96435, yes/no?": True,
+    "Is that all right?": True,
+    "I would now move hire H96435. OK?": True,
+    "Please confirm that I may move it.": True,
+    "Please confirm if you would like to proceed with these details.": True,
+    "Reply yes to go on.": True,
+    "May I proceed?": True,
+    "Do you agree?": True,
+    "Moving it costs 17 euros, does that work for you?": True,
+    "Which bike would you like?": False,  # a question with a question word
+    "What would you like to do: move or cancel?": False,
+    "When shall I move it to?": False,
+    "Could you please provide your name so that I can proceed?": False,  # asks for a fact
+    "I cannot go ahead.": False,
+    "It has been moved.": False,
+    "I will proceed.": False,
+    "Could you tell me your code word?": False,
+    "Anything else?": False,
+}
+OTHERS = {  # reports, refusals, doubts
+    "It is done.": "report",
+    "Your hire has been moved.": "report",
+    "I've moved it.": "report",
+    "I am sorry, rule 2.1 does not allow that.": "refuse",
+    "Unfortunately that cannot be done.": "refuse",
+    "no, that is not possible": "refuse",
+    "I find no hire with this number. Could you check it again?": "doubt",
+    "There is no such number.": "doubt",
+    "I cannot find it.": "doubt",  # not a refusal
+    "That hire does not exist.": "doubt",
+    "blue": "",
+}
+
+
+@pytest.mark.parametrize("text", ASKS)
+def test_what_is_asked_for(text):
+    assert set(hear(text, DOMAIN, MOVE, VALUES).asks) == set(ASKS[text].split())
+
+
+@pytest.mark.parametrize("text", OFFERS)
+def test_whether_a_yes_is_asked_for(text):
+    assert bool(hear(text, DOMAIN, MOVE, VALUES).offer) is OFFERS[text]
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_what_is_said_to_have_happened(text):
+    names = set(hear(text, DOMAIN, MOVE, VALUES).names().split())
+    assert {name for name in names if not name.startswith("ask:")} == set(OTHERS[text].split())
+
+
+@pytest.mark.parametrize("name", [name for name in domain_names() if load_domain(name).device])
+def test_everything_about_a_device_can_be_heard(name):
+    device = load_domain(name).device
+    for act, verb in [(one, verb) for one in device.acts.values() for verb in one.verbs]:
+        assert told_to_press(f"Please {verb} {act.object}.", device) == [act.name]
+    for read in device.reads:
+        assert read in asked_to_see(device.reads[read].question, device)
+
+
+CONTRADICTIONS = [  # an offer where moving H96435, the Heron, by 3 days is wanted
+    ("shall i move h96435 by 3 days?", False),
+    ("shall i move it by three days?", False),
+    ("shall i go ahead?", False),
+    ("shall i postpone #96435?", False),
+    ("shall i move h11111 by 3 days?", True),
+    ("shall i move it by 4 days?", True),
+    ("shall i move it by seven days?", True),
+    ("shall i cancel it?", True),
+    ("shall i cancel or move it?", False),
+    ("shall i move the hire of the swift?", True),
+    ("shall i move the hire of the heron?", False),
+    ("it costs 17 euros. shall i move it by 3 days?", False),
+]
+
+
+@pytest.mark.parametrize(("offer", "other"), CONTRADICTIONS)
+def test_an_offer_of_something_else_is_noticed(offer, other):
+    labels = {"H96435": "Heron", "H11111": "Swift"}
+    assert contradicts(offer, DOMAIN, MOVE, "H96435", {"days": 3, "reason": "illness"}, labels) is other
+
+
+AMOUNTS = [
+    ("It costs 17 euros.", [17], []),
+    ("The charge is 17 euros.", [17], [17]),
+    ("The charge for that comes to €17", [17], [17]),
+    ("The price was 86 euros, the charge is 17 euros.", [86, 17], [17]),
+    ("charge: 17", [17], [17]),
+    ("The charge is 20 % of 86 euros.", [86], []),
+    ("EUR 17.00", [17], []),
+    ("That makes €17.", [17], []),
+    ("17.50 euros", [], []),
+    ("17.00 euros", [17], []),
+    ("by 3 days", [], []),
+    ("It is 0 euros or 86 euros", [0, 86], []),
+]
+
+
+@pytest.mark.parametrize(("text", "every", "named"), AMOUNTS)
+def test_amounts(text, every, named):
+    assert amounts_in(text, ("charge",)) == (every, named)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "charge " * 40_000,
+        "?" * 262_144,
+        "name " * 50_000,
+        "shall i " * 30_000,
+        "1" * 262_144,
+        "- \n" * 80_000,
+        " " * 262_144,
+    ],
+)
+def test_hostile_texts_take_no_time(text):
+    start = time.process_time()
+    hear(text, DOMAIN, MOVE, VALUES)
+    amounts_in(text, MOVE.amount.words)
+    assert time.process_time() - start < 0.1
+
+
+def test_offers_of_a_large_model_are_heard():
+    """Of GPT-4o's turns in tau-bench's airline that its user answered with a yes; by path of the recorded file."""
+    folder = os.environ.get("AGENT_ENVS_TEST_DATA", "")
+    path = Path(folder, "taubench", "gpt-4o-airline.json.gz")
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: AGENT_ENVS_TEST_DATA names the folder")
+    turns = heard = nothing = count = 0
+    for episode in json.loads(gzip.decompress(path.read_bytes())):
+        for said, reply in zip(episode["traj"], episode["traj"][1:], strict=False):
+            if said["role"] != "assistant" or not said.get("content") or reply["role"] != "user":
+                continue
+            found, answer = hear(said["content"], DOMAIN, None, {}), reply["content"].strip().lower()
+            count, nothing = count + 1, nothing + (not found.names())
+            if re.match(r"(yes|please go ahead|go ahead)\b", answer) and not re.search("(user|reservation) id", answer):
+                turns, heard = turns + 1, heard + bool(found.offer)
+    assert count == 1290 and turns > 180 and heard / turns >= 0.97
+    assert nothing / count < 0.20  # its user ids and flights are no facts of this domain
