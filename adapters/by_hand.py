@@ -101,8 +101,9 @@ class EpisodeByHand:
         return sum(len(content_text(message["content"])) for message in messages) // 4
 
     async def ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
-    ) -> Response:
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
+        ordered: bool = True,
+    ) -> Response:  # fmt: skip
         """Hand a prompt over, and wait for the text."""
         asked: Future[Response] = Future()
         self._prompts.put((to_openai(with_instructions(messages, self._words if tools else "")), asked))

@@ -108,7 +108,7 @@ class CallLog:
 
     async def ask(
         self, model: EpisodeModel, messages: Sequence[Message], tools: Sequence[ToolSpec], role: str, trained: bool,
-        limit: int = 0, info: Mapping[str, Any] | None = None,
+        limit: int = 0, info: Mapping[str, Any] | None = None, ordered: bool = True,
     ) -> Response:  # fmt: skip
         """Ask the model, and record the call with some info of its own."""
         if not messages or messages[-1]["role"] == "assistant":
@@ -120,7 +120,8 @@ class CallLog:
         self.host.episode.begin_step()
         try:
             with self.host.episode.untimed():
-                response = await model.ask(messages, tools, task_id=str(self.info.get("task_id", "")), limit=limit)
+                task_id = str(self.info.get("task_id", ""))
+                response = await model.ask(messages, tools, task_id=task_id, limit=limit, ordered=ordered)
             if response.empty:
                 raise EmptyGeneration(f"the model returned no text or no token at call {call.number}")
         except BaseException as e:
@@ -334,19 +335,24 @@ class RecordedModel:
     def __init__(self, log: CallLog, model: EpisodeModel, role: str = "", trained: bool = True) -> None:
         self._log, self._model, self._role, self._trained = log, model, role, trained
 
-    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, trained: bool = True) -> Any:
+    def chat(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, trained: bool = True, max_tokens: int = 0
+    ) -> Any:
         """Ask the model, and return its `Response`: `text`, and `message` for the next prompt. A step of the episode.
 
         Args:
             messages: The whole prompt. One that goes on from an earlier reply keeps its tokens as they were sampled.
             tools: `env.tools`, or none.
             trained: Whether the call is trained.
+            max_tokens: Most tokens of the reply, if that is fewer than the policy's; 0 for the policy's.
 
         Raises:
             ContextLengthExceeded: The prompt leaves no room for a response; it may be caught.
             CallLimitReached: The episode has used its calls.
         """
-        return self._log.host.wait(self._log.ask(self._model, messages, tools, self._role, trained and self._trained))
+        limit = checks.integer("max_tokens", max_tokens, minimum=0)
+        asked = self._log.ask(self._model, messages, tools, self._role, trained and self._trained, limit)
+        return self._log.host.wait(asked)
 
     @property
     def url(self) -> str:

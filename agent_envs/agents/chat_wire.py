@@ -247,7 +247,7 @@ def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[bytes]
     about = {name: reply[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
 
     def chunk(**more: Any) -> bytes:
-        return json.dumps({**about, **more}).encode("ascii")
+        return b"data: " + json.dumps({**about, **more}).encode("ascii")
 
     for choice in reply["choices"]:
         delta = dict(choice["message"])
@@ -258,7 +258,7 @@ def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[bytes]
         yield chunk(choices=[end])
     if isinstance(body.get("stream_options"), Mapping) and body["stream_options"].get("include_usage"):
         yield chunk(choices=[], usage=reply["usage"])
-    yield b"[DONE]"
+    yield b"data: [DONE]"
 
 
 def error_body(status: int, message: str, *, too_long: bool = False) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ with needs_extra("serve"):
 __all__ = ["Door", "named", "reading", "streamed", "the_door"]
 
 _MAX_REQUEST = 64 << 20  # bytes
+_COMMENT = 10.0  # seconds between two comments in a stream whose reply is not sampled yet
 _LEAVE = 2.0  # seconds that the answer to a client that has left is waited for, in case it asks again
 _ATTEMPT = "x-stainless-retry-count"  # how the SDKs mark a request that they send again
 
@@ -140,28 +141,23 @@ class Door(BackgroundServer):
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request)
-        reply = await self._reply(request, body)
-        if not body.get("stream"):
-            return web.json_response(reply)
-        return await streamed(request, (b"data: " + event for event in events(reply, body)))
+        return await self._send(request, body, lambda reply: reply, lambda reply: events(reply, body))
 
     async def _message(self, request: web.Request) -> web.StreamResponse:
         asked = await _body(request)
         with reading():
             body = as_chat(asked)
-        message = as_message(await self._reply(request, body))
-        if not body.get("stream"):
-            return web.json_response(message)
-        return await streamed(request, named(message_events(message)))
+        return await self._send(request, body, as_message, lambda message: named(message_events(message)))
 
     async def _response(self, request: web.Request) -> web.StreamResponse:
         guest, body = self._guest(request), await _body(request)
         with reading():
             chat = responses_wire.as_chat(body, guest.conversations)
-        response = as_response(await self._reply(request, chat), body, chat, guest.conversations)
-        if not body.get("stream"):
-            return web.json_response(response)
-        return await streamed(request, named(response_events(response)))
+
+        def answered(reply: Mapping[str, Any]) -> dict[str, Any]:
+            return as_response(reply, body, chat, guest.conversations)
+
+        return await self._send(request, chat, answered, lambda response: named(response_events(response)))
 
     async def _mcp(self, request: web.Request) -> web.StreamResponse:
         guest, loop = self._guest(request), asyncio.get_running_loop()
@@ -189,6 +185,30 @@ class Door(BackgroundServer):
             asked = read_request(as_chat(body), guest.wire)
         return web.json_response({"input_tokens": guest.model.count(asked.messages, asked.tools)})
 
+    async def _send(
+        self, request: web.Request, body: Mapping[str, Any], answered: Callable[[Any], Any],
+        told: Callable[[Any], Iterator[bytes]],
+    ) -> web.StreamResponse:  # fmt: skip
+        """Answer in the words of an API, whole or as a stream, in which comments come as long as nothing is sampled."""
+        reply = asyncio.ensure_future(self._reply(request, body))
+        if not body.get("stream"):
+            return web.json_response(answered(await reply))
+        response = None
+        try:
+            while not (await asyncio.wait({reply}, timeout=_COMMENT))[0]:
+                response = response or _stream()
+                await response.prepare(request)
+                await response.write(b": sampling\n\n")
+            events = told(answered(reply.result()))
+        except AgentEnvsError as e:
+            if response is None:
+                raise  # an answer with a status of its own
+            error = error_body(502, str(e), too_long=isinstance(e, ContextLengthExceeded))
+            events = iter([b"event: error\ndata: " + json.dumps(error).encode("ascii")])
+        finally:
+            reply.cancel()
+        return await streamed(request, events, response)
+
     async def _reply(self, request: web.Request, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the completion that a request gets; one that is sent again, that of the first."""
         guest = self._guest(request)
@@ -214,17 +234,24 @@ class Door(BackgroundServer):
 
         def ask() -> Any:
             waiting = guest.log.ask(
-                guest.model, asked.messages, asked.tools, asked.role, asked.trained, asked.limit, asked.info
-            )
+                guest.model, asked.messages, asked.tools, asked.role, asked.trained, asked.limit, asked.info,
+                ordered=False,
+            )  # fmt: skip
             return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(waiting, loop))
 
         replies = await asyncio.gather(*(ask() for _ in range(asked.count)))
         return completion(replies, body, guest.wire, asked)
 
 
-async def streamed(request: web.Request, told: Iterable[bytes]) -> web.StreamResponse:
-    """Answer with the events of a stream."""
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+def _stream() -> web.StreamResponse:
+    return web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+
+
+async def streamed(
+    request: web.Request, told: Iterable[bytes], response: web.StreamResponse | None = None
+) -> web.StreamResponse:
+    """Answer with the events of a stream, or go on with one that has begun."""
+    response = response or _stream()
     with contextlib.suppress(ConnectionError):  # the reply is recorded even if the client is gone
         await response.prepare(request)
         for event in told:

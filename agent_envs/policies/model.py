@@ -26,8 +26,9 @@ class EpisodeModel(Protocol):
         ...
 
     async def ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
-    ) -> Response:
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
+        ordered: bool = True,
+    ) -> Response:  # fmt: skip
         """Return the model's response to a prompt.
 
         Args:
@@ -35,6 +36,8 @@ class EpisodeModel(Protocol):
             tools: What the model may call.
             task_id: Seeds the episode with its first call.
             limit: Most tokens of the response, if that is fewer than the policy's; 0 for the policy's.
+            ordered: Whether the episode's calls come in the same order in every run, and are seeded by their numbers;
+                otherwise by their prompts.
 
         Raises:
             EpisodeStop: A limit of the policy, such as ``ContextLengthExceeded``.

@@ -10,6 +10,7 @@ import copy
 import json
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -58,6 +59,7 @@ class TokenModel:
         self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
         self._branch = ""
         self._calls = 0
+        self._asked = Counter[str]()  # prompts that came in no order
 
     def fork(self, number: int) -> TokenModel:
         """See `EpisodeModel.fork`."""
@@ -85,8 +87,9 @@ class TokenModel:
         return len(self.prompt(messages, tools).ids)
 
     async def ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
-    ) -> Response:
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
+        ordered: bool = True,
+    ) -> Response:  # fmt: skip
         policy, number = self.policy, self._calls
         if not self._episode:
             self._episode.append(policy.episode_seed(task_id))
@@ -98,7 +101,11 @@ class TokenModel:
                 f"of {policy.context_length} (context_length=)"
             )
         self._calls += 1
-        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{number}".encode("utf-8", "surrogatepass"))
+        name = str(number)
+        if not ordered:
+            self._asked[digest := prompt.digests[-1].hex()] += 1
+            name = f"{digest}/{self._asked[digest]}"
+        seed = zlib.crc32(f"{self._episode[0]}{self._branch}/{name}".encode("utf-8", "surrogatepass"))
         most = min(policy.max_tokens, room, limit or room)
         sampled = await policy.sample(prompt.ids, most, seed, prompt.pictures)
         if not sampled.token_ids:

@@ -96,11 +96,12 @@ class _Recalling:
         return self.model.count(messages, tools)
 
     async def ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
-    ) -> Response:
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
+        ordered: bool = True,
+    ) -> Response:  # fmt: skip
         number, prompt = len(self.answers), (list(messages), list(tools))
         if number >= len(self._known):
-            response = await self.model.ask(messages, tools, task_id=task_id, limit=limit)
+            response = await self.model.ask(messages, tools, task_id=task_id, limit=limit, ordered=ordered)
         else:
             before, response = self._known[number]
             if before != prompt:

@@ -4,8 +4,10 @@ Behaviours pinned here:
 1. A loop of tools on the SDK, streamed or not, gives the tokens of the plain loop: one conversation, sampled text kept.
 2. What the SDK re-spells is found again: arguments of calls, white space, ids, dropped reasoning.
 3. A retry that says so is one call, equal requests are two, and a client that leaves is not waited for.
-4. Roles and untrained calls by the model's name; settings that the run decides are listed.
-5. Bad requests are answered with a sentence and status 400; an episode that is over with 404; no key reaches another's.
+4. A stream whose reply takes long begins with comments; a failure then is an event, before that a status.
+5. Parallel requests draw the same random numbers in whatever order they arrive.
+6. Roles and untrained calls by the model's name; settings that the run decides are listed.
+7. Bad requests are answered with a sentence and status 400; an episode that is over with 404; no key reaches another's.
 """
 
 from __future__ import annotations
@@ -243,6 +245,51 @@ def test_a_client_that_leaves_is_waited_for_two_seconds_and_its_retry_joins(scri
 
     episode = play(Slow, agent, "a")
     assert episode.error is None and len(episode.steps) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("wire", ["chat/completions", "messages", "responses"])
+def test_a_stream_says_that_it_lives(scripted, monkeypatch, wire, fails):
+    monkeypatch.setattr("agent_envs.agents.door._COMMENT", 0.05)
+
+    class Slow(scripted):
+        async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
+            await asyncio.sleep(0.3)
+            return await super().sample(prompt_ids, max_tokens, seed, pictures)
+
+    def agent(env, model):
+        body = {"input" if wire == "responses" else "messages": ASKED, "stream": True, "max_tokens": 9}
+        request = urllib.request.Request(f"{model.url}/v1/{wire}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            comments, _, told = reply.read().decode().rpartition(": sampling\n\n")
+        assert comments.count(": sampling") > 1
+        if fails:
+            assert told.startswith("event: error\n") and "it is gone" in told
+        else:
+            assert "four" in told and "error" not in told.partition("\n")[0]
+
+    episode = play(Slow, agent, agent_envs.errors.BackendError("it is gone") if fails else "four")
+    assert len(episode.steps) == (not fails)
+
+
+def test_seeds_do_not_depend_on_which_request_comes_first(scripted):
+    class Seeded(scripted):
+        async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
+            self.seeds.append((tuple(prompt_ids), seed))
+            return await super().sample(prompt_ids, max_tokens, seed, pictures)
+
+    def seeds(*questions):
+        def agent(env, model):
+            for question in questions:
+                post(f"{model.url}/v1/chat/completions", {"messages": [{"role": "user", "content": question}]})
+
+        policy = Seeded()
+        policy.seeds = []
+        agent_envs.run_episode(gym.make(ENV), policy, seed=0, agent=agent)
+        return policy.seeds
+
+    assert sorted(seeds("a", "b", "b")) == sorted(seeds("b", "a", "b"))
+    assert len({seed for _, seed in seeds("a", "b", "b")}) == 3
 
 
 def test_a_retry_of_what_failed_is_sampled_again(scripted):

@@ -35,7 +35,7 @@ class WalkerModel:
     def fork(self, number):
         return WalkerModel(self.policy, self.env, f"{self.branch}#{number}")
 
-    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+    async def ask(self, messages, tools=(), *, task_id="", limit=0, ordered=True):
         said = "".join(message["content"] for message in messages).encode()
         actions = self.env.unwrapped.available_actions()
         action = actions[zlib.crc32(said + self.branch.encode()) % len(actions)]

@@ -268,8 +268,9 @@ class _OpenAIModel:
         return sum(_characters(message["content"]) for message in messages) // _CHARACTERS_PER_TOKEN
 
     async def ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0
-    ) -> Response:
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
+        ordered: bool = True,
+    ) -> Response:  # fmt: skip
         if tools and self.policy.tool_mode == "text":
             words = self._tool_words if tools == self._tools else describe_tools(tools, get_parser("hermes"))
             messages, tools = with_instructions(messages, words), ()
