@@ -120,8 +120,8 @@ class CallLog:
         self.host.episode.begin_step()
         try:
             with self.host.episode.untimed():
-                task_id = str(self.info.get("task_id", ""))
-                response = await model.ask(messages, tools, task_id=task_id, limit=limit, ordered=ordered)
+                task = str(self.info.get("task_id", ""))
+                response = await model.ask(messages, tools, task_id=task, limit=limit, ordered=ordered)
             if response.empty:
                 raise EmptyGeneration(f"the model returned no text or no token at call {call.number}")
         except BaseException as e:
@@ -167,8 +167,7 @@ class CallLog:
         """Add a reward to a reply, or to the role's latest."""
         reward = checks.number("reward", reward)
         of_role = (call for call in reversed(self._calls) if call.response is not None and call.role == role)
-        call = next(of_role, None) if to is None else self._call_of(to)
-        if call is None:
+        if (call := next(of_role, None) if to is None else self._call_of(to)) is None:
             of_whom = f" of role {role!r}" if role else ""
             raise PolicyError(f"model.pay: there is no reply of this episode to pay{of_whom}")
         with self._lock:
@@ -189,8 +188,7 @@ class CallLog:
             self.failure = e
             raise
         with self._lock:
-            last = [call for call in self._calls if call.response is not None][-1:]
-            for call in last:
+            for call in [call for call in self._calls if call.response is not None][-1:]:
                 call.rewards.append(value)
                 call.info |= {"score": value, "success": value >= 1}
             self.terminated = self.terminated or not self.truncated
@@ -211,8 +209,7 @@ class CallLog:
             return call
         answered = [call for call in reversed(self._calls) if call.response is not None]
         unused = (call for call in answered if call.says(text, tool_call))
-        call = next(unused, answered[0] if answered else None)
-        if call is None:
+        if (call := next(unused, answered[0] if answered else None)) is None:
             call = self._begin(_as_messages(self.observation, self.info))
             call.response = Response(text)
         return call
@@ -242,8 +239,7 @@ class CallLog:
         place = {call.number: number for number, call in enumerate(calls)}
         steps = []
         for call in calls:
-            response = call.response
-            assert response is not None
+            assert (response := call.response) is not None
             info: dict[str, Any] = {**(own_copy(call.infos[-1]) if call.infos else {"calls": 0}), **call.info}
             info["env_steps"] = len(call.infos)
             if call.components:
@@ -316,11 +312,10 @@ class PlayedEnv:
         return self._log.host.run(self._tried, [a.text if isinstance(a, Response) else a for a in actions])
 
     def _tried(self, texts: Sequence[str]) -> list[float]:
-        rewards: dict[str, float] = {}
-        for text in texts:
-            if text not in rewards:
-                with tried(self._log.env):
-                    rewards[text] = float(self._log.env.step(text)[1])
+        rewards = dict.fromkeys(texts, 0.0)
+        for text in rewards:
+            with tried(self._log.env):
+                rewards[text] = float(self._log.env.step(text)[1])
         return [rewards[text] for text in texts]
 
     def _call(self, name: str, arguments: dict[str, Any], by: Response | None) -> str:
@@ -350,9 +345,8 @@ class RecordedModel:
             ContextLengthExceeded: The prompt leaves no room for a response; it may be caught.
             CallLimitReached: The episode has used its calls.
         """
-        limit = checks.integer("max_tokens", max_tokens, minimum=0)
-        asked = self._log.ask(self._model, messages, tools, self._role, trained and self._trained, limit)
-        return self._log.host.wait(asked)
+        limit, trained = checks.integer("max_tokens", max_tokens, minimum=0), trained and self._trained
+        return self._log.host.wait(self._log.ask(self._model, messages, tools, self._role, trained, limit))
 
     @property
     def url(self) -> str:
