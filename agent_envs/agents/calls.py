@@ -239,7 +239,8 @@ class CallLog:
         place = {call.number: number for number, call in enumerate(calls)}
         steps = []
         for call in calls:
-            assert (response := call.response) is not None
+            response = call.response
+            assert response is not None
             info: dict[str, Any] = {**(own_copy(call.infos[-1]) if call.infos else {"calls": 0}), **call.info}
             info["env_steps"] = len(call.infos)
             if call.components:
@@ -352,8 +353,7 @@ class RecordedModel:
     def url(self) -> str:
         """Address at which a program asks this model; its clients append the ``/v1`` of OpenAI's API.
 
-        It answers until the agent has returned. The first time it is asked for, a server begins to listen on this
-        machine, which needs the extra `serve`.
+        A server on this machine, which needs the extra `serve`, answers there until the agent has returned.
         """
         from agent_envs.agents.door import the_door
 
