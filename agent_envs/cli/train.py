@@ -11,7 +11,7 @@ examples:
   agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:my_estimator
   agentr1 plot runs/mine; agentr1 eval --checkpoint runs/mine
 
-docs/training.md explains the files of a run, the presets and what a step row is.
+docs/training.md explains the files of a run, its options and the algorithms.
 """
 
 from __future__ import annotations
