@@ -59,9 +59,9 @@ class _Call:
         if tool_call is None:
             return not self.infos and self.response.text == text
         parsed = parse_recorded(self.response.text)
-        key = (tool_call.name, tool_call.arguments)
-        said = [c for c in (parsed.calls if parsed else ()) if isinstance(c, ToolCall) and (c.name, c.arguments) == key]
-        return len(said) > sum(used is not None and (used.name, used.arguments) == key for used in self.used)
+        calls = [call for call in (parsed.calls if parsed else ()) if isinstance(call, ToolCall)]
+        named = [call for call in calls if f"__{call.name}".endswith(f"__{tool_call.name}")]  # mcp__SERVER__name
+        return sum(call.arguments == tool_call.arguments for call in named) > self.used.count(tool_call)
 
 
 class CallLog:

@@ -24,13 +24,14 @@ from agent_envs.parsers.parser import ParsedAction
 from agent_envs.policies.openai.calls import call_text
 from agent_envs.policies.policy import Response
 
-__all__ = ["Asked", "Wire", "completion", "error_body", "events", "read_request"]
+__all__ = ["Asked", "Wire", "completion", "error_body", "events", "read_request", "text_of"]
 
 _ROLES = {"developer": "system", "function": "tool"}
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "tool_choice", "response_format",
 )  # fmt: skip
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 _MOST_CHOICES = 16
 
 
@@ -142,7 +143,7 @@ def _messages(given: Sequence[Mapping[str, Any]], wire: Wire, tools: Sequence[To
         role = _ROLES.get(str(message.get("role")), str(message.get("role")))
         if role not in ("system", "user", "assistant", "tool"):
             raise ConfigError(f"message {number}: the role must be system, user, assistant or tool, got {shown(role)}")
-        content = _content(message.get("content"), number)
+        content = text_of(message.get("content"))
         if role == "assistant":
             calls = []
             for call in message.get("tool_calls") or ():
@@ -165,14 +166,19 @@ def _messages(given: Sequence[Mapping[str, Any]], wire: Wire, tools: Sequence[To
     return read
 
 
-def _content(content: Any, number: int) -> str:
-    parts = content if isinstance(content, list) else [{"type": "text", "text": "" if content is None else content}]
+def text_of(content: Any) -> str:
+    """Return the words of a message's content, in any of the APIs.
+
+    Raises:
+        ConfigError: A part of it is something else.
+    """
     texts = []
-    for part in parts:
+    for part in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
-            raise ConfigError(f"message {number}: a part of the type {kind!r} cannot be shown to this model")
-        texts.append(part[kind])
+        text = part.get("refusal" if kind == "refusal" else "text") if kind in _TEXTS else None
+        if not isinstance(text, str):
+            raise ConfigError(f"a part of the type {kind!r} cannot be shown to this model")
+        texts.append(text)
     return "".join(texts)
 
 

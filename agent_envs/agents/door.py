@@ -25,7 +25,7 @@ from agent_envs.errors import (
     PromptError,
     needs_extra,
 )
-from agent_envs.messages import latest_words, observation_text
+from agent_envs.messages import ToolCall, latest_words, observation_text
 from agent_envs.per_process import PerProcess
 from agent_envs.policies.model import EpisodeModel
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
@@ -105,6 +105,7 @@ class Door(BackgroundServer):
     async def open(self) -> None:
         """Start listening, on the running loop."""
         routes = [
+            web.head("/e/{key}{path:(/|/api/hello)?}", self._models),  # a program looks whether anybody is there
             web.get("/e/{key}/v1/models", self._models),
             web.post("/e/{key}/v1/chat/completions", self._chat),
             web.post("/e/{key}/mcp", self._mcp),
@@ -170,7 +171,8 @@ class Door(BackgroundServer):
             async def acted() -> str:
                 if guest.env.tools:
                     return await guest.env.call(name, arguments)
-                await guest.env.step(str(arguments.get("action", "")))
+                action = str(arguments.get("action", ""))
+                await guest.log.host.run(guest.log.take, action, None, ToolCall(name, arguments))
                 return observation_text(latest_words(guest.env.observation))
 
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(acted(), playing), loop=loop)

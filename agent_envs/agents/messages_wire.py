@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from agent_envs.agents.chat_wire import text_of
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
@@ -27,23 +28,26 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
         raise ConfigError("expected a request with 'messages', a list of objects")
-    system = "\n".join(_text(part) for part in _blocks(body.get("system")))
+    system = "\n".join(text_of([part]) for part in _blocks(body.get("system")))
     system = "\n".join(line for line in system.split("\n") if not line.startswith(_BILLING)).strip()
     said: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    given = body.get("tools") or ()
+    found = {tool.get("name"): f"<function>{json.dumps(_tool(tool).get('function'))}</function>\n" for tool in given}
     for message in messages:
-        said += _messages(str(message.get("role")), _blocks(message.get("content")))
-    tools = [
-        {"type": "function", "function": {
-            "name": tool["name"], "description": tool.get("description", ""), "parameters": tool["input_schema"],
-        }} if isinstance(tool, Mapping) and "input_schema" in tool and isinstance(tool.get("name"), str)
-        else {"type": tool.get("type") if isinstance(tool, Mapping) else None}
-        for tool in body.get("tools") or ()
-    ]  # fmt: skip
+        said += _messages(str(message.get("role")), _blocks(message.get("content")), found)
+    tools = [_tool(tool) for tool in given if not tool.get("defer_loading")]
     kept = {
         name: body[name] for name in ("model", "max_tokens", "stream", "temperature", "top_p", "top_k") if name in body
     }
     stop = {"stop": body["stop_sequences"]} if body.get("stop_sequences") else {}
     return {**kept, **stop, "messages": said, **({"tools": tools} if tools else {})}
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if "input_schema" not in tool or not isinstance(tool.get("name"), str):
+        return {"type": tool.get("type")}
+    about = {"name": tool["name"], "description": tool.get("description", ""), "parameters": tool["input_schema"]}
+    return {"type": "function", "function": about}
 
 
 def _blocks(content: Any) -> Sequence[Mapping[str, Any]]:
@@ -54,14 +58,11 @@ def _blocks(content: Any) -> Sequence[Mapping[str, Any]]:
     return content
 
 
-def _text(block: Mapping[str, Any]) -> str:
-    if block.get("type") != "text" or not isinstance(block.get("text"), str):
-        raise ConfigError(f"a part of the type {block.get('type')!r} cannot be shown to this model")
-    return block["text"]
+def _messages(role: str, blocks: Sequence[Mapping[str, Any]], found: Mapping[Any, str]) -> list[dict[str, Any]]:
+    """Return a message's blocks as chat messages: results first, in their order, then the words.
 
-
-def _messages(role: str, blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a message's blocks as chat messages: results first, in their order, then the words."""
+    A tool that a program keeps back until the model has searched for it is shown where it was `found`, and not before.
+    """
     results, texts, calls = [], [], []
     for block in blocks:
         kind = block.get("type")
@@ -69,10 +70,11 @@ def _messages(role: str, blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, 
             function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
         elif kind == "tool_result":
-            content = "".join(_text(part) for part in _blocks(block.get("content")))
+            parts = _blocks(block.get("content"))
+            content = "".join(found[part["tool_name"]] if "tool_name" in part else text_of([part]) for part in parts)
             results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
         elif kind not in ("thinking", "redacted_thinking"):
-            texts.append(_text(block))
+            texts.append(text_of([block]))
     words = {"role": role, "content": "".join(texts) if role == "assistant" else "\n".join(texts)}
     if role == "assistant":
         return [words | ({"tool_calls": calls} if calls else {})]
@@ -119,10 +121,8 @@ def message_events(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, 
     yield "message_start", {"message": {**message, "content": [], "stop_reason": None, "usage": usage}}
     for index, block in enumerate(message["content"]):
         if block["type"] == "tool_use":
-            start, deltas = (
-                {**block, "input": {}},
-                [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}],
-            )
+            start = {**block, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
         elif block["type"] == "thinking":
             start = {"type": "thinking", "thinking": "", "signature": ""}
             deltas = [

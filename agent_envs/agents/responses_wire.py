@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from agent_envs.agents.chat_wire import text_of
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
 __all__ = ["Conversations", "as_chat", "as_response", "response_events"]
 
 _KEPT = ("model", "stream", "temperature", "top_p", "tool_choice")
-_TEXTS = ("input_text", "output_text", "text", "refusal")
 
 Conversations = dict[str, list[dict[str, Any]]]
 """Chat messages of the conversation up to and with each response, by its id, for `previous_response_id`."""
@@ -43,16 +43,28 @@ def as_chat(body: Mapping[str, Any], earlier: Conversations) -> dict[str, Any]:
         messages.insert(0, {"role": "system", "content": body["instructions"]})
     for item in items:
         _add(messages, item)
-    tools = [
-        {"type": "function", "function": tool}
-        if isinstance(tool, Mapping) and tool.get("type") == "function"
-        else {"type": tool.get("type") if isinstance(tool, Mapping) else None}
-        for tool in body.get("tools") or ()
-    ]
+    tools = list(_functions(body.get("tools") or ()))
     chat = {name: body[name] for name in _KEPT if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
         chat["max_tokens"] = body["max_output_tokens"]
     return {**chat, "messages": messages, **({"tools": tools} if tools else {})}
+
+
+def _functions(tools: Iterable[Any], space: str = "") -> Iterator[dict[str, Any]]:
+    """Yield tools as a chat completion's; those of a namespace have its name before theirs."""
+    for tool in tools:
+        kind = tool.get("type")
+        if kind == "namespace":
+            yield from _functions(tool["tools"], tool["name"])
+        elif kind == "function":
+            about = {name: value for name, value in tool.items() if name != "type"}
+            yield {"type": kind, "function": about | {"name": _name(tool["name"], space)}}
+        else:
+            yield {"type": kind}
+
+
+def _name(name: str, space: str | None) -> str:
+    return f"{space}__{name}" if space else name
 
 
 def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
@@ -62,35 +74,23 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
         return
     last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
     if kind == "message":
-        entry = {"role": item.get("role"), "content": _text(item.get("content"))}
+        entry = {"role": item.get("role"), "content": text_of(item.get("content"))}
         if entry["role"] == "assistant" and last is not None:
             last["content"] += entry["content"]
         else:
             messages.append(entry)
     elif kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        function = {"name": _name(item["name"], item.get("namespace")), "arguments": item.get("arguments")}
         if last is None:
             messages.append(last := {"role": "assistant", "content": ""})
         last["tool_calls"] = [
             *last.get("tool_calls", ()), {"id": item.get("call_id"), "type": "function", "function": function}
         ]  # fmt: skip
     elif kind == "function_call_output":
-        output = _text(item.get("output"))
+        output = text_of(item.get("output"))
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
     else:
         raise ConfigError(f"an item of the type {kind!r} cannot be shown to this model")
-
-
-def _text(content: Any) -> str:
-    parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
-    texts = []
-    for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, Mapping) else None
-        if kind not in _TEXTS or not isinstance(text, str):
-            raise ConfigError(f"a part of the type {kind!r} cannot be shown to this model")
-        texts.append(text)
-    return "".join(texts)
 
 
 def as_response(
@@ -111,9 +111,13 @@ def as_response(
         part: dict[str, Any] = {"type": "output_text", "text": said.get("content") or "", "annotations": []}
         about = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "status": "completed"}
         output.append({**about, "content": [part]})
+    spaced = {}
+    for space in body.get("tools") or ():
+        for tool in space.get("tools", ()):
+            spaced[_name(tool["name"], space["name"])] = {"name": tool["name"], "namespace": space["name"]}
     for call in said.get("tool_calls") or ():
         item = {"id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "call_id": call["id"], "status": "completed"}
-        output.append({**item, **call["function"]})
+        output.append({**item, **call["function"], **spaced.get(call["function"]["name"], {})})
     usage = reply.get("usage") or {}
     read, written = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
     return {
@@ -162,9 +166,7 @@ def response_events(response: Mapping[str, Any]) -> Iterator[tuple[str, dict[str
             yield "response.content_part.done", {**text, "part": part}
         elif item["type"] == "function_call":
             yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
-            yield (
-                "response.function_call_arguments.done",
-                {**place, "arguments": item["arguments"], "name": item["name"]},
-            )
+            done = {**place, "arguments": item["arguments"], "name": item["name"]}
+            yield "response.function_call_arguments.done", done
         yield "response.output_item.done", {"output_index": index, "item": item}
     yield f"response.{response['status']}", {"response": response}

@@ -339,6 +339,9 @@ def test_bad_requests_are_answered_with_a_sentence(scripted):
         assert post(url, {"messages": ASKED}, {"Host": "evil.example"})[0] == 403
         with urllib.request.urlopen(f"{model.url}/v1/models", timeout=30) as reply:
             assert json.load(reply)["data"][0]["id"] == "policy"
+        for path in ("", "/", "/api/hello"):  # where programs look whether anybody is there
+            with urllib.request.urlopen(urllib.request.Request(model.url + path, method="HEAD"), timeout=30) as reply:
+                assert reply.status == 200 and reply.read() == b""
 
     episode = play(scripted, agent)
     assert episode.error is None and len(episode.steps) == 1
@@ -403,6 +406,74 @@ def test_a_reply_that_a_limit_cut_says_so(scripted):
     assert [reply["choices"][0]["finish_reason"] for reply in chat] == ["length", "stop"]
     assert [reply["stop_reason"] for reply in message] == ["max_tokens", "end_turn"]
     assert [reply["status"] for reply in response] == ["incomplete", "completed"]
+
+
+def test_tools_of_a_namespace_have_its_name_before_theirs(scripted):
+    tool = {"type": "function", "name": "calculator", "description": "Adds.", "parameters": {"type": "object"}}
+    asked = {"tools": [{"type": "namespace", "name": "mcp__environment", "tools": [tool]}], "input": [*ASKED]}
+
+    def agent(env, model):
+        for _ in range(2):
+            reply = post(f"{model.url}/v1/responses", asked)[1]
+            asked["input"] += reply["output"]
+            asked["input"].append(
+                {"type": "function_call_output", "call_id": reply["output"][-1]["call_id"], "output": "2"}
+            )
+            called = reply["output"][-1]
+            assert (called["namespace"], called["name"]) == ("mcp__environment", "calculator")
+        post(f"{model.url}/v1/responses", asked)
+
+    wide = CALL.replace('": "', '":  "').replace("calculator", "mcp__environment__calculator")
+    steps = play(scripted, agent, wide, wide, "a").steps
+    assert [step.after for step in steps] == [None, 0, 1]
+
+
+def test_a_tool_is_shown_where_it_was_searched_for(scripted):
+    tool = {"name": "adds", "description": "Adds two.", "input_schema": {"type": "object"}, "defer_loading": True}
+    asked: dict[str, Any] = {"messages": [*ASKED], "tools": [tool], "max_tokens": 9}
+
+    def agent(env, model):
+        said = post(f"{model.url}/v1/messages", asked)[1]["content"]
+        found = {
+            "type": "tool_result",
+            "tool_use_id": "a",
+            "content": [{"type": "tool_reference", "tool_name": "adds"}],
+        }
+        asked["messages"] += [{"role": "assistant", "content": said}, {"role": "user", "content": [found]}]
+        post(f"{model.url}/v1/messages", asked)
+        found["content"][0]["tool_name"] = "else"
+        assert post(f"{model.url}/v1/messages", asked)[0] == 400
+
+    first, second = play(scripted, agent, "I search.", "a").steps
+    assert second.after == 0 and "Adds two." not in str(first.observation)
+    shown = second.observation[-1]["content"]
+    assert shown.startswith("<function>") and json.loads(shown[10:-12])["description"] == "Adds two."
+
+
+@pytest.mark.parametrize("env", [ENV, "AgentR1/ALFWorld-v0"])
+def test_a_call_over_mcp_belongs_to_the_reply_that_asked(scripted, env):
+    name, arguments = {
+        ENV: ("calculator", [{"expression": "1+1"}, {"expression": "2+2"}]),
+        "AgentR1/ALFWorld-v0": ("act", [{"action": "look"}, {"action": "inventory"}]),
+    }[env]
+    calls = [
+        f"<tool_call>{json.dumps({'name': f'mcp__environment__{name}', 'arguments': a})}</tool_call>" for a in arguments
+    ]
+
+    async def agent(env, model):
+        for _ in calls:
+            await asyncio.to_thread(post, f"{model.url}/v1/chat/completions", {"messages": ASKED})
+        for a in reversed(arguments):
+            params = {"name": name, "arguments": a}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            results.append((await asyncio.to_thread(post, f"{model.url}/mcp", body))[1]["result"]["content"][0]["text"])
+
+    results: list[str] = []
+    steps = agent_envs.run_episode(gym.make(env), scripted(*calls), seed=0, agent=agent).steps
+    assert [step.action for step in steps] == calls and [step.info["env_steps"] for step in steps] == [1, 1]
+    assert len({*results}) == 2
+    for step, result in zip(steps, reversed(results), strict=True):
+        assert result in str(step.info)
 
 
 def test_many_episodes_ask_at_once(scripted):
