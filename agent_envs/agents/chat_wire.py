@@ -122,7 +122,7 @@ def read_request(body: Mapping[str, Any], wire: Wire) -> Asked:
     if (count or 1) > _MOST_CHOICES:
         raise ConfigError(f"n must be at most {_MOST_CHOICES}, got {count}")
     tools = _tools(body.get("tools"))
-    offered = wire.tools if _names(tools) == _names(wire.tools) and _same(tools, wire.tools) else tools
+    offered = wire.tools if _shape(tools) == _shape(wire.tools) else tools
     ignored = sorted(name for name in _SAMPLING if body.get(name) not in (None, [], {}))
     info = {"ignored": ignored} if ignored else {}
     return Asked(
@@ -201,17 +201,10 @@ def _tools(given: Any) -> list[ToolSpec]:
     return tools
 
 
-def _names(tools: Sequence[ToolSpec]) -> list[str]:
-    return [tool["function"]["name"] for tool in tools]
-
-
-def _same(tools: Sequence[ToolSpec], own: Sequence[ToolSpec]) -> bool:
-    """Return whether tools are the environment's, whatever a client has added to their schemas."""
-    return all(
-        a["function"]["description"] == b["function"].get("description", "")
-        and {*a["function"]["parameters"].get("properties", {})} == {*b["function"]["parameters"].get("properties", {})}
-        for a, b in zip(tools, own, strict=True)
-    )
+def _shape(tools: Sequence[ToolSpec]) -> list[Any]:
+    """Return what tools are known by, whatever a client has added to their schemas."""
+    functions = [tool["function"] for tool in tools]
+    return [(f["name"], f.get("description", ""), {*f["parameters"].get("properties", {})}) for f in functions]
 
 
 def completion(replies: Sequence[Response], body: Mapping[str, Any], wire: Wire, asked: Asked) -> dict[str, Any]:

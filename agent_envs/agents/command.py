@@ -36,7 +36,7 @@ def command(
     Inside arguments, ``{prompt}`` is the task, ``{url}`` the model's address, ``{mcp}`` a file that names the server of
     the environment's tools, and ``{workdir}`` the folder. Without ``{prompt}``, the task is the standard input. The
     program's variables are OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_MODEL,
-    AGENTR1_MCP_URL, HOME (the folder), PATH, LANG and TERM.
+    AGENTR1_MCP_URL, HOME and TMPDIR (the folder), PATH, LANG and TERM.
 
     Args:
         program: The command line, split as a shell would and started without one; or its words.
@@ -97,6 +97,7 @@ def _variables(model: Any, folder: str, named: Sequence[str]) -> dict[str, str]:
     own = {name: os.environ[name] for name in (*_KEPT, *named) if name in os.environ}
     return own | {
         "HOME": folder,
+        "TMPDIR": folder,
         "OPENAI_BASE_URL": f"{model.url}/v1",
         "OPENAI_API_KEY": model.key,
         "ANTHROPIC_BASE_URL": model.url,

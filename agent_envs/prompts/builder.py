@@ -29,8 +29,9 @@ class PromptBuilder:
     No text can forge turns: that of a control token in a message (say ``<|im_end|>`` in a tool's result) or in a tool's
     description is broken up with a space before it is tokenized, and none can be taken for the model's own words.
 
-    What a template rejects or leaves out (`TemplateFacts`) is said otherwise: a system message and tool results by the
-    user, the tools in words at the end of the system message, and then their results by the user too.
+    What a template rejects or leaves out (`TemplateFacts`) is said otherwise: a system message (for many, a second)
+    and tool results by the user, the tools in words at the end of the system message, and then their results by the
+    user too.
 
     With ``pictures``, messages may hold pictures; each takes as many image tokens as the vision tower gives features.
 
@@ -87,8 +88,8 @@ class PromptBuilder:
         """Return the token ids of a conversation up to the model's response, shape [prompt tokens]; see `extend`."""
         if self._results not in ("", "plain") and any(m["role"] == "assistant" for m in messages):
             return self.conversation(messages)[0]  # the template takes no results after a call as the model wrote it
-        messages = with_instructions(messages, self._told)
-        return self._encode(self._template.render(self._fitted(messages), parts=self.facts.parts), messages)
+        fitted = self._fitted(with_instructions(messages, self._told), self.facts.system)
+        return self._encode(self._template.render(fitted, parts=self.facts.parts), messages)
 
     def extend(self, prompt_ids: Sequence[int], response_ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the prompt after a response: ``prompt_ids + response_ids +`` the tokens of the new messages.
@@ -101,7 +102,8 @@ class PromptBuilder:
         Raises:
             PromptError: The template rejects the messages, or leaves out pictures.
         """
-        ending, turn = self._ending(messages), answered(self._results, self._probe, self._fitted(messages))
+        ending, fitted = self._ending(messages), self._fitted(messages, self.facts.later)
+        turn = answered(self._results, self._probe, fitted)
         text = self._template.render([{"role": "user", "content": "..."}, *turn], parts=self.facts.parts)
         _, separator, after = text.rpartition(self._probe)
         if not separator:
@@ -140,13 +142,14 @@ class PromptBuilder:
         ids = self._template.encode(text)
         return ids if self.pictures is None else self.pictures.expanded(ids, pictures_of(messages))
 
-    def _fitted(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages in the roles that the template shows, and without the text of control tokens."""
+    def _fitted(self, messages: Sequence[Message], system: bool) -> list[Message]:
+        """Return messages in roles that are shown, the first as the system's if `system`, without control tokens."""
         fitted: list[Message] = []
         before = ""  # the role of the last message
         for message in messages:
             role, safe = message["role"], self._safe(message)
-            if (role == "system" and not self.facts.system) or (role == "tool" and not self._results):
+            shown = {"system": self.facts.later if fitted else system, "tool": self._results}
+            if not shown.get(role, True):
                 safe = {"role": "user", "content": safe["content"]}
             joins = self.facts.joined or (role, before) != ("user", "user")
             if fitted and fitted[-1]["role"] == safe["role"] == "user" and joins:

@@ -42,6 +42,8 @@ class TemplateFacts:
     """Whether it takes a content only as a list of parts."""
     system: bool
     """Whether it shows a system message."""
+    later: bool
+    """Whether it shows one that is not the first message, and where it stands."""
     joined: bool
     """Whether it takes no two messages of the user in a row."""
     results: str
@@ -153,6 +155,7 @@ def _found(template: ChatTemplate) -> TemplateFacts:
         parts = True
         parts = bool(shown([user, spoken, following], asked, said, more))
     has_system = bool(shown([system, user], first, asked))
+    later = shown([user, spoken, {**system, "content": second}, following], said, more)
     renamed: Any = [
         {**tool, "function": {**tool["function"], "name": name}}
         for tool, name in zip(template.tools or (), names, strict=True)
@@ -207,6 +210,7 @@ def _found(template: ChatTemplate) -> TemplateFacts:
     return TemplateFacts(
         parts=parts,
         system=has_system,
+        later=second in later.partition(said)[2].partition(more)[0],
         joined=not shown([user, following], asked, more),
         results=forms[0] if forms else "",
         tools=has_tools,

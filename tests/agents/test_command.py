@@ -123,7 +123,7 @@ def test_what_a_program_gets(scripted, program, monkeypatch):
     monkeypatch.setenv("WANTED", "yes")
     says = """
         import os, sys
-        at_home = os.getcwd() == os.environ["HOME"]
+        at_home = os.getcwd() == os.environ["HOME"] == os.environ["TMPDIR"]
         print(sorted(os.environ), at_home, os.listdir("."), sys.argv[1:], len(sys.stdin.read()))
     """
     agent = command(f"{program(says)} {{workdir}}/a 'b c' {{url}}", answer="stdout", env=["WANTED"])

@@ -278,6 +278,21 @@ def test_many_random_episodes(name, tokenizer_of, token_conversation):
     play_random(tokenizer_of(name), token_conversation, 400)
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name != "mistral"])  # it moves all system texts to the end
+def test_a_system_message_may_stand_anywhere(name, tokenizer_of):
+    tokenizer = tokenizer_of(name)
+    said = [{"role": role, "content": text} for role, text in (("system", "Be."), ("system", "Do."), ("user", "Ask?"))]
+    for tools in ([TOOL], None):
+        builder = PromptBuilder(tokenizer, tools, tool_instructions="Search." if tools else "")
+        for messages in (said, [said[0], said[2], said[1]]):
+            shown = tokenizer.decode(builder.start(messages))
+            places = [shown.rfind(message["content"]) for message in messages]
+            assert places == sorted(places) and places[0] >= 0, shown
+        asked = builder.start([said[0], said[2]])
+        grown = tokenizer.decode(builder.extend(asked, builder.response("Well."), said[1:])[len(asked) :])
+        assert 0 <= grown.find("Well.") < grown.find("Do.") < grown.find("Ask?"), grown
+
+
 def test_no_text_is_taken_for_the_models_words():
     tokenizer, told = copy.copy(toy_tokenizer("chatml")), list[str]()
     render = tokenizer.apply_chat_template
