@@ -116,7 +116,7 @@ FOREIGN = {
          "max_episode_steps": 3},
         4,
         why="4 tasks of 3 steps, since nothing ends an episode. `openenv init` writes this environment, to be replaced "
-        "by one's own: it pays 0.1 for each character, which its comment says.",
+        "by yours: it pays 0.1 for each character, which its comment says.",
         package="openenv-core",
         source="openenv_init",
     ),
@@ -175,7 +175,7 @@ FOREIGN = {
         "AgentR1/Verifiers-v0",
         {"env": "certificate_sources"},
         60,
-        why="The package's class `ReasoningGymEnv`, over sums; `certificate_sources` lies in `benchmarks`.",
+        why="The package's class `ReasoningGymEnv`, over sums; `certificate_sources` is in `benchmarks`.",
         package="verifiers",
         expert="sum_in_tags",
     ),
@@ -184,11 +184,11 @@ FOREIGN = {
 _HEAD = """\
 # Certificates
 
-What [`agentr1 audit`](writing_an_environment.md#auditing-the-reward) finds in this project's environments: nothing,
-but in variants that are kept as they were released. All are of generated tasks of the split `test`. A share is that of
-the best policy of its kind, with what it did where it solved anything.
-Each row is a file in `docs/certificates` with all kinds, checks and versions; `make certificates` writes those that are
-missing, and this page.
+[`agentr1 audit`](writing_an_environment.md#auditing-the-reward) plays policies that should win no more than by chance.
+In this project's environments none does; only variants that are kept as they were released pay for something else.
+Tasks are generated ones of the split `test`. A share is that of tasks solved by the best policy of its kind: one that
+says nothing, one text for all tasks, copies of a part of the question, random actions. `docs/certificates` has a file
+for each row, with all kinds, checks and versions (`make certificates`).
 
 | environment | tasks | expert | silent | constant | copies | random | found |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -198,9 +198,9 @@ missing, and this page.
 _FOREIGN_HEAD = """
 ## Environments of other packages
 
-The same audit over [environments that other packages make](environments.md), with their own rewards. A finding is a
-fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one again:
-`agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
+This is the same audit of [environments that other packages make](environments.md), with their own rewards. A finding is
+a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one
+again: `agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
 
 | environment | tasks | expert | silent | constant | copies | random | found |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -235,15 +235,20 @@ def page() -> str:
 
 
 def _table(cases: Mapping[str, Case]) -> str:
-    rows, notes = [], []
+    rows: list[str] = []
+    notes: dict[str, list[str]] = {}
+    ids = [case.env for case in cases.values()]
     for name, case in cases.items():
         file = FOLDER / f"{name}.json"
         arguments = ", ".join(f"{key}={value!r}" for key, value in case.kwargs.items())
-        shown = f"`{case.env.partition('/')[2]}`" + (f" with `{arguments}`" if arguments else "")
+        short = f"`{case.env.partition('/')[2]}`"
+        shown = short + (f" with `{arguments}`" if arguments else "")
         if not file.exists():
             rows.append(f"| {shown} | not audited yet | | | | | | |")
             continue
         kept = json.loads(file.read_text(encoding="utf-8"))
+        if case.why:
+            notes.setdefault(case.why, []).append(shown if ids.count(case.env) > 1 else short)
         if case.package:
             shown += f", {case.package} {kept['versions'][case.package]}"
         shares = [_share(kept["attacks"].get(kind)) for kind in ("silent", "constant", "copy", "random")]
@@ -255,15 +260,12 @@ def _table(cases: Mapping[str, Case]) -> str:
         expert = "none" if kept["expert"] is None else f"{100 * kept['expert']:.4g} %"
         cells = [shown, str(kept["tasks"]), expert, *shares, "nothing" if kept["passed"] else f"{count}: {found}"]
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        if case.why:
-            notes.append(f"- {shown}: {case.why}")
-    return "\n".join(rows) + "\n\n" + "\n".join(notes) + "\n"
+    listed = [f"- {', '.join(names)}: {why}" for why, names in notes.items()]
+    return "\n".join(rows) + "\n\n" + "\n".join(listed) + "\n"
 
 
 def _share(attack: dict[str, Any] | None) -> str:
-    if attack is None:
-        return ""
-    return f"{100 * attack['solved']:.3g} %" + (f" (`{attack['best']}`)" if attack["solved"] else "")
+    return "" if attack is None else f"{100 * attack['solved']:.3g} %"
 
 
 if __name__ == "__main__":

@@ -320,14 +320,21 @@ def _gain(runs: Sequence[dict[str, Any]], measure: str) -> str:
 
 
 def _runs_table() -> Iterator[str]:
-    yield "| command | steps | minutes | before | after |"
-    yield "| --- | --- | --- | --- | --- |"
+    """Yield a line for each command, with what its seeds cost and reached."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for cell in cells():
         found = _read(cell)
         if found and "before" in found:
-            measure = JUDGED.get(cell.name, ("success",))[0]
-            ends = " | ".join(_mean([found[end]], measure) for end in ("before", "after"))
-            yield f"| `{found['command']}` | {found['steps']} | {found['minutes']} | {ends} |"
+            options = found["command"].partition(f" --seed {cell.seed}")[2].strip()
+            before, after = (found[end].values() for end in ("before", "after"))
+            judged = JUDGED.get(cell.name, ("success",))[0] == "score"
+            ends = (f"{_average(value[judged] for value in values):.3f}" for values in (before, after))
+            name = (f"`{cell.name}-v0`", cell.row, f"`{options}`" if options else "", str(found["steps"]))
+            rows.setdefault(name, []).append(f"{cell.seed}: {found['minutes']}, {' → '.join(ends)}")
+    yield "| id | algorithm | options | steps | seed: minutes, before → after |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, seeds in rows.items():
+        yield f"| {' | '.join(name)} | {'; '.join(seeds)} |"
 
 
 def _contexts_table() -> Iterator[str]:
@@ -337,7 +344,6 @@ def _contexts_table() -> Iterator[str]:
         for context in CONTEXTS:
             runs = [run for seed in range(STUDY_SEEDS) if (run := _read(Cell(name, "grpo", seed, context)))]
             if not runs:
-                yield f"| `{name}-v0` | {context} | not run |{' |' * 6}"
                 continue
             row = _compared(runs).measures["success"]
             gain = f"**{row.difference.value:+.3f}** [{row.difference.low:+.3f}, {row.difference.high:+.3f}]"

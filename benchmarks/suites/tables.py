@@ -80,9 +80,9 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "Speed and memory",
-        "Reset and step are of the task named, so they differ in what they do; the tool loop is the same everywhere: "
-        "one question, nine calls of the same calculator, and the answer, which must earn 1. Memory is that of one "
-        "more environment after its reset, and growth is that of the process over very many resets.",
+        "Reset and step are of the task named, so they differ in what they do. The tool loop is the same everywhere: "
+        "one question, nine calls of the same calculator, and the answer. Memory is that of one more environment "
+        "after its reset.",
         (
             ("reset, µs", "reset", figure("microseconds")),
             ("step, µs", "step", figure("microseconds")),
@@ -94,11 +94,10 @@ TABLES: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     ),
     (
         "Promises",
-        "Same: 20 seeds played with the same actions in two processes with different hash seeds. Limits: how long a "
-        "tool that sleeps 6 s was waited for at a limit of 1 s, and an endless program at a limit of 2 s. Texts and "
-        "calls: actions such as a million characters, lone surrogates, calls that cannot be read or name no tool, and "
-        "tools that fail, which must end in an observation within 5 s. Expert: the suite's own solutions, judged by "
-        "itself.",
+        "Same: 20 seeds give the same episodes in two processes with different hash seeds. Limits: how long a tool "
+        "that sleeps 6 s was waited for at a limit of 1 s, and an endless program at a limit of 2 s. Texts and calls: "
+        "hostile actions, such as a million characters or a call of no tool, which must end in an observation within "
+        "5 s. Expert: the suite's own solutions, judged by itself.",
         (
             ("same", "determinism", _same),
             ("`check_env`", "check_env", _warnings),
@@ -159,20 +158,23 @@ def _head(results: Results) -> str:
     text = (
         f"Measured from {times[0]} to {times[-1]} UTC by `make compare`, on {machine['cores']} cores with Python "
         f"{machine['python']}, beside other programs: the load before a cell was {loads[len(loads) // 2]:.1f} in the "
-        f"median and {loads[-1]:.1f} at most. So times are processor time, but for the limits, which are of the clock. "
+        f"median and {loads[-1]:.1f} at most. Times are processor time, and those of limits are of the clock. "
         "In brackets: how many times ours."
     )
     return text + (f" TRL was installed with torch {torch}, a build for the CPU." if torch else "")
 
 
 def _missing(results: Results) -> str:
+    """Return a line for each suite; that one is no trainer shows in the table of tokens, which lists trainers alone."""
     lines = []
     for name, title in NAMES.items():
         reasons: dict[str, list[str]] = {}
         for cell, found in results.get(name, {}).get("cells", {}).items():
-            if "missing" in found:
+            if "missing" in found and cell != "tokens":
                 reasons.setdefault(found["missing"], []).append(TITLES.get(cell, cell))
-        lines += [f"- {title}, {', '.join(sorted(cells))}: {reason}." for reason, cells in sorted(reasons.items())]
+        if reasons:
+            parts = [f"{', '.join(sorted(cells))}: {reason}" for reason, cells in sorted(reasons.items())]
+            lines.append(f"- {title}, {'; '.join(parts)}.")
     return f"### What does not apply\n\nWhere a table has {NONE}, or no row:\n\n" + "\n".join(lines)
 
 
