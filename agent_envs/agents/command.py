@@ -71,7 +71,7 @@ def command(
             given = b"" if any("{prompt}" in word for word in words) else prompt.encode("utf-8", "replace")
             status, out, err = await _run(started, folder, _variables(model, folder, env), given, timeout)
             if status:
-                said = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+                said = " ".join((out[-150:] + b"\n" + err[-300:]).decode("utf-8", "replace").split())
                 killed = status in _SIGNALS
                 ended = f"was ended by signal {256 - status}" if killed else f"ended with status {status}"
                 raise (BackendError if killed else PolicyError)(f"{words[0]} {ended}: {said or 'it said nothing'}")

@@ -138,7 +138,8 @@ def test_what_a_program_gets(scripted, program, monkeypatch):
     ("says", "reason", "words"),
     [
         ("raise SystemExit(3)", StopReason.ERROR, "ended with status 3"),
-        ("ask(); raise ValueError('no plan')", StopReason.AGENT_ERROR, "ended with status 1: ValueError: no plan"),
+        ("ask(); raise ValueError('no plan')", StopReason.AGENT_ERROR, "ValueError: no plan"),
+        ("ask(); print('The last', 'words'); raise SystemExit(1)", StopReason.AGENT_ERROR, "status 1: The last words"),
         ("ask(); import os; os.kill(os.getpid(), 9)", StopReason.ERROR, "was ended by signal 9"),
         ("ask(); import time; time.sleep(60)", StopReason.AGENT_ERROR, "took longer than 3 seconds"),
     ],
