@@ -255,7 +255,8 @@ def _table(cases: Mapping[str, Case]) -> str:
         exploits = sum(KINDS[finding["kind"]].exploit for finding in kept["findings"])
         faults = len(kept["findings"]) - exploits
         shown_kinds = {finding["kind"]: finding["name"] for finding in reversed(kept["findings"])}
-        found = "; ".join(f"{kind}, as by `{name}`" for kind, name in reversed(shown_kinds.items()))
+        found = "; ".join(f"{kind}, as by `{name}`" for kind, name in [*reversed(shown_kinds.items())][:3])
+        found += "; ..." if len(shown_kinds) > 3 else ""
         count = f"{exploits} exploit{'s' * (exploits != 1)}" + (f", {faults} other faults" if faults else "")
         expert = "none" if kept["expert"] is None else f"{100 * kept['expert']:.4g} %"
         cells = [shown, str(kept["tasks"]), expert, *shares, "nothing" if kept["passed"] else f"{count}: {found}"]

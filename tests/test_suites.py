@@ -1,7 +1,7 @@
 """The comparison with other suites (benchmarks/suites): its page, its tables, and its probes of this package.
 
 1. docs/comparison.md has the tables of the committed figures
-2. what is missing comes with its reason, what failed with its error, and figures with how many times ours they are
+2. what is missing is a dash, what failed comes with its error, and figures with how many times ours they are
 3. a suite that raises, pays a hostile action or returns no text has not survived it
 4. the probes of this package find what this package promises
 """
@@ -42,19 +42,19 @@ def test_the_page_has_the_tables_of_the_committed_figures(suites, root):
     assert sum(bool(suites["compare"].read(name)["cells"]) for name in suites["compare"].PEERS) >= 8
 
 
-def test_tables_name_reasons_errors_and_ratios(suites):
+def test_tables_name_errors_and_ratios(suites):
     said = {"load": 1.0, "at": "2026-01-02 03:04"}
     results = {
         name: {"machine": {"cores": 2, "python": "3.11"}, "cells": cells}
         for name, cells in {
             "agent_envs": {"loop": {"calls_per_second": 50.0, **said}},
-            "gem": {"loop": {"calls_per_second": 200.0, **said}, "expert": {"missing": "has no solver", **said}},
+            "gem": {"loop": {"calls_per_second": 200.0, **said}, "reset": {"missing": "has no reset", **said}},
             "trl": {"loop": {"error": "KeyError: `x`", **said}},
         }.items()
     }
     text = suites["tables"].tables(results)
     assert "| 50 |" in text and "| 200 (4×) |" in text and "| failed |" in text
-    assert "- gem-llm, expert: has no solver." in text and "- TRL, tool loop: failed with `KeyError: 'x'`" in text
+    assert "| gem-llm | – | – | 200 (4×) |" in text and "- TRL, tool loop: failed with `KeyError: 'x'`" in text
 
 
 def test_what_a_suite_lets_through_is_a_fault(suites):

@@ -124,7 +124,7 @@ TITLES = {column[1]: column[0].partition(",")[0] for _, _, columns in TABLES for
 
 
 def tables(results: Results) -> str:
-    """Return the tables as Markdown, with the reasons of what is missing and the faults that were found."""
+    """Return the tables as Markdown, with the faults that were found."""
     parts = [_head(results)]
     for title, text, columns in TABLES:
         rows = [["suite", *(column[0] for column in columns)], ["---"] * (len(columns) + 1)]
@@ -137,7 +137,7 @@ def tables(results: Results) -> str:
                 rows.append([NAMES[name], *row])
         lines = ["| " + " | ".join(_plain(entry) for entry in row) + " |" for row in rows]
         parts.append(f"### {title}\n\n{text}\n\n" + "\n".join(lines))
-    return "\n\n".join([*parts, _missing(results), _faults(results)]) + "\n"
+    return "\n\n".join([*parts, _faults(results)]) + "\n"
 
 
 def _entry(cell: Cell, ours: Cell, shown: Callable[[Cell, Cell], str]) -> str:
@@ -159,23 +159,9 @@ def _head(results: Results) -> str:
         f"Measured from {times[0]} to {times[-1]} UTC by `make compare`, on {machine['cores']} cores with Python "
         f"{machine['python']}, beside other programs: the load before a cell was {loads[len(loads) // 2]:.1f} in the "
         f"median and {loads[-1]:.1f} at most. Times are processor time, and those of limits are of the clock. "
-        "In brackets: how many times ours."
+        f"In brackets: how many times ours. {NONE} does not apply: the raw figures say why."
     )
     return text + (f" TRL was installed with torch {torch}, a build for the CPU." if torch else "")
-
-
-def _missing(results: Results) -> str:
-    """Return a line for each suite; that one is no trainer shows in the table of tokens, which lists trainers alone."""
-    lines = []
-    for name, title in NAMES.items():
-        reasons: dict[str, list[str]] = {}
-        for cell, found in results.get(name, {}).get("cells", {}).items():
-            if "missing" in found and cell != "tokens":
-                reasons.setdefault(found["missing"], []).append(TITLES.get(cell, cell))
-        if reasons:
-            parts = [f"{', '.join(sorted(cells))}: {reason}" for reason, cells in sorted(reasons.items())]
-            lines.append(f"- {title}, {'; '.join(parts)}.")
-    return f"### What does not apply\n\nWhere a table has {NONE}, or no row:\n\n" + "\n".join(lines)
 
 
 def _faults(results: Results) -> str:
