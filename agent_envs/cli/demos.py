@@ -1,4 +1,4 @@
-"""Play an environment's own expert and write its episodes as chat, in jsonl or parquet, for supervised fine-tuning.
+"""Write episodes of an environment's own expert, or of a run, as chat in jsonl or parquet, for supervised fine-tuning.
 
 A row has `messages` (system, user, assistant, tool; tool calls are part of the assistant's text, as the environment
 reads them) and `tools` (if the environment has any), as TRL's SFTTrainer and verl's multi-turn SFT expect them, also
@@ -11,6 +11,7 @@ examples:
   agentr1 demos --env AgentR1/ALFWorld-v0 --env-kwargs '{"expert": "explore"}' --wrapper AsTool --out train.parquet
   agentr1 demos --env AgentR1/GSM8KTool-v0 --split validation --n 500 --out validation.parquet
   agentr1 demos --env AgentR1/HotpotQA-v0 --n 1000 --noise 0.3 --all --out noisy.jsonl    # with mistakes and failures
+  agentr1 demos --from runs/qwen --out solved.jsonl    # the episodes that a model solved: rejection sampling
 
 then:
   SFTTrainer(model, train_dataset=load_dataset("json", data_files="demos.jsonl", split="train"))           # TRL
@@ -26,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
@@ -38,12 +39,14 @@ import numpy as np
 from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.environments import RunOptions
 from agent_envs.cli.options import OutputOptions, option
-from agent_envs.errors import DataError, PolicyError, needs_extra
+from agent_envs.episodes.files import episode_paths
+from agent_envs.episodes.record import read_episodes
+from agent_envs.errors import ConfigError, DataError, PolicyError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.messages import Message, content_parts, without_pictures
 from agent_envs.pictures.folder import FOLDER, PictureFolder
 from agent_envs.policies import ExpertPolicy
-from agent_envs.rollout.demonstrations import Demonstration, demonstrate
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate, demonstrated
 from agent_envs.spaces import shows_pictures
 from agent_envs.text import count_of
 from agent_envs.wrapping.specs import make_text_env
@@ -59,7 +62,10 @@ class Options(RunOptions, OutputOptions):
     """Which demonstrations are written, and where to."""
 
     out: str | None = option(..., "file to write, .jsonl or .parquet", metavar="FILE")
-    n: int = option(1000, "episodes to write, each of another task")
+    from_: str | None = option(
+        None, "write the solved episodes of this run or file, whoever played them", "--from", metavar="PATH"
+    )
+    n: int = option(1000, "most episodes to write; an expert plays each on another task")
     seed: int = option(0, "seed of the order of tasks and of the noise")
     noise: float = option(0.0, "share of actions that are wrong on purpose", "--noise", "--demo-noise")
     all: bool = option(False, "write failed episodes too (default: only solved ones)")
@@ -70,23 +76,32 @@ class Options(RunOptions, OutputOptions):
 def run(options: Options) -> str:
     out = path_suffix("--out", options.output_file(), _SUFFIXES)
     integer("--n", options.n, minimum=1)
+    if options.from_ and options.noise:
+        raise ConfigError("--noise is an expert's; recorded episodes are what they are, so leave out --noise or --from")
+    recorded = episode_paths([options.from_]) if options.from_ else []
+    if options.from_ and not options.run:
+        options.run = options.from_ if Path(options.from_).is_dir() else str(recorded[0].parent)
     choice, tally = options.chosen_env(), Counter[str]()
     policy = ExpertPolicy(noise=options.noise, seed=options.seed)
+    how: dict[str, Any] = {"every": options.all, "duplicates": options.keep_duplicates, "tally": tally}
     env = make_text_env(*choice)
     try:
-        rows = demonstration_rows(
-            env, policy, options.n, seed=options.seed, every=options.all, duplicates=options.keep_duplicates,
-            tally=tally, progress=not options.quiet,
-        )  # fmt: skip
+        if options.from_:
+            words = env.get_wrapper_attr("tool_instructions")
+            episodes = (episode for path in recorded for episode in read_episodes(path))
+            pictured = shows_pictures(env.observation_space)
+            rows = _rows((demonstrated(episode, words) for episode in episodes), options.n, pictured, **how)
+        else:
+            rows = demonstration_rows(env, policy, options.n, seed=options.seed, progress=not options.quiet, **how)
         write_rows(out, ({"env": choice.env_id, **row} for row in rows))
     finally:
         env.close()
     parts = [f"{count_of(tally['rows'], 'row')} of {count_of(tally['episodes'], 'episode')} in {out}"]
-    if tally["episodes"] < options.n:
+    if tally["episodes"] < options.n and not options.from_:
         parts.append(f"fewer than --n {options.n}: the split has no more tasks")
     left_out = {
         "failed": "failed and were left out (--all keeps them)",
-        "duplicates": "duplicate rows were left out",
+        "duplicates": "with the same conversation as another were left out (--keep-duplicates keeps them)",
         "unsolvable": "tasks have no expert",
     }
     parts += [f"{tally[name]} {what}" for name, what in left_out.items() if tally[name]]
@@ -116,32 +131,43 @@ def demonstration_rows(
     if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
         raise PolicyError("the environment has no numbered tasks with an expert, so there is nothing to demonstrate")
     tally = Counter() if tally is None else tally
-    seen: set[bytes] = set()
-    pictured = shows_pictures(env.observation_space)
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
-    with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
+
+    def played() -> Iterator[Sequence[Demonstration]]:
         for index in order.tolist():
             tally["played"] += 1
             try:
-                parts = demonstrate(env, policy, index)
+                yield demonstrate(env, policy, index)
             except PolicyError:
                 tally["unsolvable"] += 1
                 if tally["unsolvable"] >= min(_HOPELESS, len(order)) and tally["unsolvable"] == tally["played"]:
                     raise
-                continue
-            if not (every or parts[0].success):
-                tally["failed"] += 1
-                continue
-            first_steps = accumulate((len(part.actions) for part in parts[:-1]), initial=0)
-            rows = [_row(part, step, pictured) for part, step in zip(parts, first_steps, strict=True)]
-            new = [row for row in rows if duplicates or _is_new(row, seen)]
-            tally["duplicates"] += len(rows) - len(new)
-            if new:
-                tally.update(episodes=1, rows=len(new))
-                bar.update()
-                yield from new
-            if tally["episodes"] >= count:
-                return
+
+    with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
+        for row in _rows(played(), count, shows_pictures(env.observation_space), every, duplicates, tally):
+            bar.update(tally["episodes"] - bar.n)
+            yield row
+
+
+def _rows(
+    episodes: Iterable[Sequence[Demonstration]], count: int, pictured: bool, every: bool, duplicates: bool,
+    tally: Counter[str],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield the rows of `count` episodes at most; see `demonstration_rows`."""
+    seen: set[bytes] = set()
+    for parts in episodes:
+        if not parts or not (every or parts[0].success):
+            tally["failed"] += 1
+            continue
+        first_steps = accumulate((len(part.actions) for part in parts[:-1]), initial=0)
+        rows = [_row(part, step, pictured) for part, step in zip(parts, first_steps, strict=True)]
+        new = [row for row in rows if duplicates or _is_new(row, seen)]
+        tally["duplicates"] += len(rows) - len(new)
+        if new:
+            tally.update(episodes=1, rows=len(new))
+            yield from new
+        if tally["episodes"] >= count:
+            return
 
 
 def _row(demonstration: Demonstration, step: int, pictured: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Plays an environment's own expert and returns its episodes as chat, for warm starts and `agentr1 demos`.
+"""Episodes as chat, played by an environment's own expert or recorded, for warm starts and `agentr1 demos`.
 
 The conversation is the one that a policy sees in the rollout: instructions, first observation, the demonstrator's text,
 the environment's answer, and so on. A prompt that is rebuilt starts another conversation.
@@ -6,17 +6,18 @@ the environment's answer, and so on. A prompt that is rebuilt starts another con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.messages import Message, ToolSpec
+from agent_envs.episodes.record import Episode
+from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.policy import Policy
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["Demonstration", "demonstrate", "without_nulls"]
+__all__ = ["Demonstration", "demonstrate", "demonstrated", "without_nulls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +68,55 @@ def demonstrate(
         PolicyError: The environment has no expert for this task.
     """
     observation, info = env.reset(options={"index": index})
-    reset_info = dict(info)
-    conversation = Conversation(env.get_wrapper_attr("instructions"))
     tools = tuple(env.get_wrapper_attr("tools"))
     words = env.get_wrapper_attr("tool_instructions") if tools else ""
+    parts = _Parts(env.get_wrapper_attr("instructions"), tools, words, dict(info))
     actor: Any = policy.start(env)
-    parts: list[Demonstration] = []
     total, over = 0.0, False
     while not over:
-        new, fresh = conversation.observe(observation, info)
-        if fresh:
-            part = Demonstration(tools, tuple(new), (), (), success=False, info=reset_info, tool_instructions=words)
-            parts.append(part)
-        else:
-            parts[-1] = replace(parts[-1], answers=(*parts[-1].answers, tuple(new)))
         right = env.get_wrapper_attr("expert_action")() if mark_mistakes else None
         action = actor.act(observation, info)
-        mistaken = (*parts[-1].mistaken, action != right) if mark_mistakes else ()
-        parts[-1] = replace(parts[-1], actions=(*parts[-1].actions, action), mistaken=mistaken)
-        conversation.respond(action)
+        parts.add(observation, info, action, (action != right,) if mark_mistakes else ())
         observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         over = terminated or truncated
-    return [replace(part, success=bool(info["success"]), reward=total) for part in parts]
+    return parts.all(bool(info["success"]), total)
+
+
+def demonstrated(episode: Episode, tool_instructions: str = "") -> Sequence[Demonstration]:
+    """Return a recorded episode as `demonstrate` returns one; replies that were not for training are left out."""
+    parts, info = _Parts(episode.instructions, episode.tools, tool_instructions, episode.reset_info), episode.reset_info
+    for step in episode.steps:
+        if step.trained:
+            parts.add(step.observation, info, step.action)
+        info = step.info
+    return parts.all(episode.success, episode.reward)
+
+
+class _Parts:
+    """The demonstrations of an episode, as it goes on."""
+
+    def __init__(self, instructions: str, tools: Sequence[ToolSpec], words: str, info: dict[str, Any]) -> None:
+        self._conversation = Conversation(instructions)
+        self._begun = Demonstration(tuple(tools), (), (), (), success=False, info=info, tool_instructions=words)
+        self._parts: list[Demonstration] = []
+
+    def add(
+        self, observation: Observation, info: Mapping[str, Any], action: str, mistaken: tuple[bool, ...] = ()
+    ) -> None:
+        new, fresh = self._conversation.observe(observation, info)
+        if fresh:
+            self._parts.append(replace(self._begun, opening=tuple(new), actions=(action,), mistaken=mistaken))
+        else:
+            part = self._parts[-1]
+            self._parts[-1] = replace(
+                part, answers=(*part.answers, tuple(new)), actions=(*part.actions, action),
+                mistaken=(*part.mistaken, *mistaken),
+            )  # fmt: skip
+        self._conversation.respond(action)
+
+    def all(self, success: bool, reward: float) -> list[Demonstration]:
+        return [replace(part, success=success, reward=reward) for part in self._parts]
 
 
 def without_nulls(value: Any) -> Any:

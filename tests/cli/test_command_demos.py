@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+import agent_envs
 from agent_envs.cli.demos import demonstration_rows, write_rows
 from agent_envs.cli.main import main
 from agent_envs.errors import DataError, PolicyError
@@ -240,3 +241,21 @@ def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
         model = build_model(tokenizer, context_length=4096)
         trainer = SFTTrainer(model=model, args=config, train_dataset=rows, processing_class=tokenizer)
         assert trainer.train().global_step == 1
+
+
+@pytest.mark.parametrize("wrappers", [[], ["--wrapper", "RebuildPrompt(history=1)"]])
+def test_the_solved_episodes_of_a_run(tmp_path, wrappers, capsys):
+    """Those of an expert's run are the rows that demonstrating writes; failed ones are left out."""
+    run = ["--policy", "expert", "--split", "test", "--indices", "0-9", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(["eval", "--env", ENV, "--demo-noise", "0.4", *wrappers, *run]) == 0
+    wins = [e for e in agent_envs.read_episodes(tmp_path / "run" / "episodes.jsonl") if e.success]
+    for source in ("run", "run/episodes.jsonl"):
+        out = tmp_path / f"{len(source)}.jsonl"
+        assert main(["demos", "--from", str(tmp_path / source), "--keep-duplicates", "--out", str(out)]) == 0
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [row["index"] for row in rows if not row["step"]] == [e.reset_info["index"] for e in wins]
+        said = [[m["content"] for m in row["messages"][row["opening"] :] if m["role"] == "assistant"] for row in rows]
+        assert [text for texts in said for text in texts] == [step.action for e in wins for step in e.steps]
+        assert 0 < len(wins) < 10 and all(row["tools"] and row["tool_instructions"] for row in rows)
+    assert "failed and were left out" in capsys.readouterr().out
+    assert main(["demos", "--from", str(tmp_path / "run"), "--noise", "0.5", "--out", str(tmp_path / "x.jsonl")]) == 2
