@@ -168,8 +168,7 @@ class CallLog:
         reward = checks.number("reward", reward)
         of_role = (call for call in reversed(self._calls) if call.response is not None and call.role == role)
         if (call := next(of_role, None) if to is None else self._call_of(to)) is None:
-            of_whom = f" of role {role!r}" if role else ""
-            raise PolicyError(f"model.pay: there is no reply of this episode to pay{of_whom}")
+            raise PolicyError(f"model.pay: {role or 'this episode'} has no reply to pay")
         with self._lock:
             call.rewards.append(reward)
             if name:
@@ -195,8 +194,7 @@ class CallLog:
 
     def _begin(self, prompt: list[Message], role: str = "", trained: bool = True) -> _Call:
         with self._lock:
-            anchor = str(self.info.get("anchor", ""))
-            call = _Call(len(self._calls), prompt, role, trained, self._steps, anchor)
+            call = _Call(len(self._calls), prompt, role, trained, self._steps, str(self.info.get("anchor", "")))
             self._calls.append(call)
         return call
 
@@ -242,6 +240,8 @@ class CallLog:
             response = call.response
             assert response is not None
             info: dict[str, Any] = {**(own_copy(call.infos[-1]) if call.infos else {"calls": 0}), **call.info}
+            for name in {"calls", "tool_results"} & info.keys():  # of all the steps that the reply took
+                info[name] = own_copy(sum((each[name] for each in call.infos if name in each), info[name] * 0))
             info["env_steps"] = len(call.infos)
             if call.components:
                 info["reward_components"] = {**info.get("reward_components", {}), **call.components}

@@ -98,7 +98,7 @@ def test_a_program_with_an_sdk_and_mcp_plays(scripted, program):
     assert episode.error is None and episode.stop_reason is StopReason.TERMINATED
     assert [step.action for step in episode.steps] == [CALL, TWICE, "#### 7"]
     assert [s.after for s in episode.steps] == [None, 0, 1] and [s.time for s in episode.steps] == [0, 1, 3]
-    assert episode.steps[1].info["tool_results"][0]["content"] == "5" and episode.calls == 2
+    assert [result["content"] for result in episode.steps[1].info["tool_results"]] == ["2", "5"] and episode.calls == 3
     assert "#### 7" not in str(episode.steps[2].observation)
 
 
