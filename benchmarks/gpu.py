@@ -242,8 +242,10 @@ def missing(part: str) -> str | None:
 
 
 def make_model(folder: Path, size: Size) -> str:
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from pretraining.model import build_model
+    from pretraining.tokenizer import build_tokenizer
+
+    from agent_envs.adapters.tiny.model import save_model
 
     if not folder.exists():
         tokenizer = build_tokenizer(["some words"])

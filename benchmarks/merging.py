@@ -229,7 +229,7 @@ def unique_of_groups(episodes: list[Episode]) -> int:
 
 def recorded(groups: int) -> dict[str, list[Episode]]:
     """Episodes of each task, and some that share nothing, all with tokens."""
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from pretraining.tokenizer import build_tokenizer
 
     sets = {name: play(name, groups or count, noise) for name, (count, noise) in TASKS.items()}
     words = [text for episodes in sets.values() for e in episodes for step in e.steps
@@ -316,10 +316,10 @@ def verl(sets: dict[str, list[Episode]], updates: int) -> None:
         from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig
 
     import torch
+    from pretraining.tokenizer import build_tokenizer
 
     from agent_envs.adapters.estimators import get_estimator
     from agent_envs.adapters.tiny.model import save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
     from agent_envs.adapters.verl.config.objective import Objective
     from agent_envs.adapters.verl.rollout.episode_rows import episode_rows
 

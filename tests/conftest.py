@@ -26,6 +26,7 @@ os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "agent_envs.adapters.verl.run.plugin")
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # for benchmarks.pretraining, which makes small models
 
 
 @pytest.fixture(scope="session")

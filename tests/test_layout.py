@@ -83,7 +83,7 @@ BUDGETS = {
     ("agent_envs/policies",): 3629,
     ("agent_envs/rollout",): 2251,
     ("agent_envs/episodes",): 1978,
-    ("agent_envs/vector", "agent_envs/viewer"): 1655,
+    ("agent_envs/vector", "agent_envs/viewer"): 1637,
     ("agent_envs/serving",): 3029,
     ("agent_envs/recording",): 1407,
     ("agent_envs/audit",): 2093,
@@ -93,7 +93,7 @@ BUDGETS = {
     ("adapters/verl",): 6230,
     ("adapters/estimators", "adapters/losses"): 2850,
     ("adapters/torch", "adapters/trees"): 1903,
-    ("adapters/tiny",): 971,
+    ("adapters/tiny",): 785,
     ("adapters",): 2712,
 }
 TOTAL = 81_360

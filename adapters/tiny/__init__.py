@@ -1,8 +1,8 @@
 """tiny-base and tiny-vision, the pretrained models that a CPU trains if no model is given.
 
 `base` loads tiny-base, `vision` gives it eyes and loads tiny-vision, `warm_start` teaches either the form of a task of
-one's own: `tokenizer`, `model` and `demonstrations` are its parts, `supervised` is the loop. benchmarks/pretraining
-made both models. No trainer is imported here.
+one's own: `model` and `demonstrations` are its parts, `supervised` is the loop. benchmarks/pretraining made both models
+and their tokenizer. No trainer is imported here.
 """
 
 from importlib.util import find_spec

@@ -20,8 +20,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from agent_envs.adapters.tiny.base import check_files, load_base, vision_folder
-from agent_envs.adapters.tiny.tokenizer import CHAT_TEMPLATE
+from agent_envs.adapters.tiny.base import base_folder, check_files, load_base, vision_folder
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 
@@ -37,9 +36,9 @@ VISION_CHAT_TEMPLATE = (
     "{%- for part in content or [] -%}"
     "{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text -}}"
     "{%- endfor -%}{%- endif -%}{%- endmacro -%}\n"
-    + re.sub(r"message(s\[0\])?\.content", r"shown(\g<0>)", CHAT_TEMPLATE)
+    + re.sub(r"message(s\[0\])?\.content", r"shown(\g<0>)", (base_folder() / "chat_template.jinja").read_text("utf-8"))
 )
-"""The chat template of `tokenizer`, whose messages may be lists of parts, with pictures among them."""
+"""The chat template of tiny-base, whose messages may be lists of parts, with pictures among them."""
 
 
 class VisionModel(NamedTuple):

@@ -29,7 +29,7 @@ import gymnasium as gym
 
 from agent_envs.agents.loading import AgentPolicy, with_agent
 from agent_envs.cli.options import option
-from agent_envs.cli.policy import PolicyOptions
+from agent_envs.cli.policy import PolicyOptions, check_server
 from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
@@ -58,7 +58,9 @@ def run(options: Options) -> str:
     """Talk until the person quits, and report how much was played."""
     env = make_text_env(*options.chosen_env())
     try:
-        policy = with_agent(options.chosen_policy(seed=options.seed), options.agent)
+        policy = options.chosen_policy(seed=options.seed)
+        check_server(policy)
+        policy = with_agent(policy, options.agent)
         chat = Chat(env, policy, index=options.index)
         chat.talk()
     finally:

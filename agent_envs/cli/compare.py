@@ -2,7 +2,8 @@
 
 A RUN is the --out of an agentr1 eval, a folder of several, or several joined by commas: runs that differ in their seed
 alone (of the policy's training, say) and together are one side. Each side is compared with the first one. All must have
-played the same panel of tasks; --panel of the command eval plays that of another run.
+played the same panel, which is the list of tasks of an evaluation, with the environment's arguments and the contents of
+the tasks; --panel RUN of the command eval plays that of another run.
 
 examples:
   agentr1 compare runs/base runs/trained
@@ -23,6 +24,8 @@ from agent_envs.errors import ConfigError
 from agent_envs.rollout.comparison import EvaluatedRun, PairedComparison, compare_runs, read_evaluated
 from agent_envs.rollout.panel import PANEL_FILE
 from agent_envs.text import count_of
+
+_NAME = 30  # longest name of a column
 
 
 @dataclass(kw_only=True)
@@ -47,6 +50,7 @@ def run(options: Options) -> str:
         return json.dumps(data)
     split = panel.content["arguments"].get("split")
     where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
+    where += " (the tasks that both have)" if options.common else " (the same tasks in every run)"
     first_name, *names = options.runs
     tables = [_table(first_name, name, comparison) for name, comparison in zip(names, comparisons, strict=True)]
     return "\n\n".join([where, *tables])
@@ -69,13 +73,15 @@ def _table(first: str, second: str, comparison: PairedComparison) -> str:
     if max(sizes) > 1:
         lines[0] += f", {sizes[1]} runs against {sizes[0]}"
     if comparison.left_out:
-        lines[0] += f"; {comparison.left_out} more were not played by all runs, or broke"
-    lines += ["", f"{'':7}  {'first':>8}  {'second':>8}  {'difference':>10}   95 % interval"]
+        lines[0] += f"; {comparison.left_out} more not played by all runs, or broken"
+    heads = [f"{name if len(name) <= _NAME else '...' + name[3 - _NAME :]:>8}" for name in (first, second)]
+    lines += ["", f"{'':7}  {heads[0]}  {heads[1]}  {'difference':>10}   95 % interval"]
     for name, row in comparison.measures.items():
         change = row.difference
         first_mean, second_mean = _digits(row.first), _digits(row.second)
         value, low, high = (_digits(number, "+") for number in (change.value, change.low, change.high))
-        lines.append(f"{name:7}  {first_mean:>8}  {second_mean:>8}  {value:>10}   [{low}, {high}]")
+        cells = [f"{mean:>{len(head)}}" for mean, head in zip((first_mean, second_mean), heads, strict=True)]
+        lines.append(f"{name:7}  {'  '.join(cells)}  {value:>10}   [{low}, {high}]")
     return "\n".join(lines)
 
 

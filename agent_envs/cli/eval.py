@@ -23,11 +23,12 @@ from pathlib import Path
 
 from agent_envs.checks import shown
 from agent_envs.cli.options import arguments_of, given_options, option
-from agent_envs.cli.policy import PolicyOptions
+from agent_envs.cli.policy import PolicyOptions, check_server
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.rollout.panel import Panel, read_panel
 from agent_envs.rollout.ray_engine import RayEngine
+from agent_envs.text import count_of
 from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
@@ -129,10 +130,12 @@ def run(options: Options) -> str:
     engine = options.chosen_engine()
     samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
+    players = make_policies(samples, seed=options.seed)
+    check_server(players[0])
     settings = {
         **arguments_of(evaluate, options),
         **choice._asdict(),
-        "policy": make_policies(samples, seed=options.seed),
+        "policy": players,
         "n": None if options.all else 100 if options.n is None else options.n,
         "indices": indices,
         "panel": panel,
@@ -142,24 +145,24 @@ def run(options: Options) -> str:
         "engine": engine or "threads",
     }
     evaluation = evaluate(**settings, progress=not options.quiet)
-    if evaluation.scores and evaluation.errors == len(evaluation.scores):
+    played = len(evaluation.scores)
+    if played and evaluation.errors == played:
         kept = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
-        raise BackendError(f"all {evaluation.errors} episodes broke: {evaluation.scores[0].error}{kept}")
+        raise BackendError(f"{played} of {played} episodes broke: {evaluation.scores[0].error}{kept}")
     if options.json:
         return json.dumps(evaluation.to_dict())
     who = " ".join(filter(None, (evaluation.settings["policy"], options.model, options.checkpoint)))
     split = choice.env_kwargs.get("split", "")
     where = f"{choice.env_id}, split {split}" if split else choice.env_id
     lines = [f"{where}, policy {who}: {evaluation.table()}"]
-    played = len(evaluation.scores)
     tasks = evaluation.asked // evaluation.samples
     if options.n is not None and tasks < options.n:
-        lines.append(f"the split has {tasks} tasks, fewer than --n {options.n}")
+        lines.append(f"the split has {count_of(tasks, 'task')}, fewer than --n {options.n}")
     if played < evaluation.asked:
-        lines.append(f"{evaluation.asked - played} episodes were not played: the token budget is used up")
+        lines.append(f"{count_of(evaluation.asked - played, 'episode')} not played: the token budget is used up")
     if evaluation.folder is not None:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
-        lines.append(f"look at them  agentr1 view {shlex.quote(str(evaluation.folder))}")
+        lines.append(f"look at them  agentr1 view {shlex.quote(str(evaluation.folder))} --open")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from agent_envs.cli.options import option
 from agent_envs.errors import ConfigError
+from agent_envs.text import count_of
 
 
 @dataclass(kw_only=True)
@@ -58,11 +59,11 @@ def run(options: Options) -> str:
 
         rows = read_corpus(options.source)
         lucene = LuceneRetriever.build(rows, out, options.k1, options.b, overwrite=options.force)
-        return f"{len(lucene)} documents in {options.out}"
+        return f"{count_of(len(lucene), 'document')} in {options.out}"
     from agent_envs.retrieval import BM25Retriever
 
     index = BM25Retriever.build(
         options.source, out, options.k1, options.b, overwrite=options.force, progress=not options.quiet,
         processes=max(options.processes, 0), engine="numpy",
     )  # fmt: skip
-    return f"{len(index)} documents in {options.out}"
+    return f"{count_of(len(index), 'document')} in {options.out}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from agent_envs._version import __version__
 from agent_envs.cli.options import add_options, spelled
-from agent_envs.errors import ConfigError, did_you_mean, run_command
+from agent_envs.errors import ConfigError, run_command
 
 __all__ = ["COMMANDS", "command_parser", "main"]
 
@@ -36,6 +37,7 @@ COMMANDS: dict[str, _Command] = {
     "chat": _Command("play", "chat with an agent that has an environment's tools"),
     "new-task": _Command("play", "start a task of your own from a small working one"),
     "doctor": _Command("play", "say what is installed, what works here and what to do"),
+    "verify": _Command("play", "check on this machine what README claims"),
     "eval": _Command("evaluate", "evaluate a policy on an environment"),
     "compare": _Command("evaluate", "compare evaluations on the same tasks"),
     "view": _Command("evaluate", "turn stored episodes into an HTML page, or follow a run"),
@@ -81,20 +83,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {name:12}  {each.help}" for name, each in COMMANDS.items() if each.group == group]
-    parser = argparse.ArgumentParser(
-        prog="agentr1",
-        usage="agentr1 COMMAND [OPTION ...]",
-        description="Text-agent environments, and training on them.",
-        epilog="\n".join([*lines[1:], _EXAMPLES]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about, more = "Text-agent environments, and training on them.", "\n".join([*lines[1:], _EXAMPLES])
+    parser = _Parser("agentr1", about, more, usage="agentr1 COMMAND [OPTION ...]")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    if called and not called.startswith("-"):
-        parser.error(f"unknown command {called!r:.80}.{did_you_mean(called, COMMANDS)}")
-    if not parser.parse_args([called, *given] if called else []).version:
-        parser.print_help()
-        return 2
-    return run_command(lambda: __version__)
+
+    def plain() -> str | tuple[str, int]:
+        if called and not called.startswith("-"):
+            parser.refuse(f"unknown command {called!r:.80}", called, COMMANDS)
+        asked = parser.parse_args([called, *given] if called else [])
+        return __version__ if asked.version else (parser.format_help(), 2)
+
+    return run_command(plain)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a mistake by one line, with the option that was meant, instead of all options there are."""
+
+    def __init__(self, prog: str, about: str, manual: str, **more: Any) -> None:
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=about, epilog=manual, formatter_class=form, **more)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
+        self.refuse(message.removeprefix("argument "), unknown, self._option_string_actions)
+
+    def refuse(self, problem: str, name: str, names: Iterable[str]) -> NoReturn:
+        """Raise a ConfigError that says the problem with a name, and the one that was meant."""
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"{problem}; {meant}{self.prog} --help lists what there is")
 
 
 def _run(name: str, argv: Sequence[str]) -> str | tuple[str, int]:
@@ -114,12 +131,7 @@ def command_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a subcommand's options, with its manual."""
     module = _module(name)
     about, _, manual = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog=f"agentr1 {name}",
-        description=about,
-        epilog=manual,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _Parser(f"agentr1 {name}", about, manual)
     add_options(parser, module.Options)
     return parser
 

@@ -98,10 +98,7 @@ def render(name: str, env_id: str, *, tools: bool) -> dict[str, str]:
         "episode": _template(f"episode_{kind}").rstrip("\n"),
         "classes": ", ".join(f'"{each}"' for each in sorted((f"{_title(name)}Env", "PriceTool"))),
         "own_tests": _template(f"tests_{kind}.py").rstrip("\n") + "\n",
-        "actions_in_words": {
-            "tools": "Actions are calls of the tools `price` and `add_up`; a text without a call is the answer.",
-            "commands": "Actions are the commands `price ITEM` and `answer NUMBER`.",
-        }[kind],
+        "actions_in_words": _template(f"words_{kind}").rstrip("\n"),
     }
     templates = {
         "pyproject.toml": "pyproject.toml",

@@ -36,6 +36,7 @@ from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.pictures.folder import PictureFolder
+from agent_envs.text import count_of
 from agent_envs.wrapping.recorded import RecordedEnv, run_settings
 from agent_envs.wrapping.specs import make_text_env
 
@@ -68,7 +69,7 @@ def run(options: Options) -> str:
             game = PlayGame(env, index=episode.index, seed=episode.seed, save=save)
             count = len(episode.steps) if options.step is None else options.step
             differing, taken = game.replay(episode.steps[:count]), len(game.turns)
-            notes = [f"{differing} observations differ from the record"] if differing else []
+            notes = [f"{count_of(differing, 'observation')} not as recorded"] if differing else []
             notes += [f"the episode ended after {taken} of them"] if taken < count else []
             different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
             sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
@@ -86,7 +87,7 @@ def run(options: Options) -> str:
         env.close()
     if not game.played:
         return ""
-    summary = f"{game.played} episode{'s' * (game.played != 1)} played, {game.solved} solved"
+    summary = f"{count_of(game.played, 'episode')} played, {game.solved} solved"
     return summary if save is None else f"{summary}; in {save}"
 
 

@@ -124,8 +124,9 @@ class PlayTerminal:
     def show_instructions(self) -> None:
         """Show what the environment is, how to act in it, and its tools."""
         env = self.game.env
-        limit = "" if env.spec is None or env.spec.max_episode_steps is None else env.spec.max_episode_steps
-        show(f"{env_name(env)}{f', at most {limit} steps' if limit else ''}. /help lists the commands.")
+        limit = None if env.spec is None else env.spec.max_episode_steps
+        most = "" if limit is None else f", at most {count_of(limit, 'step')}"
+        show(f"{env_name(env)}{most}. /help lists the commands.")
         if instructions := env.get_wrapper_attr("instructions"):
             show(f"\n{instructions}")
         if tools := env.get_wrapper_attr("tools"):

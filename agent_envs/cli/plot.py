@@ -73,13 +73,15 @@ def tables(configurations: Sequence[Configuration]) -> str:
     for configuration in configurations:
         for over, values_of in (("steps", configuration.over_steps), ("episodes", configuration.over_episodes)):
             success = values_of("success")
-            pairs = [correlation(success, values_of(measure.name)) for measure in MEASURES[1:]]
-            if any(pairs):
-                row = "".join(f"  {'-' if each is None else each.shown('+'):<25}" for each in pairs)
-                rows.append(f"{configuration.label:{max(width, 24)}}  {over:8}  {len(success):>7}{row}".rstrip())
-    if rows:
-        head = "".join(f"  {measure.name:<25}" for measure in MEASURES[1:]).rstrip()
-        lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}{head}", *rows]
+            pairs = {measure.name: correlation(success, values_of(measure.name)) for measure in MEASURES[1:]}
+            if any(pairs.values()):
+                rows.append((f"{configuration.label:{max(width, 24)}}  {over:8}  {len(success):>7}", pairs))
+    if names := [measure.name for measure in MEASURES if any(pairs.get(measure.name) for _, pairs in rows)]:
+        head = "".join(f"  {name:<25}" for name in names)
+        lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}{head}".rstrip()]
+        for begin, pairs in rows:
+            cells = "".join(f"  {each.shown('+') if (each := pairs[name]) else '-':<25}" for name in names)
+            lines.append(f"{begin}{cells}".rstrip())
     return "\n".join(lines)
 
 

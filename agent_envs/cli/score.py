@@ -133,10 +133,10 @@ def _rewarded(options: Options) -> str:
         lines.append(f"{count_of(len(replays), 'episode')} replayed, {same} with the same observations")
     if different:
         left_out = " and were left out" if options.only_same else " (--only-same leaves them out)"
+        others, cuts = zip(*different, strict=True)
         lines.append(
-            f"{len(different)} replays differ, in {sum(count for count, _ in different)} observations, "
-            f"{sum(cut for _, cut in different)} by ending sooner{left_out}; are these the arguments that the tasks "
-            "were made with?"
+            f"{count_of(len(different), 'replay')} with other observations, {sum(others)} in all, {sum(cuts)} by an "
+            f"earlier end{left_out}; are these the arguments that the tasks were made with?"
         )
     if unchanged:
         lines.append(f"{count_of(unchanged, 'episode')} without steps kept unchanged")

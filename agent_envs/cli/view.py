@@ -1,15 +1,16 @@
 """Write stored episodes as an HTML page: a list with filters, and every step. Or follow a run in a browser.
 
-Open the file in any browser. The list filters by run, training step, phase, split, sample, family and more, searches in
-all texts, groups by task and compares two runs on the same tasks; an episode shows each step with its prompt, thought,
-call, result and reward, its tokens if they were recorded, and the right answer where the task has one. "?" on the page
-lists the keys. For very many episodes, --serve opens sooner than a page that holds them all.
+Open the file in any browser; --open does so, and a page that this command made is replaced. The list filters by run,
+training step, phase, split, sample, family and more, searches in all texts, groups by task and compares two runs on the
+same tasks; an episode shows each step with its prompt, thought, call, result and reward, its tokens if they were
+recorded, and the right answer where the task has one. "?" on the page lists the keys. For very many episodes, --serve
+opens sooner than a page that holds them all.
 
 With --serve, a browser follows the runs instead: new episodes and training curves appear as they are written. The
 address that is printed holds the token.
 
 examples:
-  agentr1 view runs/eval --out eval.html
+  agentr1 view runs/eval --open
   agentr1 view runs/mine/episodes/validation-000040.jsonl --tokenizer runs/mine/model   # tokens as text
   agentr1 view runs/before runs/after --title "before and after"
   agentr1 view --serve runs/mine                                                  # a training that goes on
@@ -18,9 +19,11 @@ examples:
 from __future__ import annotations
 
 import itertools
+import webbrowser
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.cli.options import AddressOptions, EpisodeOptions, OutputOptions, option
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from agent_envs.viewer.shape import Numbered
 
 _PAGE = "episodes.html"
+_OURS = b'<meta name="generator" content="agentr1">'  # near the beginning of a page
 _LARGE = 100  # megabytes of a page
 
 
@@ -39,6 +43,7 @@ class Options(EpisodeOptions, OutputOptions, AddressOptions):
     """What is shown, and how."""
 
     out: str | None = option(_PAGE, "page to write", metavar="FILE")
+    open: bool = option(False, "open the page that was written in a browser")
     title: str | None = option(None, "title of the page (default: the paths)")
     tokenizer: str | None = option(None, "Hugging Face folder or name, to show sampled tokens as text", metavar="DIR")
     answers: str = option(
@@ -75,6 +80,10 @@ def _write(options: Options, title: str, shaper: Any) -> str:
     from agent_envs.episodes.files import episode_paths
     from agent_envs.viewer.write import numbered_records, training_curves, write_view
 
+    out = Path(options.out or "")
+    if out.is_file():
+        with out.open("rb") as file:
+            options.force |= _OURS in file.read(200)
     out = options.output_file()
     records = numbered_records(episode_paths(options.episodes))
     first = next(records, None)
@@ -85,6 +94,8 @@ def _write(options: Options, title: str, shaper: Any) -> str:
     count = write_view(shown, out, title=title, shaper=shaper, curves=training_curves(options.episodes))
     megabytes = out.stat().st_size >> 20
     hint = f", which has {megabytes} MB; --serve opens sooner" if megabytes > _LARGE else ""
+    if options.open and not webbrowser.open(out.absolute().as_uri()):
+        hint += "; there is no browser here to open it"
     return f"{count_of(count, 'episode')} in {out}{hint}"
 
 
@@ -93,7 +104,7 @@ def _serve(options: Options, title: str, shaper: Any) -> str:
     from agent_envs.viewer.feed import EpisodeFeed
     from agent_envs.viewer.live import live_server
 
-    if options.out != _PAGE:
-        raise ConfigError("--serve writes no page; leave out --out")
+    if options.out != _PAGE or options.open:
+        raise ConfigError("--serve writes no page, and prints an address to open; leave out --out and --open")
     feed = EpisodeFeed(options.episodes, shaper)
     return serve_page(live_server(feed, title, host=options.host, port=options.port, token=options.token()))

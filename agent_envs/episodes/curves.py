@@ -266,8 +266,8 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
     """Return Pearson's correlation with its 95 % interval by Fisher's transformation (1921).
 
     Pairs with a NaN or an absurdly large value are left out. Returns None if the result would say nothing: if one of
-    the two is the same in all pairs but one, or if the interval is longer than 1 because there are few pairs (without
-    any correlation, fewer than 16).
+    the two is the same in all pairs but one, if one is the other in another unit (as a reward that is 1 for success),
+    or if the interval is longer than 1 because there are few pairs (without any correlation, fewer than 16).
 
     >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 6, 8])
     >>> [round(value, 2) for value in found]
@@ -281,7 +281,7 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
         return None
     r = float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
     if abs(r) > 1 - 1e-12:
-        return Interval(r, r, r)
+        return None
     half = 1.959964 / math.sqrt(len(a) - 3)
     low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
     return Interval(r, low, high) if high - low <= 1 else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,10 @@ def compare_runs(
     played = [index for index in shared if all(index in run.scores for run in runs)]
     if not played:
         raise ConfigError(f"no task was played by all of {', '.join(run.name for run in runs)}")
-    means = [_cells(side, played) for side in (first, second)]
+    sides: list[list[np.ndarray]]
+    sides = [[np.array([np.mean(run.scores[i], axis=0) for i in played]) for run in side] for side in (first, second)]
+    # the mean over the samples of each task and run, in whatever order the runs are given, [tasks, runs, measures]
+    means = [np.stack(sorted(side, key=lambda cells: cells.tobytes()), axis=1) for side in sides]
     draws = _bootstrap(means[0], means[1])
     raw = np.concatenate([np.asarray(run.scores[index], dtype=float) for run in runs for index in played])
     shares = ((raw == 0.0) | (raw == 1.0)).all(axis=0)
@@ -165,16 +168,6 @@ def compare_runs(
             low, high = -math.inf, math.inf
         rows[name] = Difference(before, after, Interval(after - before, low, high))
     return PairedComparison(first, second, len(played), len(shared) - len(played), rows)
-
-
-def _cells(side: Iterable[EvaluatedRun], indices: Sequence[int]) -> np.ndarray:
-    """Return the mean over the samples of each task and run, shape [tasks, runs, measures].
-
-    The order of the runs given does not matter.
-    """
-    runs: list[np.ndarray] = [np.array([np.mean(run.scores[index], axis=0) for index in indices]) for run in side]
-    runs.sort(key=lambda means: means.tobytes())
-    return np.stack(runs, axis=1)
 
 
 def _bootstrap(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -242,7 +242,7 @@ class Evaluation:
             solved = sum(score.success for score in self.counted)
             each = f", {self.cost / solved:.4f} per solved episode" if solved else ""
             lines.append(f"cost          {self.cost:.4f}{each}")
-        lines.append(f"panel         {self.panel.name}")
+        lines.append(f"panel         {self.panel.name} (these tasks; eval --panel plays them again)")
         seconds = data["seconds_per_episode"] or 0.0
         lines.append(f"time          {self.wall_seconds:.1f} s here, {seconds:.2f} s per episode")
         return "\n".join(lines)

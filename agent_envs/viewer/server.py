@@ -77,8 +77,8 @@ class PageServer(BackgroundServer):
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work."""
         routes = [web.get("/", self._send_page)]
-        routes += [web.get(f"/{name}", self._get(answer)) for name, answer in self._asked.items()]
-        routes += [web.post(f"/{name}", self._post(answer)) for name, answer in self._told.items()]
+        routes += [web.get(f"/{name}", self._answering(answer)) for name, answer in self._asked.items()]
+        routes += [web.post(f"/{name}", self._answering(answer)) for name, answer in self._told.items()]
         await self.listener.open(routes)
 
     async def _send_page(self, request: web.Request) -> web.Response:
@@ -86,26 +86,19 @@ class PageServer(BackgroundServer):
         meta = f'<script type="application/json" id="meta">{inert_json(self._meta)}</script>\n'
         return web.Response(text=before + meta + after, content_type="text/html", headers=_HEADERS)
 
-    def _get(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
-            return await self._answered(answer, dict(request.query))
-
-        return handle
-
-    def _post(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
-            if request.content_type != "application/json":  # which a form of another page cannot send
-                return _json({"error": "expected Content-Type: application/json"}, 415)
-            return await self._answered(answer, await read_object(request))
-
-        return handle
-
-    async def _answered(self, answer: Answer, given: dict[str, Any]) -> web.Response:
-        def one_at_a_time() -> Any:
+    def _answering(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
+        def one_at_a_time(given: dict[str, Any]) -> Any:
             with self._lock:
                 return answer(given)
 
-        return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(one_at_a_time))))
+        async def handle(request: web.Request) -> web.Response:
+            told = request.method == "POST"
+            if told and request.content_type != "application/json":  # which a form of another page cannot send
+                return _json({"error": "expected Content-Type: application/json"}, 415)
+            given = await read_object(request) if told else dict(request.query)
+            return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(lambda: one_at_a_time(given)))))
+
+        return handle
 
 
 def _json(content: Any, status: int = 200) -> web.Response:

@@ -11,9 +11,7 @@ import itertools
 import os
 import shlex
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +65,11 @@ def write_view(
     before, _, after = template("view", sources="img-src data:").partition(DATA)
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         out.write(before)
-        for number, chunk in enumerate(_packed(_lines(episodes, shaper, rows, files))):
-            out.write(_data(f"chunk{number}", chunk))
+        lines = _lines(episodes, shaper, rows, files)
+        for number in itertools.count():
+            if not (chunk := list(itertools.islice(lines, _PER_CHUNK))):
+                break
+            out.write(_data(f"chunk{number}", _pack(chunk)))
         for number, start in enumerate(range(0, len(rows), _ROWS)):
             out.write(_data(f"rows{number}", _pack([plain_json(row) for row in rows[start : start + _ROWS]])))
         meta = {
@@ -101,18 +102,6 @@ def _lines(
         rows.append(maker.row(shown, episode.origin, episode.line))
         files[episode.origin.number] = episode.origin.path
         yield plain_json(shown)
-
-
-def _packed(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the lines in compressed chunks, in order. Threads compress while the next lines are made."""
-    waiting: deque[Future[str]] = deque()
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        while chunk := list(itertools.islice(lines, _PER_CHUNK)):
-            waiting.append(pool.submit(_pack, chunk))
-            if len(waiting) > 8:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
 
 
 def _pack(lines: Sequence[str]) -> str:

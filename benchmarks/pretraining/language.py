@@ -36,9 +36,8 @@ from transformers import (
 )
 
 from agent_envs.adapters.tiny.demonstrations import encode, play
-from agent_envs.adapters.tiny.model import build_model, save_model
+from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.checks import load_function
 from agent_envs.errors import AgentEnvsError
 from agent_envs.files import replacing
@@ -48,8 +47,10 @@ from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.rollout.demonstrations import Demonstration
 from benchmarks.pretraining.arithmetic import practice_arithmetic
 from benchmarks.pretraining.copying import practice, teach_to_copy
+from benchmarks.pretraining.model import build_model
 from benchmarks.pretraining.moments import Stumbling, encode_moments, ending, opening, transcript
 from benchmarks.pretraining.renaming import renamed
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 __all__ = [
     "OutOfTime",

@@ -12,8 +12,9 @@ sys.path.append(str(Path(__file__).parent / "verl"))
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory):
     """The folder of a model of a few thousand parameters."""
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     path = tmp_path_factory.mktemp("model") / "model"
     tokenizer = build_tokenizer(["some words to learn"])

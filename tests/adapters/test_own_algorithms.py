@@ -17,8 +17,9 @@ torch = pytest.importorskip("torch")
 
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import LossOptions, policy_loss  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 ESTIMATOR, LOSS = "my_algorithms:median", "my_losses:cispo"
 

@@ -38,7 +38,7 @@ from transformers import (  # noqa: E402
 from agent_envs.adapters.tiny import base, supervised, warm_start  # noqa: E402
 from agent_envs.adapters.tiny import demonstrations as played_by  # noqa: E402
 from agent_envs.adapters.tiny.demonstrations import encode, encoded  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     IGNORED,
     RESPONSE,
@@ -46,7 +46,6 @@ from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     Sequences,
     SupervisedTrainer,
 )
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
@@ -58,8 +57,10 @@ from agent_envs.rollout.demonstrations import Demonstration  # noqa: E402
 from benchmarks.pretraining import language as pretrain  # noqa: E402
 from benchmarks.pretraining.arithmetic import practice_arithmetic  # noqa: E402
 from benchmarks.pretraining.copying import practice, teach_to_copy  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
 from benchmarks.pretraining.moments import Stumbling, encode_moments, ending, opening, transcript  # noqa: E402
 from benchmarks.pretraining.renaming import renamed  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 ENV = "AgentR1/GSM8KTool-v0"
 

@@ -23,8 +23,7 @@ transformers = pytest.importorskip("transformers")
 from agent_envs.adapters.batches import LAST_STATE  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, action_start, token_weights  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Scores,
     accumulate,
@@ -38,6 +37,8 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
 )
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -327,10 +327,11 @@ def test_a_checkpoint_runs_nothing(tmp_path, capsys, name):
 def test_a_checkpoint_of_the_torch_loop_runs_nothing(tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
     from agent_envs.adapters.torch.run import Run
     from agent_envs.adapters.torch.settings import LoopConfig
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["user assistant system 0123456789"])
     save_model(build_model(tokenizer), tokenizer, tmp_path / "start")

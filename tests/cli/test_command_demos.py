@@ -226,7 +226,7 @@ def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
         warnings.simplefilter("ignore")
         from trl import SFTConfig, SFTTrainer
 
-        from agent_envs.adapters.tiny.model import build_model
+        from benchmarks.pretraining.model import build_model
 
         _demos(tmp_path / "a.jsonl", "--n", "8", env="AgentR1/PaperSearch-v0")
         rows = datasets.load_dataset(

@@ -31,9 +31,10 @@ transformers = pytest.importorskip("transformers")
 @pytest.fixture(scope="module")
 def loop_run(tmp_path_factory):
     """A run of the PyTorch loop, an iteration long, from a tiny model."""
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
     from agent_envs.adapters.torch.loop import main as train
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     folder = tmp_path_factory.mktemp("loop")
     tokenizer = build_tokenizer(["user assistant system 0123456789"])

@@ -10,7 +10,9 @@ Behaviours pinned here:
 
 import re
 import shlex
+import socket
 import sys
+import time
 
 import pytest
 
@@ -33,10 +35,34 @@ def test_the_examples_of_a_commands_help_are_commands(name):
 
 
 def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["evl", "--n", "3"])
-    assert stopped.value.code == 2
-    assert "unknown command 'evl'. Did you mean 'eval'?" in capsys.readouterr().err
+    assert main(["evl", "--n", "3"]) == 2
+    assert "unknown command 'evl'; did you mean eval?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [("--base-uri=x", "--base-url"), ("--n=x", "--n"), ("--env", "--env"), ("--tool-mode=x", "native")],
+)
+def test_a_mistaken_option_is_answered_in_a_line(wrong, named, capsys):
+    assert main(["eval", *ENV, wrong]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("agentr1: ") and said.count("\n") == 1 and named in said and "agentr1 eval --help" in said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "no-such-host.invalid"])
+def test_an_evaluation_knows_at_once_that_no_server_answers(host, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openai")
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://{host}:{taken.getsockname()[1]}/v1"
+        began = time.monotonic()
+        assert main(["eval", *ENV, "--model", "mine", "--base-url", url, "--out", str(tmp_path / "run")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and url in said and "--base-url" in said
+    assert time.monotonic() - began < 10 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("where", ["file/page.{}", "folder.{}"])

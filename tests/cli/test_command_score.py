@@ -77,7 +77,7 @@ def test_observations_that_differ_are_counted(stored, tmp_path, capsys):
     after = _score(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
     said = capsys.readouterr().out
     assert "3 episodes replayed, 1 with the same observations" in said
-    assert "2 replays differ, in 1 observations, 1 by ending sooner" in said
+    assert "2 replays with other observations, 1 in all, 1 by an earlier end" in said
     assert "1 episode without steps kept unchanged" in said
     assert len(after) == 4 and after[2].steps[-1].reward == 0.0
     assert len(_score(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2

@@ -17,6 +17,7 @@ import pytest
 
 import agent_envs
 from agent_envs.cli.main import command_parser
+from agent_envs.errors import ConfigError
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapping.order import REFUSED, Place
@@ -186,7 +187,7 @@ def test_every_command_a_page_shows_is_one(root):
             seen.add(command[0])
             try:
                 command_parser(command[0]).parse_intermixed_args(command[1:])
-            except SystemExit:
+            except (ConfigError, SystemExit):
                 pytest.fail(f"{page.name}: {line}")
     assert seen >= {
         "chat",
@@ -290,8 +291,9 @@ def test_pages_whose_blocks_are_tested_elsewhere_are_named_there(root):
 def _tiny_model(folder):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["user assistant system 0123456789"])
     save_model(build_model(tokenizer), tokenizer, folder)

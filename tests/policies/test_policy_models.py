@@ -29,10 +29,11 @@ from agent_envs.spaces import UnicodeText
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.policies import TransformersPolicy, VLLMPolicy  # noqa: E402
 from agent_envs.policies.local import loading  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 FUNCTION = {
     "name": "look",

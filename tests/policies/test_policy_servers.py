@@ -31,8 +31,9 @@ ENV = "AgentR1/GSM8KTool-v0"
 def folder(tmp_path_factory):
     import torch
 
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["Solve the problem. Tools: calculator(expression) user assistant system 0123456789"])
     model = build_model(tokenizer, seed=2)

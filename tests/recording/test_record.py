@@ -320,7 +320,7 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
 
 def test_a_tokenizer_makes_the_tokens_that_a_server_does_not_tell(serving, tmp_path):
     pytest.importorskip("tokenizers")
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["Well, it is four.", "2+2? Sure?", "add a b"])
     tokenizer.save_pretrained(tmp_path / "tokenizer")

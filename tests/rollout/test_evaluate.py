@@ -418,7 +418,7 @@ def test_a_command_that_only_met_errors_fails(capsys):
     assert main([*command, "--n", "2", "--quiet"]) == 1
     assert "gave up after 2 broken episodes in a row" in capsys.readouterr().err
     assert main([*command, "--n", "2", "--quiet", "--give-up-after", "0"]) == 1
-    assert "all 2 episodes broke" in capsys.readouterr().err
+    assert "2 of 2 episodes broke" in capsys.readouterr().err
 
 
 def test_the_command(tmp_path, capsys):

@@ -379,7 +379,7 @@ def test_eval_prints_keeps_and_plays_a_panel(first, tmp_path, capsys):
     stored = read_panel(first)
     assert json.loads((first / "summary.json").read_text())["panel"] == stored.digest
     assert main(["eval", "--panel", str(first), "--policy", "random", "--quiet"]) == 0
-    assert f"panel         {stored.name}\n" in capsys.readouterr().out
+    assert f"panel         {stored.name} " in capsys.readouterr().out
     for given in (first, first / "panel.json"):
         assert main(["eval", "--panel", str(given), "--policy", "random", "--json", "--quiet"]) == 0
         assert json.loads(capsys.readouterr().out)["panel"] == stored.digest

@@ -94,6 +94,20 @@ def test_the_page_holds_every_episode(tmp_path, capsys):
         assert calls == (["calculator"] if len(episode.steps) > 1 else [])
 
 
+def test_a_page_replaces_a_page_and_nothing_else(tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
+    monkeypatch.chdir(tmp_path)
+    write_episodes("episodes.jsonl", [_episode()])
+    assert main(["view", "episodes.jsonl"]) == 0 and not opened
+    write_episodes("more.jsonl", [_episode("e1"), _episode("e2")])
+    assert main(["view", "more.jsonl", "--open"]) == 0
+    assert opened == [(tmp_path / "episodes.html").as_uri()] and "2 episodes" in capsys.readouterr().out
+    Path("mine.html").write_text("<!doctype html><p>mine")
+    assert main(["view", "more.jsonl", "--out", "mine.html"]) == 2
+    assert Path("mine.html").read_text() == "<!doctype html><p>mine"
+
+
 def test_whole_prompts_are_kept_once(tmp_path):
     wrappers = ["ChatMessages", "SlidingWindow(k=2)"]
     for stack in (wrappers[:1], wrappers):

@@ -163,7 +163,7 @@ def tokenizer(tmp_path_factory):
     """A folder with a small tokenizer that has a chat template."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny import tokenizer as tiny
+    from benchmarks.pretraining import tokenizer as tiny
 
     folder = tmp_path_factory.mktemp("tokenizer")
     tiny.build_tokenizer(["The quick brown fox 0123456789 é中😀"] * 20).save_pretrained(folder)

@@ -77,7 +77,7 @@ def test_mistakes_are_refused_with_the_right_order(env_id, specs, message):
 def test_a_budget_is_outermost(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny import tokenizer as tiny
+    from benchmarks.pretraining import tokenizer as tiny
 
     tiny.build_tokenizer(["a"]).save_pretrained(tmp_path)
     budget = f"TokenBudget(n=5000, tokenizer={str(tmp_path)!r})"

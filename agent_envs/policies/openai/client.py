@@ -219,6 +219,7 @@ def _refused(error: openai.APIStatusError) -> BackendError:
     message = f"status {status}: {said:.2000}" + (f" ({details})" if details else "")
     if is_overflow(message):
         return BackendRefusedError(message)
+    message += "; the address of a server mostly ends in /v1" if status == 404 else ""
     if status == 429 and error.code == "insufficient_quota":
         return BackendRefusedError(message)
     if status == 429 or (status in (503, 529) and "retry-after" in error.response.headers):

@@ -17,6 +17,7 @@ function button(label, act, title) {
   return node;
 }
 const number = x => typeof x !== "number" ? String(x ?? "") : Number.isInteger(x) ? String(x) : x.toFixed(3);
+const many = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 const words = x => typeof x === "string" ? x : JSON.stringify(x, null, 1) ?? "";
 const say = text => { $("said").textContent = ""; setTimeout(() => { $("said").textContent = safe(text); }, 30); };
 

@@ -20,7 +20,7 @@ function pairs(list) {
   let tasks = [...first].filter(([key]) => second.has(key)).map(([key, left]) => ({ left, right: second.get(key), change: share(second.get(key)) - share(left), i: left[0].i }));
   const mean = name => tasks.length ? tasks.reduce((n, task) => n + share(task[name]), 0) / tasks.length : 0;
   const percent = x => `${(100 * x).toFixed(1)} %`;
-  $("totals").textContent = tasks.length ? `${tasks.length} tasks in both: ${percent(mean("left"))} solved, then ${percent(mean("right"))}; ${tasks.filter(t => t.change > 0).length} better, ${tasks.filter(t => t.change < 0).length} worse` : "no task that both have played";
+  $("totals").textContent = tasks.length ? `${many(tasks.length, "task")} in both: ${percent(mean("left"))} solved, then ${percent(mean("right"))}; ${tasks.filter(t => t.change > 0).length} better, ${tasks.filter(t => t.change < 0).length} worse` : "no task that both have played";
   const value = { left: task => share(task.left), right: task => share(task.right), change: task => task.change, question: task => task.left[0].row[F.question] }[order.field];
   if (value) tasks = sorted(tasks, value, ({ i }) => i);
   else tasks.sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.i - b.i);

@@ -81,7 +81,6 @@ const solvedOf = list => list.reduce((n, { row }) => n + row[F.success], 0);
 const meanReturn = list => list.reduce((n, { row }) => n + Number(row[F.return]), 0) / list.length;
 function totals() {
   if (mode === "pair") return;
-  const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
   const tasks = mode === "group" ? `${many(lines.length, "task")}, ` : "", of = `of ${many(all.length, "episode")}`;
   $("totals").textContent = shown.length ? `${tasks}${shown.length} ${of}, ${(100 * solvedOf(shown) / shown.length).toFixed(1)} % solved, mean return ${number(meanReturn(shown))}` : `0 ${of}`;
 }

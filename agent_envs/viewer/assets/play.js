@@ -26,7 +26,7 @@ function show(next) {
   if (!e.steps.length) parts.push(messages("prompt", "task", prompts[0]));
   const earned = e.steps.reduce((n, step) => n + Number(step.reward), 0);
   if (over) {
-    const end = el("p", `end ${e.success ? "yes" : "no"}`, `The episode is over after ${e.steps.length} step${e.steps.length === 1 ? "" : "s"}: ${e.success ? "solved" : "not solved"}${e.steps.at(-1).terminated ? "" : ", the step limit is reached"}. Return ${number(earned)}.`);
+    const end = el("p", `end ${e.success ? "yes" : "no"}`, `The episode is over after ${many(e.steps.length, "step")}: ${e.success ? "solved" : "not solved"}${e.steps.at(-1).terminated ? "" : ", the step limit is reached"}. Return ${number(earned)}.`);
     parts.push(end);
   }
   $("episode").replaceChildren(...parts);
@@ -70,7 +70,7 @@ function pick(n) {
   $("form").hidden = false;
   fields[0].querySelector("input").focus();
 }
-document.title = $("title").textContent = safe(meta.env + (meta.limit ? `, at most ${meta.limit} steps` : ""));
+document.title = $("title").textContent = safe(meta.env + (meta.limit ? `, at most ${many(meta.limit, "step")}` : ""));
 $("own").onsubmit = event => { event.preventDefault(); does("act", { action: $("action").value }); };
 $("action").onkeydown = event => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("own").requestSubmit(); };
 $("goto").onsubmit = event => { event.preventDefault(); if ($("index").value !== "") does("task", { index: Number($("index").value) }); };

@@ -85,7 +85,7 @@ function rowsPart(e, pane) {
   const rows = [...Map.groupBy(having, ({ step }) => step.row).values()];
   const apart = having.reduce((n, { step }) => n + promptLength(step) + step.response_ids.length, 0);
   const together = rows.reduce((n, row) => n + promptLength(row.at(-1).step) + row.at(-1).step.response_ids.length, 0);
-  const label = `${having.length} steps in ${rows.length} merged row${rows.length === 1 ? "" : "s"}: ${together} tokens instead of ${apart}`;
+  const label = `${many(having.length, "step")} in ${many(rows.length, "merged row")}: ${together} tokens instead of ${apart}`;
   return [folded(label, () => rows.flatMap((row, r) => {
     const strip = el("div", "strip"), names = [];
     let end = 0, trained = 0;

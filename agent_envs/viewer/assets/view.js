@@ -144,7 +144,7 @@ async function choose(i) {
   document.body.dataset.pane = "episode";
   history.replaceState(null, "", "#" + i);
   const { row } = all[i];
-  say(`episode ${row[F.task]}, ${row[F.success] ? "solved" : "not solved"}, ${row[F.steps]} steps`);
+  say(`episode ${row[F.task]}, ${row[F.success] ? "solved" : "not solved"}, ${many(row[F.steps], "step")}`);
 }
 function move(by, wanted = () => true) {
   if (mode === "pair") {

@@ -54,7 +54,7 @@ GREEDY = {"temperature": 0.0, "max_tokens": 12}
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     return build_tokenizer(["some words to learn"], vocab_size=263)
 
@@ -62,7 +62,7 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def models(tokenizer):
     """Two models of the same shape, with clear preferences."""
-    from agent_envs.adapters.tiny.model import build_model
+    from benchmarks.pretraining.model import build_model
 
     out = [build_model(tokenizer, seed=seed, context_length=CONTEXT).eval() for seed in (2, 7)]
     for model in out:

@@ -26,7 +26,6 @@ pytest.importorskip("verl")
 
 from composing import ENV, composed
 
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.run.folder import RunFolder
@@ -42,6 +41,7 @@ from agent_envs.adapters.verl.run.tasks import (
 )
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 
 def _tasks(made: Composed) -> Tasks:
@@ -221,8 +221,9 @@ def test_bad_input_is_one_clear_line(arguments, message, tmp_path, capsys):
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path, capsys):
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["one text"], vocab_size=263)
     tokenizer.chat_template = None
@@ -249,8 +250,9 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
 def test_swapping_the_preset_changes_nothing_else(algo, tmp_path, capsys):
     from omegaconf import OmegaConf
 
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["one text"], vocab_size=263)
     save_model(build_model(tokenizer, context_length=16_384), tokenizer, tmp_path / "model")

@@ -31,12 +31,12 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.estimators import ESTIMATORS
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer
 from agent_envs.adapters.verl.rollout import agent_loop
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, check_release
 from agent_envs.policies.policy import Response
 from agent_envs.spaces import UnicodeText
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 AWKWARD = [
     "😀👩‍👩‍👧 emoji",

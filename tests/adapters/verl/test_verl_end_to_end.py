@@ -28,8 +28,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 
 from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss  # noqa: E402
 from agent_envs.adapters.merging import TokenRow  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
 from agent_envs.adapters.verl.config.compose import algorithms, group_names  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
@@ -37,6 +36,8 @@ from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine 
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
 from agent_envs.spaces import UnicodeText  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SMALL = ["data.train_batch_size=2", "actor_rollout_ref.rollout.n=3", "actor_rollout_ref.actor.ppo_mini_batch_size=1",

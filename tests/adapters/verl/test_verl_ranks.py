@@ -56,8 +56,9 @@ def main(rank, ranks, model_path, out):
 def test_ranks_and_layouts_change_nothing(tmp_path, root, process_group):
     torch = pytest.importorskip("torch")
     pytest.importorskip("verl")
-    from agent_envs.adapters.tiny.model import build_model, save_model
-    from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+    from agent_envs.adapters.tiny.model import save_model
+    from benchmarks.pretraining.model import build_model
+    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["some words to learn"])
     save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, tmp_path / "model")

@@ -42,12 +42,13 @@ import numpy as np  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
 from agent_envs.adapters.estimators import get_estimator  # noqa: E402
-from agent_envs.adapters.tiny.model import build_model, save_model  # noqa: E402
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.verl.batch.metrics import training_metrics  # noqa: E402
 from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams, sample  # noqa: E402
+from benchmarks.pretraining.model import build_model  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

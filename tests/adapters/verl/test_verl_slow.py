@@ -17,12 +17,13 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny.model import build_model, save_model
-from agent_envs.adapters.tiny.tokenizer import build_tokenizer
+from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.verl.config.compose import compose_run
 from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
 from agent_envs.episodes.record import read_episodes
+from benchmarks.pretraining.model import build_model
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 ENV = "AgentR1/GSM8KTool-v0"
