@@ -80,8 +80,8 @@ def tables(configurations: Sequence[Configuration]) -> str:
         head = "".join(f"  {name:<25}" for name in names)
         lines += ["", f"{'correlation with success':{max(width, 24)}}  {'over':8}  {'n':>7}{head}".rstrip()]
         for begin, pairs in rows:
-            cells = "".join(f"  {each.shown('+') if (each := pairs[name]) else '-':<25}" for name in names)
-            lines.append(f"{begin}{cells}".rstrip())
+            told = "".join(f"  {each.shown('+') if (each := pairs[name]) else '-':<25}" for name in names)
+            lines.append(f"{begin}{told}".rstrip())
     return "\n".join(lines)
 
 

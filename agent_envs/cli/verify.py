@@ -53,10 +53,8 @@ def run(options: Options) -> tuple[str, int]:
         began = time.perf_counter()
         try:
             ran, ok = check()
-        except MissingExtraError as e:
-            ran, ok = str(e), None
         except AgentEnvsError as e:
-            ran, ok = first_line(e), False
+            ran, ok = first_line(e), None if isinstance(e, MissingExtraError) else False
         rows.append({"claim": claim, "ok": ok, "ran": ran, "seconds": round(time.perf_counter() - began, 1)})
     status = int(any(row["ok"] is False for row in rows))
     if options.json:

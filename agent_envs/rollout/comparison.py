@@ -149,10 +149,11 @@ def compare_runs(
     played = [index for index in shared if all(index in run.scores for run in runs)]
     if not played:
         raise ConfigError(f"no task was played by all of {', '.join(run.name for run in runs)}")
-    sides: list[list[np.ndarray]]
+    sides: list[list[np.ndarray]]  # the mean over the samples of each task, of each run [tasks, measures]
     sides = [[np.array([np.mean(run.scores[i], axis=0) for i in played]) for run in side] for side in (first, second)]
-    # the mean over the samples of each task and run, in whatever order the runs are given, [tasks, runs, measures]
-    means = [np.stack(sorted(side, key=lambda cells: cells.tobytes()), axis=1) for side in sides]
+    for side in sides:  # the order of the runs given does not matter
+        side.sort(key=lambda cells: cells.tobytes())
+    means = [np.stack(side, axis=1) for side in sides]
     draws = _bootstrap(means[0], means[1])
     raw = np.concatenate([np.asarray(run.scores[index], dtype=float) for run in runs for index in played])
     shares = ((raw == 0.0) | (raw == 1.0)).all(axis=0)
