@@ -81,13 +81,13 @@ BUDGETS = {
     ("agent_envs/envs",): 13642,
     ("agent_envs/agents",): 1801,
     ("agent_envs/policies",): 3630,
-    ("agent_envs/rollout",): 2244,
+    ("agent_envs/rollout",): 2245,
     ("agent_envs/episodes",): 1978,
     ("agent_envs/vector", "agent_envs/viewer"): 1637,
     ("agent_envs/serving",): 3029,
     ("agent_envs/recording",): 1407,
     ("agent_envs/audit",): 2093,
-    ("agent_envs/cli",): 4318,
+    ("agent_envs/cli",): 4316,
     ("datasets",): 10882,
     ("agent_envs/wrapping", "wrappers"): 3103,
     ("adapters/verl",): 6230,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 785,
     ("adapters",): 2712,
 }
-TOTAL = 81_359
+TOTAL = 81_358
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

@@ -140,7 +140,7 @@ def _trained_as_sampled() -> tuple[str, bool]:
     return f"{ran}, their log-probabilities {apart:.0e} apart", same and apart < _NEAR
 
 
-_CLAIMS: dict[str, Callable[[], tuple[str, bool]]] = {
+_CLAIMS: dict[str, Callable[[], tuple[str, bool | None]]] = {
     "The same seed gives the same bytes.": _same_bytes,
     "No action crashes an environment.": _no_crash,
     "ALFWorld answers as the original does.": _as_the_original,
