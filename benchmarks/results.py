@@ -295,12 +295,12 @@ def _seeds(name: str, algo: str) -> list[dict[str, Any]]:
 
 def _table() -> Iterator[str]:
     trained = list(TRAINED)
-    head = ["id", "judged by", *POLICIES, "tiny-base", *trained]
+    head = ["id", *POLICIES, "tiny-base", *trained]
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     rows = [(name, measure) for name in NAMES for measure in JUDGED.get(name, ("success",))]
     for name, measure in rows:
-        row = [f"`{name}-v0`", measure]
+        row = [name if measure == "success" else f"{name} ({measure})"]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
             row.append(_mean([found["after"]], measure) if found else "not run")
@@ -329,7 +329,7 @@ def _runs_table() -> Iterator[str]:
             before, after = (found[end].values() for end in ("before", "after"))
             judged = JUDGED.get(cell.name, ("success",))[0] == "score"
             ends = (f"{_average(value[judged] for value in values):.3f}" for values in (before, after))
-            name = (f"`{cell.name}-v0`", cell.row, f"`{options}`" if options else "", str(found["steps"]))
+            name = (cell.name, cell.row, f"`{options}`" if options else "", str(found["steps"]))
             rows.setdefault(name, []).append(f"{cell.seed}: {found['minutes']}, {' → '.join(ends)}")
     yield "| id | algorithm | options | steps | seed: minutes, before → after |"
     yield "| --- | --- | --- | --- | --- |"
@@ -350,7 +350,7 @@ def _contexts_table() -> Iterator[str]:
             ends = [f"{_average(run['curve'][end]['calls'] for run in runs):.1f}" for end in (0, -1)]
             tokens, seconds = (_average(run["cost"][what] for run in runs) for what in ("tokens", "seconds"))
             values = [len(runs), f"{row.first:.3f}", f"{row.second:.3f}", gain, " → ".join(ends), f"{tokens:,.0f}"]
-            yield f"| `{name}-v0` | {context} | {' | '.join(map(str, values))} | {seconds:.0f} |"
+            yield f"| {name} | {context} | {' | '.join(map(str, values))} | {seconds:.0f} |"
 
 
 def _average(values: Iterable[float]) -> float:
