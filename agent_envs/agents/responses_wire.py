@@ -113,7 +113,7 @@ def as_response(
         output.append({**about, "content": [part]})
     spaced = {}
     for space in body.get("tools") or ():
-        for tool in space.get("tools", ()):
+        for tool in space["tools"] if space.get("type") == "namespace" else ():
             spaced[_name(tool["name"], space["name"])] = {"name": tool["name"], "namespace": space["name"]}
     for call in said.get("tool_calls") or ():
         item = {"id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "call_id": call["id"], "status": "completed"}

@@ -4,11 +4,14 @@ Behaviours pinned here:
 1. A program on an SDK, which calls the environment's tools over MCP, plays as the plain loop does.
 2. It gets the task, a folder of its own and a handful of variables, and none of this process's secrets.
 3. Its end: the last reply, its output or nothing is the answer; a status, a signal and a time-out have their reasons.
-4. Whatever it has started is gone when the episode is over, daemons too.
+4. Whatever it has started is gone when the episode is over, daemons too; whenever it is killed, no answer is lost.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import random
 import sys
 import textwrap
 import time
@@ -189,6 +192,67 @@ def test_nothing_of_a_program_is_left(scripted, program, tmp_path):
     play(scripted, command(program(says), answer="stdout"))
     pid = int((tmp_path / "pid").read_text())
     assert not Path(f"/proc/{pid}").exists()
+
+
+TALKER = """
+import http.client, json, os, random, subprocess, sys, time
+noted, seconds = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND), random.uniform(0, 0.4)
+subprocess.Popen(["setsid", "sleep", "60"])  # a daemon
+if os.fork() == 0:
+    time.sleep(seconds)
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+address, _, path = os.environ["ANTHROPIC_BASE_URL"].removeprefix("http://").partition("/")
+server = http.client.HTTPConnection(address)
+
+def post(where, body):
+    server.request("POST", f"/{path}/{where}", json.dumps(body), {"Content-Type": "application/json"})
+    return server.getresponse().read().decode()
+
+for number in range(10**6):
+    stream = number % 2 == 1
+    body = {"stream": stream, "messages": [{"role": "user", "content": f"{number}?"}]}
+    told = post("v1/chat/completions", body)
+    if stream:
+        assert told.endswith("data: [DONE]\\n\\n"), told
+        told = told.partition("data: ")[2].partition("\\n")[0]
+    choice = json.loads(told)["choices"][0]
+    os.write(noted, (choice.get("message") or choice["delta"])["content"].encode() + b"\\n")
+    call = {"name": "calculator", "arguments": {"expression": f"{number}+1"}}
+    post("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+"""
+
+
+@pytest.mark.slow
+def test_no_answer_is_lost_in_a_hundred_kills(scripted, program, tmp_path):
+    class Model(scripted):
+        async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
+            await asyncio.sleep(random.random() / 50)
+            self.texts.append(f"reply {next(numbers)}")
+            return await super().sample(prompt_ids, max_tokens, seed, pictures)
+
+    noted, policy, numbers = tmp_path / "noted", Model(), itertools.count()
+    noted.touch()
+    settings: Any = {"on_error": "record", "progress": False, "concurrency": 4}
+    agent = f"{program(TALKER)} {noted}"
+    episodes = agent_envs.run_episodes(ENV, policy, 100, agent=agent, **settings)
+    assert all("was ended by signal 9" in str(episode.error) for episode in episodes)
+    recorded = [step.action for episode in episodes for step in episode.steps]
+    received = noted.read_text().split("\n")[:-1]
+    assert len({*recorded}) == len(recorded) and {*received} <= {*recorded} and len(received) > 100
+    left = [path for path in Path("/proc").glob("[0-9]*/environ") if b"/agent_envs-agent-" in _bytes(path)]
+    assert not left
+    agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
+    read = agent_envs.read_episodes(tmp_path / "episodes.jsonl")
+    assert [step.action for episode in read for step in episode.steps] == recorded
+    assert play(scripted, command(f"{sys.executable} -c \"print('#### 1')\"", answer="stdout")).error is None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def test_texts_are_actions_over_mcp(scripted, program):
