@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
-from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
-from agent_envs.envs.helpdesk.hearing import amounts_in, contradicts, hear
+from agent_envs.envs.helpdesk.hearing import amounts_in, asked_to_see, contradicts, hear, told_to_press
 
 DOMAIN = load_domain("bicycle_hire")
 MOVE, CANCEL = DOMAIN.acts["move_hire"], DOMAIN.acts["cancel_hire"]

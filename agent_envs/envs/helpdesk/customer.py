@@ -7,25 +7,33 @@ mishearing costs turns and never the outcome: whoever makes the right calls and 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import Act, Read
-from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
-from agent_envs.envs.helpdesk.hearing import Heard, amounts_in, contradicts, hear
-from agent_envs.envs.helpdesk.letters import Reader
+from agent_envs.envs.helpdesk.desk import Letter, agreement
+from agent_envs.envs.helpdesk.hearing import (
+    Heard,
+    agrees,
+    amounts_in,
+    asked_to_see,
+    contradicts,
+    hear,
+    told_to_press,
+)
+from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
 """Texts without fruit until a customer looks at a number again."""
 
 
-class Customer(Reader):
-    """The customer of a task, who hears and replies."""
+class Customer(Wanting):
+    """The customer of a task, who hears and replies, and goes on to the next wish or request when letters say so."""
 
     def opening(self) -> str:
         """Return the first words, terse, plain or chatty."""
-        before = ("", "greet", "greet filler")[1 if self.speech.plain else self.speech.temper]
+        before = ("", "greet", "greet filler")[1 if self.plain else zlib.crc32(self.task.task_id.encode()) % 3]
         return self._kept(" ".join([*(self.say(key) for key in before.split()), self.wish_words("wish")]))
 
     def reply(self, text: str) -> str:
@@ -40,9 +48,9 @@ class Customer(Reader):
         if self.wish and self.wish.question:
             parts += self._take_in(text)
         pleading = mind.refused
-        parts += self.settle()
+        parts += self._settle()
         if pleading and mind.refused:
-            parts += self.plead()
+            parts += self._plead()
         if (mind.request, mind.wish) == before and not mind.over:
             known = len(mind.told)
             fruit = bool(parts)
@@ -104,7 +112,7 @@ class Customer(Reader):
             self.desk.agreed.clear()
             return [self.say("no", do=self.doing(self.wanted))]
         if self.request.dropped and mind.wish == len(self.request.wishes) - 1:
-            return [self.say("dropped"), *self.next_request()]
+            return [self.say("dropped"), *self._next_request()]
         if wish.change and not mind.changed:
             mind.changed = True
             mind.told += [name for name in wish.change if name not in mind.told]
@@ -148,9 +156,13 @@ class Customer(Reader):
         if fact == "number":
             if self.request.named == "number":
                 return [self.say("number", x=self.number)]
-            return [self.say("no_number", x=self.speech.item(self.request, self.number))]
+            return [self.say("no_number", x=self.item())]
         if fact in self.wanted:
-            return [self.speech.fact(self.wish, fact, self.wanted)]
+            ask = next(ask for ask in self.domain.acts[self.wish.act].asks if ask.name == fact)
+            if not isinstance(ask.say, str):
+                return [ask.say[ask.values.index(self.wanted[fact])]]
+            said = ask.say.format(self.wanted[fact])
+            return [f"{said[0].upper()}{said[1:]}, please."]
         return []
 
     def _look_and_press(self, text: str) -> list[str]:
@@ -176,7 +188,7 @@ class Customer(Reader):
             parts.append(device.said[name])
         for read in asked_to_see(text, device) if not acts else ():
             parts += self._tell(read)
-        return [*parts, *self.tried()]
+        return [*parts, *self._tried()]
 
     def _ladder(self, parts: list[str]) -> list[str]:
         """Return the reply to a text that led nowhere: every second time one fact more, else the wish again."""
@@ -192,3 +204,83 @@ class Customer(Reader):
         if parts and not mind.settled:
             return parts
         return [*(parts or [self.say("unclear")]), self.question() if mind.settled else self.wish_words("wish")]
+
+    # -- letters -------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> list[str]:
+        """Read the letters that have come, in order."""
+        parts: list[str] = []
+        while self.mind.read < len(self.desk.letters) and not self.mind.over:
+            letter = self.desk.letters[self.mind.read]
+            self.mind.read += 1
+            parts += self._read(letter)
+        if self.mind.settled and not self.asks_amount:
+            parts += self._next_request()
+        return parts
+
+    def _read(self, letter: Letter) -> list[str]:
+        mind, wish = self.mind, self.wish
+        if mind.settled and self.asks_amount:  # something else was done before the amount was told
+            return [self.say("surprised")]
+        if letter.kind == "transfer":
+            if self.request.outside:
+                return [self.say("passed_on"), *self._next_request()]
+            return [self.say("surprised")]
+        if self.request.trouble and letter.act in [each.act for each in self.request.wishes]:
+            mind.declined.append(letter.act)
+            return [self.say("refused"), *self._tried()]
+        if wish is None or (letter.act, letter.item) != (wish.act, wish.item):
+            return [self.say("surprised")]
+        if letter.kind == "act":
+            mind.settled, mind.refused = True, False
+            if {ask: letter.arguments[ask] for ask in wish.asks} != self.wanted:
+                return [self.say("surprised")]
+            return [self.say("settled"), *([self.question()] if self.asks_amount else [])]
+        if mind.refused:
+            return []
+        mind.refused = True
+        return [self.say("refused"), *self._plead()]
+
+    def _plead(self) -> list[str]:
+        """Plead, or give in and go on to the next wish."""
+        mind, wish = self.mind, self.wish
+        assert wish is not None
+        if mind.pleas < wish.pleas:
+            mind.pleas += 1
+            return [self.say("plead")]
+        if mind.wish + 1 < len(self.request.wishes):
+            mind.wish += 1
+            self._begin()
+            return [self.wish_words("then")]
+        return [self.say("leave"), *self._next_request()]
+
+    def _begin(self) -> None:
+        """Begin a wish."""
+        mind = self.mind
+        mind.changed = mind.settled = mind.refused = False
+        mind.pleas = mind.fruitless = 0
+        mind.told = [fact for fact in mind.told if fact in ("name", "code", "number")]
+        mind.pending = ""
+
+    def _next_request(self) -> list[str]:
+        """Go on to the next request, or say goodbye."""
+        mind = self.mind
+        mind.request += 1
+        mind.wish, mind.corrected = 0, False
+        self._begin()
+        if mind.request >= len(self.task.requests):
+            mind.over = True
+            return [self.say("bye")]
+        if "number" in mind.told:
+            mind.told.remove("number")
+        return [self.say("next"), self.wish_words("wish")]
+
+    def _tried(self) -> list[str]:
+        """Go on if the device works, or what would set it right was refused."""
+        device = self.domain.device
+        assert device is not None
+        row = self.desk.tables["device"]["device"]
+        wrong = [device.remedy(field).name for field, value in device.works.items() if row[field] != value]
+        if any(name not in self.mind.declined for name in wrong):
+            return []
+        return [self.say("leave" if wrong else "works"), *self._next_request()]

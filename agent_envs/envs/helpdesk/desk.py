@@ -153,8 +153,11 @@ class Counter:
             scope, _, name = name.rpartition(".")
             if isinstance(value, str) and value.startswith("$"):
                 value = arguments[value[1:]]
-            target = self._target(scope or "item", row)
-            self._write(scope or "item", target, name, _sum(target[name], value) if kind == "add" else value)
+            target, scope = row, scope or "item"
+            if scope != "item":
+                key = row[self.domain.customer.noun] if scope == "customer" else row[self.domain.label]
+                target = self.desk.tables[scope][key]
+            self._write(scope, target, name, _sum(target[name], value) if kind == "add" else value)
             result[name] = target[name]
         if act.amount is not None and amount is not None:
             self._write("item", row, act.amount.name, amount)
@@ -190,12 +193,6 @@ class Counter:
     def _identified(self, row: Mapping[str, Any]) -> None:
         if row.get(self.domain.customer.noun, row["id"]) not in self.desk.verified:
             self.desk.faults.append("acted before the code word was checked")
-
-    def _target(self, scope: str, row: dict[str, Any]) -> dict[str, Any]:
-        if scope == "item":
-            return row
-        key = row[self.domain.customer.noun] if scope == "customer" else row[self.domain.label]
-        return self.desk.tables[scope][key]
 
     def _write(self, scope: str, row: dict[str, Any], name: str, value: Any) -> None:
         key = row[self.domain.label] if scope == "catalogue" else row["id"]

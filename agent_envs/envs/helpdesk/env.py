@@ -26,7 +26,6 @@ from agent_envs.envs.helpdesk.desk import Counter, Desk, open_desk
 from agent_envs.envs.helpdesk.expert import Move, mistaken_move, next_move
 from agent_envs.envs.helpdesk.llm_customer import open_model, voiced
 from agent_envs.envs.helpdesk.reward import Gold, gold_of, score_of
-from agent_envs.envs.helpdesk.speech import Speech
 from agent_envs.envs.helpdesk.tools import desk_tools
 from agent_envs.envs.helpdesk.wanting import Mind
 from agent_envs.errors import ConfigError
@@ -186,7 +185,7 @@ class HelpDeskEnv(ToolEnv):
 
     def _customer(self) -> Customer:
         task, domain = self.task, self.domain
-        return Customer(task, domain, Speech(task, domain, self.talk == "plain"), self.state.desk, self.state.mind)
+        return Customer(task, domain, self.state.desk, self.state.mind, plain=self.talk == "plain")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_gold": None, "_policy": None}

@@ -44,7 +44,12 @@ class _Expert:
         if "name" not in mind.told or "code" not in mind.told:
             return self._say("identify")
         if not self.desk.verified and self.mistake != "identity":
-            return self._identify()
+            row, tried = self.task.rows["customer"][self.task.customer], self.desk.seen
+            if row["name"].lower() not in tried:
+                return Move("", f"find_{tool_name(self.domain.customer.noun)}", {"name": row["name"]})
+            same = sorted(key for key, other in self.task.rows["customer"].items() if other["name"] == row["name"])
+            key = next((key for key in same if f"code {key}" not in tried), same[0])
+            return Move("", "verify", {"id": key, "code": self.task.codes[self.task.customer]})
         if wish is None and self.customer.request.trouble:
             return self._set_right()
         if wish is None:
@@ -79,14 +84,6 @@ class _Expert:
                 return Move("", "decline", {"id": self.task.customer, "act": act.name, "rule": reason})
             return self._say("press", do=f"{act.verbs[0]} {act.object}")
         return self._say("done")
-
-    def _identify(self) -> Move:
-        row = self.task.rows["customer"][self.task.customer]
-        if row["name"].lower() not in self.desk.seen:
-            return Move("", f"find_{tool_name(self.domain.customer.noun)}", {"name": row["name"]})
-        same = sorted(key for key, other in self.task.rows["customer"].items() if other["name"] == row["name"])
-        untried = [key for key in same if f"code {key}" not in self.desk.seen]
-        return Move("", "verify", {"id": (untried or same)[0], "code": self.task.codes[self.task.customer]})
 
     def _look_up(self, section: Section, wish: Wish) -> Move | None:
         """Return what is still to be looked up or asked before a wish can be judged."""
@@ -155,7 +152,7 @@ class _Expert:
     def _say(self, key: str, **slots: object) -> Move:
         choices: Sequence[str] = PHRASES["agent"][key]
         place = zlib.crc32(f"{self.task.task_id} {key} {self.mind.texts}".encode()) % len(choices)
-        return Move(choices[0 if self.customer.speech.plain else place].format(**slots))
+        return Move(choices[0 if self.customer.plain else place].format(**slots))
 
 
 def mistaken_move(customer: Customer, rng: np.random.Generator) -> Move:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Value
-from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain
+from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Device, Domain
 from agent_envs.files import table
 
 CUES: Mapping[str, tuple[str, ...]] = table(__package__, "hearing.json")
@@ -28,8 +28,11 @@ _DIGITS = re.compile(r"(?<!\d)\d{5}(?!\d)")
 _MONEY = re.compile(
     r"(?:€|\beur(?:os?)?\b)\s?(\d{1,9})(?:\.00?)?(?!\d|\.\d)|(?<![\d.])(\d{1,9})(?:\.00?)?(?:\s?€|\s(?:euros?|eur)\b)"
 )
-
-
+_POLITE = re.compile(r"\b(?:could|can|would|will) you\b|\bplease\b|\bi (?:need|want|would like|'d like) you to\b")
+_TOLD = re.compile(r"\b(?:do not|don't|never|must not|may not|cannot|can't|not allowed|forbids|has been|have been)\b")
+_OWN = re.compile(r"^(?:i|we|it|that|you|the|your|is|are|was|does|do|did|has|have|so)\b")
+_LOOK = re.compile(r"\b(?:look|check|see|read|tell|say|says|show|shows|describe|what|which|how|where|is|are|does|do)\b")
+_YES = re.compile(r"^\W*(?:yes|yeah|sure|go ahead|please do|i am sure|do it|correct|right)\b")
 _WORD = re.compile(r"\w+")
 _WH = re.compile(rf"\W*(?:{'|'.join(sorted(map(re.escape, CUES['wh']), key=len, reverse=True))})\b")
 _FACTS: Mapping[str, tuple[str, ...]] = CUES["facts"]  # type: ignore[assignment]
@@ -93,11 +96,6 @@ def _mentions(domain: Domain) -> dict[str, list[str]]:
     return found
 
 
-@functools.lru_cache(maxsize=64)
-def _named(domain: Domain) -> _Phrases:
-    return _by_first_word(_mentions(domain))
-
-
 @functools.lru_cache(maxsize=512)
 def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...]]:
     """Return all phrases that count while an act is wanted, and the facts that can be asked for."""
@@ -145,13 +143,17 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         found = []
         if asking or inherited or len(sentence) < 20:
             found = [fact for fact in facts if f"?{fact}" in signs]
-            found += [ask.name for ask in (act.asks if act else ()) if question and _several(ask, sentence)]
+            for ask in act.asks if act and question else ():
+                if sum(_has(sentence, value) for value in ask.values if isinstance(value, str)) > 1:  # to choose from
+                    found.append(ask.name)
             if "details" in signs and "inviting" not in signs:
                 found += ["name", "code"]
             found = [fact for fact in found if not _stands(fact, sentence, act, values)]
-            if not (asking or inherited) and not _terse(sentence, found):
+            if not (asking or inherited) and len(sentence.split()) > 3:  # fewer words ask without a verb: "name, code"
                 found = []
-        if not wh and not negated and _offers(signs, question, bool(found)):
+        sure, inviting = question and "sure" in signs, "inviting" in signs
+        offering = inviting or (question and not signs.isdisjoint({"offering", "act", "weak"}))
+        if not wh and not negated and (sure or (offering and not found and "close" not in signs)):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in signs:
             doubts = True
@@ -179,25 +181,6 @@ def _has(sentence: str, value: str) -> bool:
     return value in sentence and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) is not None
 
 
-def _several(ask: Ask, sentence: str) -> bool:
-    """Return whether a sentence offers several answers to choose from."""
-    return sum(_has(sentence, value) for value in ask.values if isinstance(value, str)) > 1
-
-
-def _terse(sentence: str, facts: list[str]) -> bool:
-    """Return whether a few words without a verb ask for facts: "name, code"."""
-    return bool(facts) and len(sentence.split()) <= 3
-
-
-def _offers(signs: set[str], question: bool, asks: bool) -> bool:
-    """Return whether a sentence asks for a yes."""
-    if question and "sure" in signs:
-        return True
-    if asks or "close" in signs:
-        return False
-    return "inviting" in signs or (question and not signs.isdisjoint({"offering", "act", "weak"}))
-
-
 def contradicts(
     offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
 ) -> bool:
@@ -211,7 +194,7 @@ def contradicts(
         wanted: What is asked for.
         labels: The label of each of the customer's items.
     """
-    named = _signs(offer, _named(domain))
+    named = _signs(offer, _by_first_word(_mentions(domain)))
     if named and act.name not in named:
         return True
     numbers = set(_DIGITS.findall(offer))
@@ -252,3 +235,52 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
 def _following(words: tuple[str, ...]) -> re.Pattern[str]:
     named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     return re.compile(rf"(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|\.\d)")
+
+
+@functools.lru_cache(maxsize=64)
+def _presses(device: Device) -> Mapping[str, tuple[re.Pattern[str], ...]]:
+    """Return, for each act, patterns of which one must occur for each word of a verb with the object."""
+    return {name: tuple(_both(verb, act) for verb in act.verbs) for name, act in device.acts.items()}
+
+
+def _both(verb: str, act: Act) -> re.Pattern[str]:
+    head, _, rest = verb.partition(" ")
+    stem = head[:-1] if head.endswith("e") else head
+    words = [rf"\b{re.escape(stem)}\w*", *(rf"\b{re.escape(word)}\b" for word in rest.split())]
+    words.append(rf"\b{re.escape(act.object.split()[-1].lower())}\b")
+    return re.compile("".join(f"(?=.{{0,300}}?{word})" for word in words))
+
+
+@functools.lru_cache(maxsize=64)
+def _views(device: Device) -> Mapping[str, re.Pattern[str]]:
+    return {
+        name: re.compile("|".join(rf"\b{re.escape(word.lower())}s?\b" for word in read.words))
+        for name, read in device.reads.items()
+    }
+
+
+def told_to_press(text: str, device: Device) -> list[str]:
+    """Return the acts that a text tells somebody to do, in order."""
+    found: dict[str, None] = {}
+    for sentence in sentences(text[:LONGEST]):
+        for part in re.split(r",? (?:and|then) (?:then )?|; ", sentence):
+            if _TOLD.search(part) or (_OWN.match(part) and not _POLITE.search(part)):
+                continue
+            if "?" in part and not _POLITE.search(part):
+                continue
+            found.update((name, None) for name, forms in _presses(device).items() if any(f.match(part) for f in forms))
+    return list(found)
+
+
+def asked_to_see(text: str, device: Device) -> list[str]:
+    """Return what a text asks somebody to look at."""
+    found: dict[str, None] = {}
+    for sentence in sentences(text[:LONGEST]):
+        if "?" in sentence or (_LOOK.search(sentence) and not _TOLD.search(sentence)):
+            found.update((name, None) for name, words in _views(device).items() if words.search(sentence))
+    return list(found)
+
+
+def agrees(text: str) -> bool:
+    """Return whether a text says yes."""
+    return _YES.match(text[:LONGEST].lower()) is not None

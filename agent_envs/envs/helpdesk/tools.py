@@ -68,7 +68,14 @@ def desk_tools(domain: Domain, counter: Callable[[], Counter]) -> ToolRegistry:
         arguments = {"name": ("string", f"Name of the {noun}")}
         tools.append(DeskTool(counter, f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", arguments, "entry"))
     for act in domain.acts.values():
-        tools.append(DeskTool(counter, act.name, _described(act, item), _arguments(act, item), act))
+        verb, thing = act.verbs[0], act.object.replace("{item}", a(item))
+        arguments = dict(key)
+        for ask in act.asks:
+            kind = "integer" if isinstance(ask.values[0], int) else "string"
+            arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
+        if act.amount is not None:
+            arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
+        tools.append(DeskTool(counter, act.name, f"{verb[0].upper()}{verb[1:]} {thing}.", arguments, act))
     acts = f"What is not done: {', '.join(domain.acts)}"
     if domain.device:
         acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"
@@ -78,21 +85,6 @@ def desk_tools(domain: Domain, counter: Callable[[], Counter]) -> ToolRegistry:
     outside = {"rule": rule}
     tools.append(DeskTool(counter, "transfer", "Pass on a request that no section is about.", outside, "transfer"))
     return ToolRegistry(tools)
-
-
-def _described(act: Act, item: str) -> str:
-    verb, thing = act.verbs[0], act.object.replace("{item}", a(item))
-    return f"{verb[0].upper()}{verb[1:]} {thing}."
-
-
-def _arguments(act: Act, item: str) -> dict[str, tuple[str, str]]:
-    arguments = {"id": ("string", f"Number of the {item}")}
-    for ask in act.asks:
-        kind = "integer" if isinstance(ask.values[0], int) else "string"
-        arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
-    if act.amount is not None:
-        arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
-    return arguments
 
 
 def a(noun: str) -> str:

@@ -1,15 +1,16 @@
-"""What a customer wants now and what it has said, and the words for both."""
+"""What a customer wants now and what it has said, and the words for both: frames filled with values of the world."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent_envs.datasets.helpdesk.generated.book import frames
 from agent_envs.datasets.helpdesk.generated.conditions import Value
 from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Wish
 from agent_envs.envs.helpdesk.desk import Desk
-from agent_envs.envs.helpdesk.speech import Speech
 
 
 @dataclass(slots=True)
@@ -51,18 +52,18 @@ class Mind:
 
 
 class Wanting:
-    """What the customer of a task wants.
+    """What the customer of a task wants, and its sentences, drawn from the task's own name.
 
     Args:
         task: The task.
         domain: Its domain.
-        speech: The customer's sentences.
         desk: The desk, whose letters arrive.
         mind: What changes.
+        plain: Whether each kind of sentence has one frame only, for very small models.
     """
 
-    def __init__(self, task: HelpDeskTask, domain: Domain, speech: Speech, desk: Desk, mind: Mind) -> None:
-        self.task, self.domain, self.speech, self.desk, self.mind = task, domain, speech, desk, mind
+    def __init__(self, task: HelpDeskTask, domain: Domain, desk: Desk, mind: Mind, *, plain: bool) -> None:
+        self.task, self.domain, self.desk, self.mind, self.plain = task, domain, desk, mind, plain
 
     @property
     def request(self) -> Request:
@@ -98,14 +99,28 @@ class Wanting:
         """The act and the item of the open wish, "" if there is none."""
         return f"{self.wish.act} {self.wish.item}" if self.wish else ""
 
-    def doing(self, asks: Mapping[str, Value]) -> str:
-        """Return the words for the open wish."""
-        assert self.wish is not None
-        return self.speech.doing(self.wish, self.speech.item(self.request, self.number), asks, self.mind.texts)
+    def pick(self, choices: Sequence[str]) -> str:
+        """Return one of some sentences: another one at another turn, the same one whenever the task is played."""
+        name = f"{self.task.task_id} {self.mind.texts} {len(choices)} {choices[0]}"
+        return choices[0 if self.plain else zlib.crc32(name.encode()) % len(choices)]
 
     def say(self, key: str, **slots: object) -> str:
         """Return a sentence of a kind."""
-        return self.speech.frame(key, self.mind.texts, **slots)
+        return self.pick(frames(key, self.task.task_id.split("/")[1])).format(**slots)
+
+    def item(self) -> str:
+        """Return how the customer names the item of the request: by a number, or by its label."""
+        if self.request.named == "number":
+            return f"my {self.domain.item.noun} {self.number}"
+        row = self.task.rows["item"][self.request.wishes[0].item]
+        return self.domain.described.replace("{label}", str(row[self.domain.label]))
+
+    def doing(self, asks: Mapping[str, Value]) -> str:
+        """Return the words for the open wish, with what is asked for as far as it is given."""
+        assert self.wish is not None
+        act = self.domain.acts[self.wish.act]
+        clauses = [ask.say.format(asks[ask.name]) for ask in act.asks if isinstance(ask.say, str) and ask.name in asks]
+        return " ".join([self.pick(act.verbs), act.object.replace("{item}", self.item()), *clauses])
 
     def wish_words(self, key: str) -> str:
         """Return the open wish in words, with what is told along and the question for the amount."""
@@ -113,8 +128,10 @@ class Wanting:
             return self.request.outside or self.request.trouble
         wish = self.wish
         told = {name: wish.asks[name] for name in wish.told}
-        act = self.domain.acts[wish.act]
-        parts = [self.say(key, do=self.doing(told)), *self.speech.reasons(act, told)]
+        parts = [self.say(key, do=self.doing(told))]
+        for ask in self.domain.acts[wish.act].asks:
+            if not isinstance(ask.say, str) and ask.name in told:  # it has sentences of its own
+                parts.append(ask.say[ask.values.index(told[ask.name])])
         self.mind.told += [name for name in wish.told if name not in self.mind.told]
         if self.request.named == "number" and "number" not in self.mind.told:
             self.mind.told.append("number")
@@ -125,7 +142,7 @@ class Wanting:
     def question(self) -> str:
         """Return the question for the amount, "" if the act has none."""
         amount = self.domain.acts[self.wish.act].amount if self.wish else None
-        return self.speech.pick(amount.questions, self.mind.texts) if amount else ""
+        return self.pick(amount.questions) if amount else ""
 
     def values(self) -> dict[str, str]:
         """Return the values of the facts, as an agent would say them."""
