@@ -2,7 +2,7 @@
 
 1. Every recorded result of a tool is given again, and every reward but one (the recording itself is off there).
 2. A checkout is data: nothing in it is run, and what is not of the form is a DataError.
-3. Customers are a model behind a server, or a relay; a server that fails is an error, never a reward of 0.
+3. The customer is a model behind a server; one that fails is an error, never a reward of 0.
 """
 
 import gzip
@@ -276,10 +276,28 @@ def retail(root, split="test"):
     return lay(root, "retail", {"users": users, "products": products, "orders": orders}, [task], split)
 
 
+MODEL = {"model": "m", "url": "http://127.0.0.1:1/v1"}
+
+
 def started(root, domain="airline", index=0, **arguments):
-    env = gym.make(ID, data=str(root), domain=domain, customer="relay", **arguments).unwrapped
+    env = gym.make(ID, data=str(root), domain=domain, **MODEL, **arguments).unwrapped
     env.reset(options={"index": index})
     return env
+
+
+@pytest.fixture(autouse=True)
+def agreeing(request, monkeypatch):
+    """A customer who reads its brief out, agrees to everything, and leaves when it is asked nothing twice."""
+    if "fake_chat" in request.fixturenames:
+        return
+
+    def written(policy, messages, what):
+        before, text = ["?", *(m["content"] for m in messages if m["role"] == "user")][-2:]
+        if len(messages) == 2:
+            return messages[0]["content"]
+        return "Yes, please." if "?" in text else "Good. Is that all?" if "?" in before else "Goodbye. [END]"
+
+    monkeypatch.setattr("agent_envs.envs.helpdesk.llm_customer.written", written)
 
 
 def call(env, name, **arguments):
@@ -503,7 +521,7 @@ def test_changes_of_an_order_are_paid_and_kept(tmp_path):
 @pytest.mark.parametrize("domain", ["airline", "retail"])
 def test_it_keeps_the_contract_and_its_expert_solves_all(tmp_path, play, domain):
     {"airline": airline, "retail": retail}[domain](tmp_path)
-    arguments = {"data": str(tmp_path), "domain": domain, "customer": "relay"}
+    arguments = {"data": str(tmp_path), "domain": domain, **MODEL}
     check_text_env(ID, env_kwargs=arguments, vectors=False)
     env = gym.make(ID, **arguments)
     for index in range(env.unwrapped.num_tasks):
@@ -603,14 +621,13 @@ def test_what_is_wrong_with_an_argument_is_said(tmp_path):
     for arguments, message in (
         ({}, "data must be the folder of a checkout"),
         ({"data": str(tmp_path)}, "model must name the model"),
-        ({"data": str(tmp_path), "customer": "relay", "split": "train"}, "split of airline"),
+        ({"data": str(tmp_path), **MODEL, "split": "train"}, "split of airline"),
         ({"data": str(tmp_path), "domain": "../retail"}, "domain must be one of"),
-        ({"data": str(tmp_path), "customer": "person"}, "customer must be one of"),
     ):
         with pytest.raises(ConfigError, match=message):
             gym.make(ID, **arguments)
     with pytest.raises(DataError, match="cannot be read"):
-        gym.make(ID, data=str(tmp_path / "other"), customer="relay")
+        gym.make(ID, data=str(tmp_path / "other"), **MODEL)
 
 
 # -- 3. customers ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""Customers that a model plays or gives a voice, and a relay that needs none.
-
-The customers of released tasks have `opening() -> str` and `reply(text) -> str` as the scripted `Customer` has, and
-`talk.over` says whether the conversation is over. What the scripted customer says can be put into a model's words.
-"""
+"""A model plays the customer of a released task, or puts what the scripted one says into words of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agent_envs.errors import ConfigError
+from agent_envs.messages import Message
 from agent_envs.policies.openai.policy import OpenAIPolicy, written
 
 _GREETING = "Hello, how can I help you?"
@@ -66,55 +63,26 @@ class Talk:
     turns: list[tuple[str, str]] = field(default_factory=list)
     """What the agent and then the customer said; the first words of the agent are a greeting."""
     over: bool = False
+    """Whether the customer has ended it."""
 
 
-class ModelCustomer:
-    """A customer whom a model plays.
+def played(policy: OpenAIPolicy, brief: str, talk: Talk, text: str = _GREETING) -> str:
+    """Return what a customer whom a model plays says to a text, first to a greeting.
 
     Args:
         policy: The model's server.
         brief: Who the customer is and what it wants.
         talk: The conversation so far, which grows.
+        text: What the agent says.
+
+    Raises:
+        BackendError: The model's server failed, or the model said nothing.
     """
-
-    def __init__(self, policy: OpenAIPolicy, brief: str, talk: Talk) -> None:
-        self.policy, self.brief, self.talk = policy, brief, talk
-
-    def opening(self) -> str:
-        """Return the first words."""
-        return self.reply(_GREETING)
-
-    def reply(self, text: str) -> str:
-        """Return what the customer says to a text.
-
-        Raises:
-            BackendError: The model's server failed, or the model said nothing.
-        """
-        messages = [{"role": "system", "content": _PROMPT.format(brief=self.brief, end=_END)}]
-        for agent, customer in [*self.talk.turns, (text, "")]:
-            messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
-        said = written(self.policy, messages[:-1], "the customer")
-        self.talk.over = _END in said
-        said = said.replace(_END, "").strip() or "Thank you, goodbye."
-        self.talk.turns.append((text, said))
-        return said
-
-
-class RelayCustomer:
-    """A customer who reads its whole brief out, agrees to everything, and leaves when it is asked nothing twice."""
-
-    def __init__(self, brief: str, talk: Talk) -> None:
-        self.brief, self.talk = brief, talk
-
-    def opening(self) -> str:
-        """Return the brief."""
-        self.talk.turns.append((_GREETING, f"I call for somebody who was told this: {self.brief}"))
-        return self.talk.turns[-1][1]
-
-    def reply(self, text: str) -> str:
-        """Say yes to a question, and goodbye to a second text without one."""
-        asked = "?" in text
-        self.talk.over = not asked and "?" not in self.talk.turns[-1][0]
-        said = "Goodbye." if self.talk.over else "Yes, please." if asked else "Good. Is that all?"
-        self.talk.turns.append((text, said))
-        return said
+    messages: list[Message] = [{"role": "system", "content": _PROMPT.format(brief=brief, end=_END)}]
+    for agent, customer in [*talk.turns, (text, "")]:
+        messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
+    said = written(policy, messages[:-1], "the customer")
+    talk.over = _END in said
+    said = said.replace(_END, "").strip() or "Thank you, goodbye."
+    talk.turns.append((text, said))
+    return said

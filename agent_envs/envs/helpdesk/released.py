@@ -17,7 +17,7 @@ from typing import Any
 from agent_envs.checks import choice, string
 from agent_envs.datasets.helpdesk.released import ReleasedShop, ReleasedTask, released_shop, released_tasks
 from agent_envs.envs.helpdesk.airline import AIRLINE
-from agent_envs.envs.helpdesk.llm_customer import ModelCustomer, RelayCustomer, Talk, open_model
+from agent_envs.envs.helpdesk.llm_customer import Talk, open_model, played
 from agent_envs.envs.helpdesk.released_tables import HAND_OVER, ReleasedTool, Tables, Used
 from agent_envs.envs.helpdesk.retail import RETAIL
 from agent_envs.errors import ConfigError, ToolError
@@ -58,8 +58,8 @@ class TauBenchEnv(ToolEnv):
     ## Description
     A customer wants bookings or orders changed. The policy follows the released policy in its instructions, looks rows
     up, asks for confirmation and changes the tables with the released tools, which carry out what the policy forbids,
-    too. The customer is a model behind any server with OpenAI's chat completions, which plays the task's instruction;
-    or a relay that needs no model. The tools are this package's own and answer as the released ones do.
+    too. The customer is a model behind any server with OpenAI's chat completions, which plays the task's instruction.
+    The tools are this package's own and answer as the released ones do.
 
     ## Action Space
     Any text. Tool calls in Hermes form, up to 4 a step; a text without a call is said to the customer.
@@ -88,8 +88,6 @@ class TauBenchEnv(ToolEnv):
     - `data`: the folder of a checkout of tau-bench. Nothing in it is run.
     - `domain`: "airline" or "retail".
     - `split`: "test"; retail also has "train" and "dev".
-    - `customer`: "llm", or "relay", which says the whole instruction at once and agrees to everything. What it pays
-      cannot be compared with others' numbers.
     - `model`, `url`: the model that plays the customer, and its server; OPENAI_BASE_URL and OPENAI_API_KEY by default.
       It has a prompt of this package's own and temperature 0. A server that fails raises a `BackendError`.
     - `parser`, `max_parallel_calls`: see `ToolEnv`.
@@ -102,7 +100,7 @@ class TauBenchEnv(ToolEnv):
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")
-    recorded_arguments = ("domain", "customer")
+    recorded_arguments = ("domain",)
     reward_range = (0.0, 1.0)
     call_reminder = "The text is empty. Call a tool: {format}, or say something to the customer."
 
@@ -111,23 +109,19 @@ class TauBenchEnv(ToolEnv):
         *,
         domain: str = "airline",
         split: str = "test",
-        customer: str = "llm",
         model: str = "",
         url: str | None = None,
         parser: str = "hermes",
         **kwargs: Any,
     ) -> None:
         self.domain = choice("domain", domain, _TOOLS)
-        self.customer = choice("customer", customer, ("llm", "relay"))
         self.model, self.url = string("model", model), url
-        self._policy: OpenAIPolicy | None = None
         self._shop: ReleasedShop | None = None
         self._right: tuple[ReleasedTask, dict[tuple[str, str], str]] | None = None
         super().__init__(tools=(), split=split, parser=parser, **kwargs)
         if self.data in ("generated", "official"):
             raise ConfigError(f"data must be the folder of a checkout of tau-bench, got {self.data!r}")
-        if self.customer == "llm":
-            self._policy = open_model(model, url)
+        self._policy: OpenAIPolicy | None = open_model(model, url)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong folder or split
         offers = [ListedTool(**spec) for spec in self.shop.tools]
         self.registry = ToolRegistry(OfferedTool(offer, self._called) for offer in offers)
@@ -151,17 +145,15 @@ class TauBenchEnv(ToolEnv):
 
     def begin(self, task: ReleasedTask) -> tuple[str, _Service]:
         self.state = _Service()
-        return self._customer().opening(), self.state
+        return self._customer_says(), self.state
 
-    def _customer(self) -> ModelCustomer | RelayCustomer:
-        if self.customer == "relay":
-            return RelayCustomer(self.task.instruction, self.state.talk)
+    def _customer_says(self, *text: str) -> str:
         if self._policy is None:
             self._policy = open_model(self.model, self.url)
-        return ModelCustomer(self._policy, self.task.instruction, self.state.talk)
+        return played(self._policy, self.task.instruction, self.state.talk, *text)
 
     def answer(self, text: str) -> Outcome:
-        said = self._customer().reply(text)
+        said = self._customer_says(text)
         self.state.said.append(text)
         return self._judged(Outcome(said, terminated=self.state.talk.over, extra={"speaker": "customer"}))
 
