@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from agent_envs.agents.calls import CallLog, PlayedEnv, RecordedModel
+from agent_envs.agents.calls import CallLog
+from agent_envs.agents.handles import PlayedEnv, RecordedModel
 from agent_envs.agents.hosts import AsyncHost, BlockingHost
 from agent_envs.agents.loading import AgentPolicy
 from agent_envs.episodes.builder import EpisodeBuilder

@@ -429,6 +429,22 @@ def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_pat
     done = dataclasses.replace(short, steps=(dataclasses.replace(short.steps[0], truncated=False),))
     assert with_last_state(done, tokenizer, 2048) is done
 
+    async def loop(env, model):
+        messages = [{"role": "system", "content": env.instructions}, *env.messages]
+        while not env.over:
+            reply = await model.chat(messages, env.tools)
+            await env.step(reply)
+            messages = [*messages, reply.message, *env.messages]
+        model.last(messages, env.tools)
+
+    policy = TransformersPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
+                         concurrency=1, seed=0)  # fmt: skip
+    (told,) = run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False, agent=loop,
+                           env_kwargs={"size": 1, "max_episode_steps": 2})  # fmt: skip
+    policy.close()
+    after = with_last_state(told, tokenizer, 2048).steps[-1]
+    assert after.prompt_ids == state.prompt_ids and after.time == 2 and after.info == {LAST_STATE: True}
+
 
 def settings(out, start, **more):
     return LoopConfig(
