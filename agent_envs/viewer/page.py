@@ -21,7 +21,7 @@ DATA = "<!--DATA-->"
 _TITLES = {"view": "Episodes", "play": "Play"}
 _SCRIPTS = {
     "view": ("base", "data", "cards", "tokens", "curves", "list", "compare", "view"),
-    "play": ("base", "cards", "play"),
+    "play": ("base", "cards", "scenes", "play"),
 }
 
 

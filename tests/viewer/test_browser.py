@@ -7,7 +7,8 @@ Behaviours pinned here:
 4. What is copied is the episode as it was stored, and a command that plays from any of its steps.
 5. Everything is reached by keys, on a phone, in light and dark, and axe-core finds nothing to complain about.
 6. A page that follows a run shows new episodes and curves; without the token nothing is answered.
-7. A task is played in the browser as in the terminal.
+7. A task is played in the browser as in the terminal; a shop, a household and a search look like what they are, take
+   the actions that are listed, and show what a policy sees when asked.
 8. An agent's steps stand under the conversations they continue, with roles, failed calls in place, and a filter.
 """
 
@@ -433,3 +434,91 @@ def test_a_task_is_played_in_the_browser(browser: Any, tmp_path: Path, axe: str)
     game.end()
     [episode] = read_episodes(path)
     assert [step.action for step in episode.steps] == ["<b>#### 5</b>"] and episode.index == 2
+
+
+def _clicked(browser: Any, text: str, within: str = ".scene") -> None:
+    """Click what has this text, and wait until it has been done."""
+    steps = browser.run("return state.episode.steps.length")
+    script = """
+        const found = [...document.querySelectorAll(arguments[0])].find(
+            b => b.innerText.includes(arguments[1]) && !b.disabled
+        );
+        found?.click();
+        return Boolean(found);
+    """
+    assert browser.run(script, f"{within} button", text), text
+    browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+
+
+def _written(browser: Any, label: str, text: str) -> None:
+    steps = browser.run("return state.episode.steps.length")
+    script = "const i = document.querySelector(`.scene input[aria-label='${arguments[0]}']`); i.value = arguments[1];"
+    browser.run(f"{script} i.form.requestSubmit()", label, text)
+    browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+
+
+@pytest.mark.parametrize("env_id", ["AgentR1/WebShop-v0", "AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0"])
+def test_a_task_looks_like_what_it_is(env_id: str, browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    from agent_envs.cli.play_web import play_server
+
+    path = tmp_path / "mine.jsonl"
+    game = PlayGame(gym.make(env_id, split="test"), index=2, seed=0, save=path)
+    with play_server(game) as server:
+        browser.open(server.link)
+        if "WebShop" in env_id:
+            _written(browser, "search the shop", "<b>shirt</b>")
+            _clicked(browser, "$", ".shelf")
+            _clicked(browser, "Description")
+            _clicked(browser, "back to the product")
+            _clicked(browser, "Buy now")
+            browser.until("return /Thank you for shopping/.test(document.querySelector('.scene').innerText)")
+            expected = ["search[<b>shirt</b>]", "click[b", "click[description]", "click[< prev]", "click[buy now]"]
+        elif "ALFWorld" in env_id:
+            place = browser.run("return document.querySelector('.place:enabled bdi').textContent")
+            _clicked(browser, place, ".plan")
+            assert browser.run("return document.querySelector('.place.here bdi').textContent") == place
+            _clicked(browser, "examine", ".near")
+            _clicked(browser, "inventory")
+            expected = [f"go to {place}", "examine ", "inventory"]
+        else:
+            _written(browser, "search", "<b>town</b>")
+            assert browser.run("return document.querySelectorAll('.passage').length") > 1
+            _written(browser, "your answer", "<img src=x onerror=alert(1)>")
+            browser.until("return /your answer: <img/.test(document.querySelector('.scene').innerText)")
+            expected = ["<tool_call>", "<answer><img src=x onerror=alert(1)></answer>"]
+        assert browser.run("return document.querySelectorAll('#episode b, #episode img').length") == 0
+        browser.press("Escape", "p")
+        browser.until("return document.querySelectorAll('article.step').length === state.episode.steps.length")
+        browser.press("p")
+        browser.until("return document.querySelector('.scene')")
+        assert browser.problems() == []  # the page's policy was never broken
+    game.end()
+    [episode] = read_episodes(path)
+    assert len(episode.steps) == len(expected)
+    assert all(step.action.startswith(begin) for step, begin in zip(episode.steps, expected, strict=True))
+    assert not any(step.info["invalid_action"] for step in episode.steps)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("env_id", ["AgentR1/WebShop-v0", "AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0"])
+def test_scenes_can_be_reached_and_read_by_all(env_id: str, width: int, browser: Any, axe: str) -> None:
+    pytest.importorskip("aiohttp")
+    from agent_envs.cli.play_web import play_server
+
+    game = PlayGame(gym.make(env_id, split="test"), index=2, seed=0, save=None)
+    browser.size(width, 860)
+    try:
+        with play_server(game) as server:
+            browser.open(server.link)
+            while not browser.run("return state.over"):
+                for theme in ("light", "dark"):
+                    browser.run("setTheme(arguments[0])", theme)
+                    assert browser.violations(axe) == [], theme
+                assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+                steps = browser.run("return state.episode.steps.length")
+                browser.run("$('let').click()")
+                browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+            assert browser.violations(axe) == []
+    finally:
+        browser.size(1280, 860)

@@ -1,0 +1,185 @@
+// What a person sees of a task: a shop, a household, a browser with its search. A scene is drawn from what the policy is
+// told and from the listed actions, which its buttons take; it is null for a text of another form.
+const SCENES = [[/\/WebShop-/, shop], [/\/ALFWorld-/, household], [/\/(HotpotQA|TwoWikiMultihopQA|MuSiQue)-/, browser]];
+let tab = null; // the search whose results are open, null for the last one
+
+function scene(e, prompts) {
+  const draw = SCENES.find(([id]) => id.test(e.env_id))?.[1], texts = prompts.map(prompt => prompt[0]?.content);
+  if (!draw || !e.prompts.every(prompt => prompt.text) || !texts.every(text => typeof text === "string")) return null;
+  return draw(e, texts, e.steps.at(-1)?.info ?? e.reset_info);
+}
+const listed = label => state.choices.findIndex(choice => choice.label === label);
+// A button that takes an action of the list; dead where the action is not listed now.
+function takes(label, shown, className = "") {
+  const n = listed(label), node = button("", () => pick(n), label);
+  node.className = className;
+  node.disabled = n < 0;
+  node.append(el("bdi", "", shown));
+  return node;
+}
+function box(className, ...inside) {
+  const node = el("div", className);
+  node.append(...inside.filter(Boolean));
+  return node;
+}
+// A line to write in: what is written is handed to `act`.
+function line(label, placeholder, does, go) {
+  const form = el("form", "line"), input = el("input");
+  input.setAttribute("aria-label", label);
+  input.placeholder = placeholder;
+  input.autocomplete = "off";
+  input.required = true;
+  form.append(input, el("button", "main", go));
+  form.onsubmit = event => { event.preventDefault(); does(input.value); };
+  return form;
+}
+// A choice of the list that takes one text, as a line to write in; null where there is none.
+function asks(begin, label, placeholder, go) {
+  const n = state.choices.findIndex(choice => choice.label.startsWith(begin) && choice.arguments.length);
+  return n < 0 ? null : line(label, placeholder, text => does("choose", { number: n, values: { [state.choices[n].arguments[0].name]: text } }), go);
+}
+
+// -- WebShop
+const ARTICLE = /^[A-Z0-9]{10}$/, PRICE = /^\$[\d.,]+( to \$[\d.,]+)?$/;
+function shop(e, texts, info) {
+  const told = texts.at(-1).split(" [SEP] ").map(word => word.trim()), at = told.indexOf("Instruction:");
+  if (told.length < 3) return null;
+  const click = (word, className, shown = word) => takes(`click[${word.toLowerCase()}]`, shown, className);
+  const clicks = word => listed(`click[${word.toLowerCase()}]`) >= 0, rest = at < 0 ? told : told.slice(at + 2);
+  const page = box("scene shop"), bar = box("top", el("strong", "brand", "WebShop")), find = asks("search[", "search the shop", "search for products", "Search");
+  if (find || !state.over) bar.append(find ?? click("Back to Search", "", "\u2039 back to search"));
+  page.append(bar);
+  if (at >= 0) page.append(box("wanted", el("span", "label", "you want"), el("p", "", told[at + 1])));
+  const paged = rest.find(word => /^Page \d+ /.test(word));
+  if (told[0].startsWith("Thank you")) page.append(bought(info));
+  else if (paged) {
+    const shelf = box("shelf");
+    for (let i = 0; i < rest.length; i++) if (ARTICLE.test(rest[i]) && !PRICE.test(rest[i + 1] ?? "")) shelf.append(article(rest[i], rest[i + 1], rest[i + 2], clicks));
+    page.append(box("turn", clicks("< Prev") && click("< Prev", "", "\u2039 previous"), el("span", "label", paged), clicks("Next >") && click("Next >", "", "next \u203a")), shelf);
+  } else if (rest.includes("Buy Now")) page.append(product(rest, info, click, clicks));
+  else if (rest.includes("< Prev")) page.append(click("< Prev", "", "\u2039 back to the product"), box("leaf", ...rest.slice(rest.indexOf("< Prev") + 1).map(text => el("p", "", text))));
+  else if (!find) return null;
+  return page;
+}
+// A product has no picture here: its initials stand on a colour of its own.
+function cover(title, className) {
+  const node = el("div", `cover ${className}`, title.split(/\s+/).slice(0, 2).map(word => word[0] ?? "").join("").toUpperCase());
+  node.style.setProperty("--hue", [...title].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 360, 7));
+  node.setAttribute("aria-hidden", "true");
+  return node;
+}
+function article(id, title = "", price = "") {
+  const node = takes(`click[${id.toLowerCase()}]`, title, "article");
+  node.prepend(cover(title, "small"));
+  node.append(el("span", "price", PRICE.test(price) ? price : ""), el("span", "label", id));
+  return node;
+}
+function product(rest, info, click, clicks) {
+  const options = el("div"), taken = Object.values(picked(info.url)).map(value => String(value).toLowerCase());
+  const told = rest.slice(rest.indexOf("< Prev") + 1), price = told.findIndex(word => word.startsWith("Price:")), title = told[price - 1] ?? "";
+  let group = null;
+  for (const word of told.slice(0, Math.max(0, price - 1))) {
+    if (clicks(word) && group) {
+      const value = click(word);
+      value.setAttribute("aria-pressed", taken.includes(word.toLowerCase()));
+      group.append(value);
+    } else options.append(el("h3", "", word), group = box("values"));
+  }
+  const leaves = box("values", ...["Description", "Features", "Reviews", "Attributes"].filter(word => told.includes(word)).map(word => click(word)));
+  const facts = told.slice(price).filter(word => /^(Price|Rating):/.test(word)).map(word => el("p", word.startsWith("Price") ? "price" : "label", word.replace("Price: ", "")));
+  return box("", click("< Prev", "", "\u2039 back to the results"), box("product", cover(title, "large"),
+    box("", el("h2", "", title), ...facts, options, leaves), box("buy", click("Buy Now", "main", "Buy now"))));
+}
+function picked(url) {
+  try {
+    return JSON.parse(decodeURIComponent(String(url)).match(/\{.*\}$/)[0]);
+  } catch { return {}; }
+}
+function bought(info) {
+  const node = box("leaf", el("h2", "", "Thank you for shopping with us"), el("p", info.success ? "yes" : "no", `score ${number(info.score)} of 1`));
+  const why = { type: "r_type", attributes: "r_att", options: "r_option", price: "r_price" };
+  for (const [name, key] of Object.entries(why)) if (info.reward_info?.[key] !== undefined) node.append(el("p", "label", `${name}: ${number(Number(info.reward_info[key]))}`));
+  return node;
+}
+
+// -- ALFWorld
+const things = text => text === "nothing" ? [] : text.replace(/,? and /, ", ").split(", ").map(thing => thing.replace(/^an? /, ""));
+// What has been seen at each place, and since taken from there or put there.
+function remembered(e, texts) {
+  const seen = new Map();
+  texts.forEach((text, k) => {
+    const action = k ? /^(take|move|put) (.+?) (?:from|to|in\/on) (.+)$/.exec(e.steps[k - 1].action.trim()) : null;
+    if (action && /^You (pick up|move|put)/.test(text)) {
+      const left = (seen.get(action[3]) ?? []).filter(thing => thing !== action[2]);
+      seen.set(action[3], action[1] === "take" ? left : [...left, action[2]]);
+    }
+    for (const [, place, list] of text.matchAll(/On the ([a-z]+ \d+), you see ([^.]*)\./g)) seen.set(place, things(list));
+    for (const [, place, how, list] of text.matchAll(/The ([a-z]+ \d+) is (open|closed)\.(?: In it, you see ([^.]*)\.)?/g)) seen.set(place, how === "closed" ? null : things(list ?? "nothing"));
+  });
+  return seen;
+}
+function household(e, texts, info) {
+  const places = things(/you see ([^.]*)\./.exec(texts[0])?.[1] ?? "nothing"), task = /Your task is to: ([^\n]*?)\.?$/m.exec(texts[0])?.[1];
+  if (!places.length || !task) return null;
+  places.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const now = String(info.anchor ?? ""), near = things(/facing the ([^.]+)\./.exec(now)?.[1] ?? "nothing"), held = things(/You are carrying: ([^\n]*)\./.exec(now)?.[1] ?? "nothing");
+  const seen = remembered(e, texts), labels = state.choices.map(choice => choice.label);
+  const about = thing => labels.filter(label => ` ${label} `.includes(` ${thing} `) && !label.startsWith("go to "));
+  const last = label => label.startsWith("examine"), verbs = list => box("verbs", ...list.sort((a, b) => last(a) - last(b)).map(label => takes(label, VERBS[label.split(" ")[0]] ?? label.split(" ")[0])));
+  const how = thing => [...now.matchAll(/^(Hot|Cool|Clean|Sliced|Used): ([^\n]*)\.$/gm)].filter(([, , list]) => things(list).includes(thing)).map(([, mark]) => mark.toLowerCase()).join(", ");
+  const row = thing => box("thing", el("bdi", "", thing), el("span", "label", how(thing)), verbs(about(thing)));
+  const plan = box("plan", ...places.map(place => {
+    const node = takes(`go to ${place}`, place, "place"), known = seen.get(place);
+    if (near.includes(place)) {
+      node.classList.add("here");
+      node.title = "you are here";
+      node.setAttribute("aria-current", "location");
+    }
+    node.classList.add(...(KINDS.find(([names]) => names.test(place)) ?? ["", "store"]).slice(1));
+    node.append(el("span", "label", near.includes(place) ? "you are here" : !seen.has(place) ? "" : known === null ? "closed" : known.length ? known.join(", ") : "empty"));
+    return node;
+  }));
+  const around = box("near", ...near.map(place => {
+    const inside = seen.get(place), own = about(place).filter(label => /^(open|close|examine|use|toggle)\b/.test(label));
+    return box("", el("h2", "", place), inside?.length ? "" : el("p", "label", inside === null ? "closed" : inside ? "empty" : ""), verbs(own), ...(inside ?? []).map(row));
+  }), box("", el("h2", "", "in your hand"), ...held.map(row), !held.length && el("p", "label", "nothing")));
+  const others = box("verbs", ...["look", "inventory", "help"].filter(label => listed(label) >= 0).map(label => takes(label, label)));
+  return box("scene house", box("wanted", el("span", "label", "your task"), el("p", "", task)), el("p", "told", texts.at(-1).replace(/^-=.*=-\s*/, "")), plan, around, others);
+}
+const VERBS = { move: "put here", put: "put here" };
+const KINDS = [[/^(fridge|freezer)/, "cold"], [/^(microwave|stove|toaster|oven|coffeemachine)/, "hot"], [/^(sink|bathtub|toilet)/, "water"],
+  [/^(desklamp|floorlamp|lamp)/, "light"], [/(table|countertop|desk|bed|sofa|armchair|shelf|ottoman|stand)/, "flat"]];
+
+// -- questions with search
+function browser(e, texts, info) {
+  const searches = e.steps.flatMap((step, k) => (step.info.tool_results ?? []).map((result, i) => ({ result, query: words(step.calls?.[i]?.arguments?.query ?? `step ${k + 1}`) })));
+  const find = asks("search(", "search", "search the articles", "Search");
+  if (!find && !(state.over && searches.length)) return null;
+  const open = searches[tab ?? searches.length - 1] ?? searches.at(-1), tabs = box("tabs");
+  if (find && open) find.querySelector("input").value = open.query;
+  searches.forEach((search, i) => {
+    const node = button("", () => { tab = i; show(state); }, search.query);
+    node.append(el("bdi", "", search.query));
+    node.setAttribute("aria-pressed", search === open);
+    tabs.append(node);
+  });
+  const page = box("scene browser", box("wanted", el("span", "label", "the question"), el("p", "", texts[0])),
+    state.over && info.answer && box("leaf", el("p", info.success ? "yes" : "no", `your answer: ${info.answer}`)), find && box("top", find), searches.length > 1 && tabs);
+  if (open) page.append(found(open));
+  else page.append(el("p", "label", "Search for what you need to know; then answer in a few words."));
+  if (!open?.result || info.invalid_action) page.append(e.steps.length ? el("p", "told", texts.at(-1)) : "");
+  if (/<answer>/.test(e.instructions) && !state.over) page.append(box("reply", line("your answer", "your answer, in a few words", text => does("act", { action: `<answer>${text}</answer>` }), "Answer")));
+  return page;
+}
+function found({ result, query }) {
+  const passages = words(result.content).split(/^\[\d+\] /m).slice(1), terms = new Set(query.toLowerCase().match(/[\p{L}\p{N}]{4,}/gu) ?? []), list = box("passages");
+  if (!passages.length) return block(result.error ? "leaf bad" : "leaf", "", words(result.content));
+  for (const passage of passages) {
+    const [title, ...text] = passage.split("\n"), body = el("p");
+    for (const piece of text.join("\n").split(/([\p{L}\p{N}]+)/u)) body.append(terms.has(piece.toLowerCase()) ? el("mark", "", piece) : safe(piece));
+    const node = el("article", "passage");
+    node.append(el("h2", "", title), body);
+    list.append(node);
+  }
+  return list;
+}
