@@ -521,7 +521,7 @@ def test_two_steps_on_commands_in_rebuilt_prompts_and_an_evaluation(warm, tmp_pa
     dataset = envs.episode_dataset("AgentR1/ALFWorld-v0", range(4), env_kwargs=kwargs, wrappers=wrappers)
     trainer = episodes_on(
         warm, tmp_path, dataset, eval_dataset=dataset, model_context=1024,
-        config={"steps_per_generation": 3, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4},
+        config={"steps_per_generation": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
     )  # fmt: skip
     logs = train(trainer)
     assert all(line["env/rows"] == 2 for line in logs)
@@ -689,10 +689,13 @@ def test_a_missing_trl_names_the_extra(monkeypatch):
 
 
 def test_import_trl_is_trl(root):
-    code = "import agent_envs.adapters.trl as ours, trl; print(ours.__file__, trl.__file__, trl.__version__)"
+    code = (
+        "import importlib.util, agent_envs.adapters.trl as ours\n"
+        "print(ours.__file__, importlib.util.find_spec('trl').origin)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True, timeout=120
     )
-    ours, theirs, version = done.stdout.split()
-    assert "site-packages" in theirs and ours.endswith("adapters/trl/__init__.py") and version == trl.__version__
+    ours, theirs = done.stdout.split()
+    assert "site-packages" in theirs and ours.endswith("adapters/trl/__init__.py")
     assert dataclasses.is_dataclass(envs.EnvironmentRecord) and ToolCall("x", {}).name == "x"

@@ -24,6 +24,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs.agents import door
 from agent_envs.episodes.record import Episode, StopReason
 
 openai = pytest.importorskip("openai")
@@ -221,13 +222,14 @@ def leave(url: str, body: Any, seconds: float = 0.3) -> None:
         post(url, body, timeout=seconds)
 
 
-def test_a_client_that_leaves_is_waited_for_two_seconds_and_its_retry_joins(scripted):
+def test_a_client_that_leaves_is_waited_for_and_its_retry_joins(scripted, monkeypatch):
+    monkeypatch.setattr(door, "_LEAVE", door._LEAVE / 4)  # two seconds
     ended = []
 
     class Slow(scripted):
         async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
             try:
-                await asyncio.sleep(3)
+                await asyncio.sleep(1.5)
             except asyncio.CancelledError:
                 ended.append("cancelled")
                 raise
@@ -240,7 +242,7 @@ def test_a_client_that_leaves_is_waited_for_two_seconds_and_its_retry_joins(scri
         status, _ = post(url, {"messages": ASKED}, {"x-stainless-retry-count": "1"})
         assert status == 200 and ended == ["sampled"]
         leave(url, {"messages": ASKED})
-        time.sleep(2.5)
+        time.sleep(1)
         assert ended == ["sampled", "cancelled"]
 
     episode = play(Slow, agent, "a")

@@ -139,11 +139,11 @@ def seconds(function: Callable[[str], object], text: str) -> float:
 
 def check_time(function: Callable[[str], object], text: Callable[[int], str], what: object) -> None:
     """Check that four times the text takes about four times as long; quadratic time is 16 times, in each round."""
-    if seconds(function, text(400_000)) < 0.5:
+    if seconds(function, text(200_000)) < 0.2:
         return
     rounds = []
     while not rounds or (rounds[-1][1] > 9 * rounds[-1][0] and len(rounds) < 3):  # a core's speed may change within one
-        rounds.append(tuple(min(seconds(function, text(size)) for _ in range(3)) for size in (100_000, 400_000)))
+        rounds.append(tuple(min(seconds(function, text(size)) for _ in range(3)) for size in (50_000, 200_000)))
     assert rounds[-1][1] < 9 * rounds[-1][0], f"{what}: seconds for a text and for four times the text: {rounds}"
 
 

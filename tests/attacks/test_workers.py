@@ -159,7 +159,7 @@ def test_a_worker_that_misbehaves_is_replaced_and_nobody_else_notices(action, li
 @pytest.mark.timeout(120)
 def test_while_the_only_worker_is_stuck_another_one_takes_new_clients():
     with serving(workers=1, stall_timeout=60.0) as server, playing(server) as (stuck,), ThreadPoolExecutor(1) as pool:
-        running = pool.submit(stuck.step, "hold 20")
+        running = pool.submit(stuck.step, "hold 10")
         time.sleep(0.5)
         while True:
             try:
@@ -170,7 +170,7 @@ def test_while_the_only_worker_is_stuck_another_one_takes_new_clients():
                 assert not running.done()
         assert late.step("x")[0] == "done x" and not running.done()
         late.close()
-        assert running.result()[0] == "done hold 20"
+        assert running.result()[0] == "done hold 10"
         assert until(lambda: len(server.pool.workers) == 1), "one of the two is too many when both are free"
 
 
@@ -282,20 +282,22 @@ def test_a_killed_server_leaves_no_worker(tmp_path, busy):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_answered_while_a_step_holds_its_interpreter(tmp_path, signum):
-    process, url = started(tmp_path, "--workers", "1", "--grace", "0.5")
-    workers = children(process.pid)
-    env = RemoteEnv(url, timeout=60)
-    env.reset(seed=0)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(env.step, "hold 60")
+def test_signals_are_answered_while_a_step_holds_its_interpreter(tmp_path):
+    """Two servers at once, each with the seconds that it gives its worker."""
+    with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as stack:
+        servers = []
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            process, url = started(tmp_path, "--workers", "1", "--grace", "0.5")
+            env = stack.enter_context(contextlib.closing(RemoteEnv(url, timeout=60)))
+            env.reset(seed=0)
+            servers.append((process, children(process.pid), signum, pool.submit(env.step, "hold 60")))
         time.sleep(0.5)
         begin = time.monotonic()
-        process.send_signal(signum)
-        with pytest.raises(BackendDownError, match="shutting down|ended"):
-            running.result()
-    out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0 and out.strip() == "stopped" and time.monotonic() - begin < 20
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-    env.close()
+        for process, _, signum, _ in servers:
+            process.send_signal(signum)
+        for process, workers, _, running in servers:
+            with pytest.raises(BackendDownError, match="shutting down|ended"):
+                running.result()
+            out, _ = process.communicate(timeout=30)
+            assert process.returncode == 0 and out.strip() == "stopped" and time.monotonic() - begin < 20
+            assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
