@@ -120,6 +120,15 @@ def test_the_readme_is_short_and_both_languages_say_the_same(root):
     assert set(agent_envs.ENV_IDS) <= set(re.findall(r"AgentR1/\w+-v\d", english))
 
 
+def test_the_training_guide_says_the_same_in_both_languages(root):
+    english, chinese = (
+        (root / "docs" / name).read_text(encoding="utf-8") for name in ("training.md", "training.zh.md")
+    )
+    for what in (r"`([^`\n]+)`", r"^```bash\n(.*?)^```", r"\]\(((?!training)[^)]*)\)", r"0\.\d\d"):
+        found = [set(re.findall(what, text, flags=re.MULTILINE | re.DOTALL)) for text in (english, chinese)]
+        assert found[0] == found[1] != set(), what
+
+
 def test_every_extra_is_named_where_one_installs(root):
     config = configparser.ConfigParser()
     config.read(root / "setup.cfg")
