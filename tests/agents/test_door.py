@@ -13,7 +13,10 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import asyncio
+import collections
+import copy
 import json
+import random
 import time
 import urllib.error
 import urllib.request
@@ -408,6 +411,69 @@ def test_a_reply_that_a_limit_cut_says_so(scripted):
     assert [reply["choices"][0]["finish_reason"] for reply in chat] == ["length", "stop"]
     assert [reply["stop_reason"] for reply in message] == ["max_tokens", "end_turn"]
     assert [reply["status"] for reply in response] == ["incomplete", "completed"]
+
+
+def broken(body: Any, draw: random.Random) -> Any:
+    """Return a request with another value, or none, somewhere in it."""
+    body = copy.deepcopy(body)
+    inner: list[Any] = [body]
+    for place in inner:
+        inner += [
+            x for x in (place.values() if isinstance(place, dict) else place) if isinstance(x, (dict, list)) and x
+        ]
+    place = draw.choice(inner)
+    key = draw.choice([*place] if isinstance(place, dict) else range(len(place)))
+    place[key] = draw.choice(
+        [None, True, -1, 10**30, "", "x", "\ud800", [], {}, [None], [[]], ["x"], [{}], {"type": "text"}]
+    )
+    if draw.random() < 0.2:
+        del place[key]
+    return body
+
+
+def test_no_request_is_an_error_of_the_server(scripted):
+    tool = {"name": "calculator", "description": "Adds.", "parameters": {"type": "object", "properties": {"e": {}}}}
+    call = {"id": "a", "type": "function", "function": {"name": "calculator", "arguments": '{"e": 1}'}}
+    chat = {
+        "messages": [*ASKED, {"role": "assistant", "content": None, "tool_calls": [call]},
+                     {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "2"}]}],
+        "tools": [{"type": "function", "function": tool}], "stream": True, "stream_options": {"include_usage": True},
+        "n": 2, "max_tokens": 5, "temperature": 0.3, "model": "policy/a",
+    }  # fmt: skip
+    parts = [{"type": "tool_reference", "tool_name": "c"}, {"type": "text", "text": "t"}]
+    message = {
+        "system": [{"type": "text", "text": "b"}], "stream": True, "stop_sequences": ["x"], "max_tokens": 5,
+        "messages": [*ASKED, {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "q", "name": "c", "input": {"e": 1}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "q", "content": parts}]}],
+        "tools": [{"name": "c", "input_schema": {"type": "object"}, "defer_loading": True}],
+    }  # fmt: skip
+    response = {
+        "instructions": "I", "stream": True, "metadata": {}, "max_output_tokens": 9, "previous_response_id": None,
+        "input": [*ASKED, {"type": "function_call", "namespace": "n", "name": "c", "arguments": "{}", "call_id": "a"},
+                  {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "a"}]}],
+        "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", **tool}]}],
+    }  # fmt: skip
+    statuses = collections.Counter[tuple[str, int]]()
+
+    def agent(env, model):
+        draw = random.Random(0)
+        for _ in range(120):
+            for wire, body in (("chat/completions", chat), ("messages", message), ("responses", response)):
+                asked = json.dumps(broken(body, draw)).encode()
+                request = urllib.request.Request(f"{model.url}/v1/{wire}", asked, {"Content-Type": "application/json"})
+                try:
+                    with urllib.request.urlopen(request, timeout=30) as reply:
+                        assert reply.read(), asked
+                        statuses[wire, reply.status] += 1
+                except urllib.error.HTTPError as e:
+                    assert e.code == 400 and len(json.load(e)["error"]["message"]) > 10, asked
+                    statuses[wire, e.code] += 1
+
+    assert play(scripted, agent, *[CALL.replace("calculator", name) for name in ("n__c", "c")] * 99).error is None
+    assert all(
+        statuses[wire, code] > 9 for wire in ("chat/completions", "messages", "responses") for code in (200, 400)
+    )
 
 
 def test_tools_of_a_namespace_have_its_name_before_theirs(scripted):
