@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import gymnasium as gym
 import pytest
 
 import agent_envs
 from agent_envs.cli.main import command_parser
 from agent_envs.errors import ConfigError
+from agent_envs.problem_env import ProblemEnv
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.wrapping.order import REFUSED, Place
@@ -55,13 +55,28 @@ def test_pictures_hold_no_markup_of_a_text_and_load_nothing(generate):
 
 
 def test_the_list_of_what_can_be_implemented_is_right(root):
-    text = (root / "docs" / "writing_an_environment.md").read_text(encoding="utf-8")
-    for base in (TextEnv, ToolEnv):
-        table = text.split(f"| of `{base.__name__}` |")[1].split("\n\n")[0]
-        for member in re.findall(r"^\| `(\w+)(?:\(.*?\))?` ", table, flags=re.MULTILINE):
-            assert hasattr(base, member), f"{base.__name__} has no {member}"
+    english, chinese = (
+        (root / "docs" / name).read_text(encoding="utf-8")
+        for name in ("writing_an_environment.md", "writing_an_environment.zh.md")
+    )
+    row = r"^\| `(\w+)(?:\(.*?\))?(?:=.*)?` "
+    for base in (TextEnv, ToolEnv, ProblemEnv):
+        tables = english.split(f"| of `{base.__name__}` |")[1], chinese.split(f"| `{base.__name__}` 的 |")[1]
+        members, same = (re.findall(row, table.split("\n\n")[0], flags=re.MULTILINE) for table in tables)
+        assert members == same and members
+        for member in members:
+            assert hasattr(base, member) or member == "tools", f"{base.__name__} has no {member}"
     fields = [f.name for f in dataclasses.fields(Outcome)]
-    assert all(f"`{field}`" in text or field == "observation" for field in fields)
+    assert all(f"`{field}`" in english or field == "observation" for field in fields)
+
+
+def test_both_languages_of_a_page_have_the_same_headings_blocks_and_tables(root):
+    for page in (root / "docs").glob("*.zh.md"):
+        if page.name == "training.zh.md":  # a shorter guide
+            continue
+        texts = [p.read_text(encoding="utf-8") for p in (page, page.with_name(page.name.replace(".zh.", ".")))]
+        shapes = [re.findall(r"^(#+ |```\w*|\| (?=[^-])|!\[|- )", text, flags=re.MULTILINE) for text in texts]
+        assert shapes[0] == shapes[1], page.name
 
 
 def _pages(root):
@@ -213,28 +228,6 @@ def test_every_command_a_page_shows_is_one(root):
     }
 
 
-def _played(env_id, index, **kwargs):
-    """What `render()` shows of an episode of the expert."""
-    env = gym.make(env_id, split="test", render_mode="ansi", **kwargs)
-    env.reset(options={"index": index})
-    ended = False
-    while not ended:
-        *_, terminated, truncated, info = env.step(env.unwrapped.expert_action())
-        ended = terminated or truncated
-    assert info["success"]
-    return env.render()
-
-
-def test_the_episodes_of_the_tasks_page_are_played(root):
-    """Those of question answering and paper search are in their own tests."""
-    text = (root / "docs" / "tasks.md").read_text(encoding="utf-8")
-    for shown in (_played("AgentR1/GSM8KTool-v0", 2, level=2), _played("AgentR1/ALFWorld-v0", 235, size=1)):
-        assert f"```text\n{shown}\n```" in text
-    shop = _played("AgentR1/WebShop-v0", 101, mode="text_rich")
-    last = text[text.index("> click[4 pack]") : text.index("```", text.index("> click[4 pack]"))]
-    assert last in shop and "Thank you for shopping with us!" in last
-
-
 FENCE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 # Pages whose blocks have tests of their own: the tutorials build files block by block, the others train or need a
@@ -252,14 +245,13 @@ FOLLOWED = {
 
 
 def _python_blocks():
-    blocks = []
-    root = Path(__file__).parents[2]
-    for page in _pages(root):
-        if page.name in FOLLOWED:
-            continue
-        for number, block in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
-            blocks.append(pytest.param(page, block, id=f"{page.name}-{number}"))
-    return blocks
+    """Each block once: the pages of two languages share theirs."""
+    blocks = {}
+    for page in _pages(Path(__file__).parents[2]):
+        if page.name not in FOLLOWED:
+            for number, block in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
+                blocks.setdefault(block, pytest.param(page, block, id=f"{page.name}-{number}"))
+    return list(blocks.values())
 
 
 @pytest.mark.parametrize(("page", "block"), _python_blocks())

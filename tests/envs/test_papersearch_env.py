@@ -6,7 +6,7 @@
 4. the rebuilt prompt, and actors that begin anew with it
 5. papers of a corpus on disk: cycles, self-citations, unknown ids, no abstract, no date
 6. snapshots, copies, memory
-7. transcripts, that of docs/tasks.md among them
+7. transcripts
 """
 
 import copy
@@ -470,11 +470,6 @@ def transcript(index, **kwargs):
         ended = terminated or truncated
     assert info["metrics"]["recall"] == 1.0
     return env.render()
-
-
-def test_the_pages_episode_is_one(root):
-    text = transcript(149, top_k=1, max_calls=1, abstract_words=0)
-    assert f"```text\n{text}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 def test_a_golden_transcript(root):

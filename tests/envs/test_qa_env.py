@@ -552,12 +552,6 @@ def test_golden_transcripts(style, index, root, play):
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
 
 
-def test_the_pages_episode_is_one(root, play):
-    env = gym.make(HOTPOT, split="test", top_k=1, render_mode="ansi")
-    assert play(env, 11)[0] == 1.0
-    assert f"```text\n{env.render()}\n```" in (root / "docs" / "tasks.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
 def test_a_home_folder_of_nobody_is_no_usable_path(kwargs):
     with pytest.raises(DataError, match="is not a usable path"):

@@ -191,7 +191,7 @@ for name, code in json.load(sys.stdin).items():
         printed[name] = shown.getvalue()
 json.dump(printed, sys.stdout)
 """
-# What pydantic-monty 1.4 says of the programs that it does not run as CPython does; docs/sandbox.md lists them.
+# What pydantic-monty 1.4 says of the programs that it does not run as CPython does; docs/sandbox.md sums them up.
 _MONTY_DIFFERS = {
     "half cents": "2.68 1.0 0.12 1200.0",  # CPython: 2.67; no error
     "large integers": "pow() 2nd argument cannot be negative",
