@@ -12,6 +12,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import tempfile
@@ -53,9 +54,11 @@ def scripted(load_file):
     def make(says: Any, **settings: Any) -> Any:
         class Model(load_file("tests/agents/test_agents.py").Scripted):
             async def sample(self, prompt_ids, max_tokens, seed, pictures=()):
-                self.texts = [says(self.tokenizer.decode(prompt_ids), len(self.sampled))]
-                return await super().sample(prompt_ids, max_tokens, seed, pictures)
+                async with one:
+                    self.texts = [says(self.tokenizer.decode(prompt_ids), len(self.sampled))]
+                    return await super().sample(prompt_ids, max_tokens, seed, pictures)
 
+        one = asyncio.Lock()
         return Model(**{"context_length": 100_000, **settings})
 
     return make
@@ -184,7 +187,8 @@ def test_sub_agents_at_once(scripted, program):
 
     policy = scripted(says)
     episode = play(policy, program[1])
-    assert rows(episode, policy) == 3 and [step.after for step in episode.steps] == [None, None, None, 1, 2, 0]
+    assert rows(episode, policy) == 3 and [step.after for step in episode.steps[:3]] == [None, None, None]
+    assert {step.after for step in episode.steps[3:5]} == {1, 2} and episode.steps[5].after == 0
     assert [step.info["env_steps"] for step in episode.steps] == [0, 1, 1, 0, 0, 1]
     for step in episode.steps[1:3]:
         assert step.info["tool_results"][0]["content"] == ("2" if "1+1" in step.action else "4")
