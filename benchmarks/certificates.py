@@ -187,8 +187,9 @@ _HEAD = """\
 [`agentr1 audit`](writing_an_environment.md#auditing-the-reward) plays policies that should win no more than by chance.
 In this project's environments none does; only variants that are kept as they were released pay for something else.
 Tasks are generated ones of the split `test`. A share is that of tasks solved by the best policy of its kind: one that
-says nothing, one text for all tasks, copies of a part of the question, random actions. `docs/certificates` has a file
-for each row, with all kinds, checks and versions (`make certificates`).
+says nothing, one text for all tasks, copies of a part of the question, random actions. What is found is named by its
+kind (`agent_envs.audit.KINDS`); `docs/certificates` has a file for each row, with every finding, check and version
+(`make certificates`).
 
 | environment | tasks | expert | silent | constant | copies | random | found |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -254,10 +255,9 @@ def _table(cases: Mapping[str, Case]) -> str:
         shares = [_share(kept["attacks"].get(kind)) for kind in ("silent", "constant", "copy", "random")]
         exploits = sum(KINDS[finding["kind"]].exploit for finding in kept["findings"])
         faults = len(kept["findings"]) - exploits
-        shown_kinds = {finding["kind"]: finding["name"] for finding in reversed(kept["findings"])}
-        found = "; ".join(f"{kind}, as by `{name}`" for kind, name in [*reversed(shown_kinds.items())][:3])
-        found += "; ..." if len(shown_kinds) > 3 else ""
-        count = f"{exploits} exploit{'s' * (exploits != 1)}" + (f", {faults} other faults" if faults else "")
+        found = ", ".join(dict.fromkeys(finding["kind"] for finding in kept["findings"]))
+        counts = ((exploits, "exploit"), (faults, "fault"))
+        count = ", ".join(f"{number} {what}{'s' * (number != 1)}" for number, what in counts if number)
         expert = "none" if kept["expert"] is None else f"{100 * kept['expert']:.4g} %"
         cells = [shown, str(kept["tasks"]), expert, *shares, "nothing" if kept["passed"] else f"{count}: {found}"]
         rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
