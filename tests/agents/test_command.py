@@ -239,7 +239,7 @@ def test_no_answer_is_lost_in_a_hundred_kills(scripted, program, tmp_path):
     assert all("was ended by signal 9" in str(episode.error) for episode in episodes)
     recorded = [step.action for episode in episodes for step in episode.steps]
     received = noted.read_text().split("\n")[:-1]
-    assert len({*recorded}) == len(recorded) and {*received} <= {*recorded} and len(received) > 100
+    assert len({*recorded}) == len(recorded) and {*received} <= {*recorded} and len(received) > 50
     left = [path for path in Path("/proc").glob("[0-9]*/environ") if b"/agent_envs-agent-" in _bytes(path)]
     assert not left
     agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
