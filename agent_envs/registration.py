@@ -36,72 +36,68 @@ __all__ = [
     "versions",
 ]
 
-_Specs = dict[str, dict[str, object]]
+_Specs = dict[str, tuple[str, int]]
+"""By name, the module and class within `agent_envs.envs`, and the most steps of an episode."""
 
-_SPECS: _Specs = {
-    "AgentR1/ALFWorld-v0": {"entry_point": "agent_envs.envs.alfworld.env:ALFWorldEnv", "max_episode_steps": 50},
-    "AgentR1/GSM8K-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KEnv", "max_episode_steps": 2},
-    "AgentR1/GSM8KCode-v0": {"entry_point": "agent_envs.envs.gsm8k.code:GSM8KCodeEnv", "max_episode_steps": 10},
-    "AgentR1/GSM8KTool-v0": {"entry_point": "agent_envs.envs.gsm8k.env:GSM8KToolEnv", "max_episode_steps": 10},
-    "AgentR1/HelpDesk-v0": {"entry_point": "agent_envs.envs.helpdesk.env:HelpDeskEnv", "max_episode_steps": 120},
-    "AgentR1/HotpotQA-v0": {"entry_point": "agent_envs.envs.qa.env:HotpotQAEnv", "max_episode_steps": 10},
-    "AgentR1/MathCode-v0": {"entry_point": "agent_envs.envs.mathcode.env:MathCodeEnv", "max_episode_steps": 10},
-    "AgentR1/MuSiQue-v0": {"entry_point": "agent_envs.envs.qa.env:MuSiQueEnv", "max_episode_steps": 10},
-    "AgentR1/PaperSearch-v0": {"entry_point": "agent_envs.envs.papersearch.env:PaperSearchEnv", "max_episode_steps": 5},
-    "AgentR1/TableQA-v0": {"entry_point": "agent_envs.envs.tableqa.env:TableQAEnv", "max_episode_steps": 10},
-    "AgentR1/TwoWikiMultihopQA-v0": {
-        "entry_point": "agent_envs.envs.qa.env:TwoWikiMultihopQAEnv",
-        "max_episode_steps": 10,
-    },
-    "AgentR1/WebShop-v0": {"entry_point": "agent_envs.envs.webshop.env:WebShopEnv", "max_episode_steps": 15},
+_TEXT: _Specs = {
+    "ALFWorld": ("alfworld.env:ALFWorldEnv", 50),
+    "GSM8K": ("gsm8k.env:GSM8KEnv", 2),
+    "GSM8KCode": ("gsm8k.code:GSM8KCodeEnv", 10),
+    "GSM8KTool": ("gsm8k.env:GSM8KToolEnv", 10),
+    "HelpDesk": ("helpdesk.env:HelpDeskEnv", 120),
+    "HotpotQA": ("qa.env:HotpotQAEnv", 10),
+    "MathCode": ("mathcode.env:MathCodeEnv", 10),
+    "MuSiQue": ("qa.env:MuSiQueEnv", 10),
+    "PaperSearch": ("papersearch.env:PaperSearchEnv", 5),
+    "TableQA": ("tableqa.env:TableQAEnv", 10),
+    "TwoWikiMultihopQA": ("qa.env:TwoWikiMultihopQAEnv", 10),
+    "WebShop": ("webshop.env:WebShopEnv", 15),
 }
-
-ENV_IDS: tuple[str, ...] = tuple(sorted(_SPECS))
-"""The id of every task whose observations are text."""
-
-_PICTURED: _Specs = {
-    "AgentR1/PictureSearch-v0": {
-        "entry_point": "agent_envs.envs.picturesearch.env:PictureSearchEnv",
-        "max_episode_steps": 24,
-    },
-}
-
-PICTURE_IDS: tuple[str, ...] = tuple(sorted(_PICTURED))
-"""The ids of this package's tasks whose observations have pictures."""
-
+_PICTURED: _Specs = {"PictureSearch": ("picturesearch.env:PictureSearchEnv", 24)}
 # Environments of other packages, which extras install, or of a checkout; ENV_IDS are those that play as installed.
 _FOREIGN: _Specs = {
-    "AgentR1/Gem-v0": {"entry_point": "agent_envs.envs.gem:GemEnv", "max_episode_steps": 300},
-    "AgentR1/OpenEnv-v0": {"entry_point": "agent_envs.envs.openenv:OpenEnvEnv", "max_episode_steps": 100},
-    "AgentR1/MCP-v0": {"entry_point": "agent_envs.envs.mcp:MCPEnv", "max_episode_steps": 20},
-    "AgentR1/RLVE-v0": {"entry_point": "agent_envs.envs.rlve:RLVEEnv", "max_episode_steps": 2},
-    "AgentR1/ReasoningGym-v0": {"entry_point": "agent_envs.envs.reasoning_gym:ReasoningGymEnv", "max_episode_steps": 2},
-    "AgentR1/ScienceWorld-v0": {
-        "entry_point": "agent_envs.envs.scienceworld:ScienceWorldEnv",
-        "max_episode_steps": 100,
-    },
-    "AgentR1/SkyRLGym-v0": {"entry_point": "agent_envs.envs.skyrl_gym:SkyRLGymEnv", "max_episode_steps": 50},
-    "AgentR1/Verifiers-v0": {"entry_point": "agent_envs.envs.verifiers:VerifiersEnv", "max_episode_steps": 100},
-    "AgentR1/TauBench-v0": {"entry_point": "agent_envs.envs.helpdesk.released:TauBenchEnv", "max_episode_steps": 30},
-    "AgentR1/TextArena-v0": {"entry_point": "agent_envs.envs.textarena:TextArenaEnv", "max_episode_steps": 300},
-    "AgentR1/TextWorld-v0": {"entry_point": "agent_envs.envs.textworld:TextWorldEnv", "max_episode_steps": 100},
+    "Gem": ("gem:GemEnv", 300),
+    "MCP": ("mcp:MCPEnv", 20),
+    "OpenEnv": ("openenv:OpenEnvEnv", 100),
+    "RLVE": ("rlve:RLVEEnv", 2),
+    "ReasoningGym": ("reasoning_gym:ReasoningGymEnv", 2),
+    "ScienceWorld": ("scienceworld:ScienceWorldEnv", 100),
+    "SkyRLGym": ("skyrl_gym:SkyRLGymEnv", 50),
+    "TauBench": ("helpdesk.released:TauBenchEnv", 30),
+    "TextArena": ("textarena:TextArenaEnv", 300),
+    "TextWorld": ("textworld:TextWorldEnv", 100),
+    "Verifiers": ("verifiers:VerifiersEnv", 100),
 }
 
-FOREIGN_IDS: tuple[str, ...] = tuple(sorted(_FOREIGN))
-"""The ids of other packages' environments, each of which needs an extra."""
 
-# Not a task of its own, and not among ENV_IDS: it cannot be made without arguments.
-_REMOTE: _Specs = {"AgentR1/Remote-v0": {"entry_point": "agent_envs.serving.remote_env:RemoteEnv"}}
+def _ids(specs: _Specs) -> tuple[str, ...]:
+    return tuple(sorted(f"AgentR1/{name}-v0" for name in specs))
+
+
+ENV_IDS = _ids(_TEXT)
+"""The id of every task whose observations are text."""
+PICTURE_IDS = _ids(_PICTURED)
+"""The ids of this package's tasks whose observations have pictures."""
+FOREIGN_IDS = _ids(_FOREIGN)
+"""The ids of other packages' environments, each of which needs an extra."""
 
 
 def register_envs() -> None:
     """Register every id with Gymnasium. `import agent_envs` does it; calling it again changes nothing."""
-    for env_id, spec in (_SPECS | _PICTURED | _FOREIGN | _REMOTE).items():
-        if env_id not in gym.registry:
-            vector = f"agent_envs.vector.make:{env_id}"
+    tasks = _TEXT | _PICTURED | _FOREIGN
+    makers: dict[str, tuple[str, int | None]] = {n: (f"agent_envs.envs.{m}", most) for n, (m, most) in tasks.items()}
+    makers["Remote"] = ("agent_envs.serving.remote_env:RemoteEnv", None)  # no task of its own: it needs arguments
+    for name, (maker, steps) in makers.items():
+        if (env_id := f"AgentR1/{name}-v0") not in gym.registry:
             # a TextEnv checks its own order, and the tests its types: two layers fewer at each step
-            unchecked = {"order_enforce": False, "disable_env_checker": True}
-            gym.register(env_id, vector_entry_point=vector, **unchecked, **spec)  # type: ignore[arg-type]
+            gym.register(
+                env_id,
+                maker,
+                max_episode_steps=steps,
+                order_enforce=False,
+                disable_env_checker=True,
+                vector_entry_point=f"agent_envs.vector.make:{env_id}",
+            )
 
 
 def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:

@@ -30,7 +30,6 @@ from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.envs.alfworld.engine import NOTHING
 from agent_envs.envs.alfworld.explore import EXPERTS, wrong_command
 from agent_envs.envs.alfworld.prompt import AGENT_R1, CAPO, FIELDS, alfworld_prompt
-from agent_envs.envs.alfworld.reward import step_reward
 from agent_envs.envs.alfworld.session import EngineSession, SessionState
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.tasks import TaskSource
@@ -64,7 +63,7 @@ class ALFWorldEnv(TextEnv):
     A game drawn from the split, `options={"index": i}`, or `options={"game": path}` with a path as in `info["game"]`.
 
     ## Rewards
-    1 for the command that reaches the goal, else 0 (`agent_envs.envs.alfworld.reward`).
+    1 for the command that reaches the goal, else 0.
 
     ## Episode End
     Terminates when the goal is reached. Truncated after 50 steps; after 20 in the released recipes
@@ -179,7 +178,7 @@ class ALFWorldEnv(TextEnv):
         if self.strict and not admissible:
             return Outcome(NOTHING, invalid_action=True, score=self._score(), components={"won": 0.0})
         observation = self._session.play(self.task, state, command)
-        reward = step_reward(won=state.won)
+        reward = float(state.won)  # which the released engine decides
         return Outcome(
             observation,
             reward=reward,

@@ -1,25 +1,17 @@
-"""ALFWorld's reward, 1 for the command that wins, and its score, the share of the goal's conditions that hold.
-
-The released engine decides when a game is won; `condition_rate` follows ALFRED's goal-condition success.
-"""
+"""ALFWorld's score, the share of the goal's conditions that hold, after ALFRED's goal-condition success."""
 
 from __future__ import annotations
 
 from agent_envs.envs.alfworld.engine import GameState
 from agent_envs.envs.alfworld.game import GroundedGame
 
-__all__ = ["condition_rate", "step_reward"]
+__all__ = ["condition_rate"]
 
 _CHANGES = {
     "pick_clean_then_place_in_recep": "isclean",
     "pick_cool_then_place_in_recep": "iscool",
     "pick_heat_then_place_in_recep": "ishot",
 }
-
-
-def step_reward(*, won: bool) -> float:
-    """Return the reward of a command, given whether the game is won after it."""
-    return 1.0 if won else 0.0
 
 
 def condition_rate(game: GroundedGame, state: GameState) -> float:

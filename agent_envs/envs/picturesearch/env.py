@@ -23,10 +23,11 @@ from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released
 from agent_envs.envs.answers import NO_ANSWER, judged
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right
-from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, Shown, View, kept, window
+from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
 from agent_envs.envs.picturesearch.words import described, thousandths
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
+from agent_envs.per_process import PerProcess
 from agent_envs.pictures.picture import Pictured
 from agent_envs.rewards.tagged import tagged_answer
 from agent_envs.tasks import TaskSource, file_stamps
@@ -38,6 +39,8 @@ __all__ = ["PictureSearchEnv"]
 
 _SIZES = (128, 256, 512, 1024)
 _SHOWN = 200  # characters of an answer that are repeated
+_pages: PerProcess[LargePicture] = PerProcess(keep=256)  # about a megabyte each
+_pictures: PerProcess[LargePicture] = PerProcess(keep=4)  # of files: tens of megabytes each
 
 
 @dataclass(slots=True)
@@ -195,12 +198,12 @@ class PictureSearchEnv(ToolEnv):
     def _shown(self, view: View) -> Any:
         return self._picture().show(view) if self.max_images else described(self.task.sheet, view)
 
-    def _picture(self) -> Shown:
+    def _picture(self) -> LargePicture:
         task: PictureTask = self.task
         if (sheet := task.sheet) is not None:
-            return kept((task.task_id,), lambda: DrawnPage(sheet))
-        of_file = task.picture, file_stamps([Path(task.picture[0])])
-        return kept((task.task_id, *of_file), lambda: LargePicture(released_picture(task).array))
+            return _pages.get(task.task_id, lambda: DrawnPage(sheet))
+        of_file = task.task_id, task.picture, file_stamps([Path(task.picture[0])])
+        return _pictures.get(of_file, lambda: LargePicture(released_picture(task).array))
 
     # -- the episode ---------------------------------------------------------------------------------------------
 

@@ -9,11 +9,7 @@ that grid in the same patches wherever the window lies.
 
 from __future__ import annotations
 
-import functools
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +22,6 @@ _LARGEST_ZOOM = -2  # halvings of the shown size: a window has at least a quarte
 _ONES = 1 << 20 | 1 << 10 | 1  # a packed pixel has red, green and blue in ten bits each
 _PIXEL = np.dtype("V3")  # the three bytes of a pixel
 _BAND = 1 << 18  # pixels that are halved at once, which the processor's own memory holds
-_KEPT_BYTES = 1 << 28  # of pictures that a process keeps
-_DRAWN_BYTES = 1 << 20  # about what is kept of a drawn page
 
 
 class View(NamedTuple):
@@ -77,37 +71,52 @@ def _side(size: int, halvings: int) -> int:
 
 
 class LargePicture:
-    """A picture, and what is left of it when it is halved again and again.
+    """A large picture, of which parts are shown.
 
     Args:
         pixels: Its pixels, shape [height, width, 3].
     """
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
-        self.pixels = pixels
         self.height, self.width = pixels.shape[:2]
-        self.nbytes = pixels.nbytes + self.width * self.height // 3
-        self._quarters: dict[int, NDArray[np.uint32]] = {}  # the whole picture by how often it is halved, from 2 on
+        self._pixels = pixels
+        self._whole: dict[View, NDArray[np.uint8]] = {}  # the views of all of it, which each episode begins with
 
     def show(self, view: View) -> NDArray[np.uint8]:
-        left, top, right, bottom = view.box
-        if view.halvings <= 1:
-            part = self.pixels[top:bottom, left:right]
-            shown = _unpack(_halve(_pack(part))) if view.halvings == 1 else _enlarged(part.copy(), -view.halvings)
-        else:
-            by = view.halvings
-            shown = _unpack(self._whole(by)[top >> by : bottom >> by, left >> by : right >> by])
+        """Return a view, read-only, shape [height, width, 3]."""
+        shown = self._whole.get(view)
+        if shown is None:
+            shown = self._shown(self._part(view.box), view.halvings)
+            if view.box == (0, 0, self.width, self.height):
+                self._whole[view] = shown
+        shown = shown.copy()  # no two observations are one object
         shown.flags.writeable = False
         return shown
 
-    def _whole(self, halvings: int) -> NDArray[np.uint32]:
-        if halvings not in self._quarters:
-            half = self._whole(halvings - 1) if halvings > 2 else _halve(_pack(self.pixels))
-            self._quarters[halvings] = _halve(half)
-        return self._quarters[halvings]
+    def _part(self, box: Box) -> NDArray[np.uint8]:
+        left, top, right, bottom = box
+        return self._pixels[top:bottom, left:right]
+
+    def _packed(self, part: NDArray[np.uint8]) -> NDArray[np.uint32]:
+        return _pack(part)
+
+    def _shown(self, part: NDArray[np.uint8], halvings: int) -> NDArray[np.uint8]:
+        step = 1 << max(0, halvings)
+        rows = max(step, _BAND // part.shape[1] // step * step)
+        bands = []
+        for row in range(0, len(part), rows):
+            band = self._packed(part[row : row + rows])
+            for _ in range(halvings):
+                band = _halve(band)
+            bands.append(_unpack(band))
+        shown = np.concatenate(bands)
+        if halvings >= 0:
+            return shown
+        pixels = shown.view(_PIXEL)[..., 0]  # whole pixels, columns first: a quarter of the time
+        return pixels.repeat(1 << -halvings, axis=1).repeat(1 << -halvings, axis=0)[..., None].view(np.uint8)
 
 
-class DrawnPage:
+class DrawnPage(LargePicture):
     """A generated page, of which each view is drawn by itself.
 
     Args:
@@ -115,50 +124,10 @@ class DrawnPage:
     """
 
     def __init__(self, sheet: Sheet) -> None:
-        self.width, self.height, self.nbytes = sheet.width, sheet.height, _DRAWN_BYTES
-        self._drawing = Drawing(sheet)
-        self._whole: dict[View, NDArray[np.uint8]] = {}  # the views of the whole page, which each episode begins with
-
-    def show(self, view: View) -> NDArray[np.uint8]:
-        shown = self._whole.get(view)
-        if shown is None:
-            part = self._drawing.part(view.box)
-            shown = _halved(part, view.halvings) if view.halvings > 0 else _enlarged(palette()[part], -view.halvings)
-            if view.box == (0, 0, self.width, self.height):
-                self._whole[view] = shown
-        shown = shown.copy()  # no two observations are one object
-        shown.flags.writeable = False
-        return shown
-
-
-def _halved(numbers: NDArray[np.uint8], halvings: int) -> NDArray[np.uint8]:
-    """Return the colours of a page's numbers, halved so often; sides are multiples of two to the power of that."""
-    step = 1 << halvings
-    rows = max(step, _BAND // numbers.shape[1] // step * step)
-    bands = []
-    for row in range(0, len(numbers), rows):
-        sums = _sums().take(np.ascontiguousarray(numbers[row : row + rows]).view(np.uint16))  # of two neighbours
-        band = _quartered(sums[0::2] + sums[1::2])
-        for _ in range(halvings - 1):
-            band = _halve(band)
-        bands.append(_unpack(band))
-    return np.concatenate(bands)
-
-
-@functools.cache
-def _sums() -> NDArray[np.uint32]:
-    """Return the packed sum of each two colours of the palette, by their numbers as one of 16 bits."""
-    padded = np.zeros((256, 3), np.uint8)
-    padded[: len(palette())] = palette()
-    packed = _pack(padded)
-    return (packed[:, None] + packed).reshape(-1)
-
-
-def _enlarged(shown: NDArray[np.uint8], doublings: int) -> NDArray[np.uint8]:
-    if not doublings:
-        return shown
-    pixels = shown.view(_PIXEL)[..., 0]  # whole pixels, columns first: a quarter of the time
-    return pixels.repeat(1 << doublings, axis=1).repeat(1 << doublings, axis=0)[..., None].view(np.uint8)
+        self.width, self.height = sheet.width, sheet.height
+        self._part = Drawing(sheet).part  # type: ignore[method-assign]  # the numbers of its colours
+        self._packed = _pack(palette()).take  # type: ignore[assignment,method-assign]
+        self._whole = {}
 
 
 def _pack(colours: NDArray[np.uint8]) -> NDArray[np.uint32]:
@@ -184,45 +153,8 @@ def _halve(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
     down, across = min(2, height), min(2, width)
     packed = packed[: height - height % down, : width - width % across]
     rows: NDArray[np.uint32] = packed[0::down] + packed[down - 1 :: down]
-    return _quartered(rows[:, 0::across] + rows[:, across - 1 :: across])
-
-
-def _quartered(sums: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Divide packed sums of four colours by four, rounded, in place."""
+    sums: NDArray[np.uint32] = rows[:, 0::across] + rows[:, across - 1 :: across]
     sums += np.uint32(2 * _ONES)
     sums >>= np.uint32(2)
     sums &= np.uint32(255 * _ONES)
     return sums
-
-
-Shown = LargePicture | DrawnPage
-"""A large picture."""
-
-
-class _Kept:
-    """The pictures used last, by key, up to a number of bytes; threads may share it."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._pictures: OrderedDict[object, Shown] = OrderedDict()
-        self._held = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, key: object, make: Callable[[], Shown]) -> Shown:
-        """Return the picture of a key, made if it is not kept."""
-        with self._lock:
-            found = self._pictures.get(key)
-            if found is not None:
-                self._pictures.move_to_end(key)
-                return found
-        made = make()
-        with self._lock:
-            self._held += made.nbytes - (self._pictures[key].nbytes if key in self._pictures else 0)
-            self._pictures[key] = made
-            while self._held > self.most and len(self._pictures) > 1:
-                self._held -= self._pictures.popitem(last=False)[1].nbytes
-        return made
-
-
-kept = _Kept(_KEPT_BYTES)
-"""The pictures that this process keeps."""

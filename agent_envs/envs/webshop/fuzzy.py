@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from difflib import SequenceMatcher
 
 _NOT_WORD = re.compile(r"\W")
@@ -28,16 +27,7 @@ def token_set_ratio(first: object, second: object) -> int:
 
 def alike(first: object, second: object, above: int = 85) -> bool:
     """Return whether `token_set_ratio` is above a threshold."""
-    if isinstance(first, str) and isinstance(second, str):
-        return _alike(first, second, above)
-    return _decide(first, second, above)
-
-
-def _decide(first: object, second: object, above: int) -> bool:
-    return any(_bound(*pair) > above and _ratio(*pair) > above for pair in _pairs(first, second))
-
-
-_alike = functools.lru_cache(maxsize=1 << 14)(_decide)
+    return any(_ratio(*pair, above) > above for pair in _pairs(first, second))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -58,22 +48,15 @@ def _pairs(first: object, second: object) -> list[tuple[str, str]]:
     return [(shared, with_one), (shared, with_two), (with_one, with_two)]
 
 
-def _percent(ratio: float) -> int:
-    return round(100 * ratio)
-
-
-def _ratio(first: str, second: str) -> int:
+def _ratio(first: str, second: str, above: int = -1) -> int:
+    """Return from 0 to 100 how similar two texts are; less than that where it is not above a threshold."""
     if first == second:
         return 100
     if not first or not second:
         return 0
-    return _percent(SequenceMatcher(None, first, second).ratio())
-
-
-def _bound(first: str, second: str) -> int:
-    """Return an upper bound of `_ratio`, from the characters that both texts contain in any order."""
-    if first == second:
-        return 100
-    total = len(first) + len(second)
-    bound = _percent(2.0 * min(len(first), len(second)) / total) if first and second else 0
-    return bound and min(bound, _percent(2.0 * (Counter(first) & Counter(second)).total() / total))
+    matcher, percent = SequenceMatcher(None, first, second), 0
+    for bound in (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio):  # each a closer upper bound
+        percent = round(100 * bound())
+        if percent <= above:
+            break
+    return percent
