@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.error import DependencyNotInstalled
-from numpy.typing import NDArray
+from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.pictures.picture import Picture, Pictured
 from agent_envs.pictures.png import shrunk
 from agent_envs.spaces import ImageText
-from agent_envs.wrappers.game import Game
+from agent_envs.wrappers.text_game import TextGame
 
 __all__ = ["ImageGame"]
 
@@ -24,7 +23,7 @@ __all__ = ["ImageGame"]
 _rendering = threading.Lock()  # pygame, and importing it, are not thread-safe
 
 
-class ImageGame(Game):
+class ImageGame(TextGame):
     """Play an environment with discrete actions by their names, and show its states as pictures.
 
     The twin of `TextGame`: actions, rewards, ends and info are the same, and the observation is the picture that the
@@ -59,7 +58,9 @@ class ImageGame(Game):
         max_side: int = 1024,
     ) -> None:
         self.max_side = checks.integer("max_side", max_side, minimum=1)
-        super().__init__(env, actions, instructions, max_side=max_side)
+        given = {"actions": actions, "instructions": instructions, "max_side": max_side}
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **given)  # the base's are left out then
+        super().__init__(env, actions, instructions)
         if env.render_mode != "rgb_array":
             raise ConfigError(
                 "ImageGame needs an environment that renders pictures: make it with render_mode='rgb_array', got "
@@ -76,15 +77,13 @@ class ImageGame(Game):
         return self._seen
 
     def _show(self, observation: Any) -> Any:
-        picture = Picture(shrunk(self._rendered(), self.max_side))
-        self._said, self._seen = Pictured(picture), f"picture {picture.digest[:16]}"
-        return self._said.observation()
-
-    def _rendered(self) -> NDArray[np.uint8]:
         try:
             with _rendering:
-                return self.env.render()  # type: ignore[return-value]
+                rendered: Any = self.env.render()
         except DependencyNotInstalled as e:
             if "pygame" not in str(e):
                 raise
             raise MissingExtraError("pygame-ce", extra="games") from e
+        picture = Picture(shrunk(rendered, self.max_side))
+        self._said, self._seen = Pictured(picture), f"picture {picture.digest[:16]}"
+        return self._said.observation()

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.errors import ConfigError
+from agent_envs.messages import ToolSpec
+from agent_envs.registration import env_name
 from agent_envs.spaces import UnicodeText
-from agent_envs.wrappers.game import Game
+from agent_envs.text import check_action
+from agent_envs.wrapping.order import Place, PlacedWrapper
 
 __all__ = ["TextGame"]
 
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
+_MAX_ACTIONS = 1000
+_GAMES = 100_000  # seeds that count as tasks
+_DISCOUNT = 0.999  # so that a way that is longer is worth less
+# Gymnasium's documentation gives these names, its environments do not.
+_NAMES = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+    "Blackjack": ("stick", "hit"),
+    "CartPole": ("left", "right"),
+    "MountainCar": ("left", "wait", "right"),
+    "Acrobot": ("-1", "0", "+1"),
+    "LunarLander": ("wait", "left", "main", "right"),
+}
 
 
-class TextGame(Game):
+class TextGame(PlacedWrapper):
     """Play an environment with discrete actions by their names, and show its states as text.
 
     An action is a name, its number, or a text whose last word is either. Any other text changes nothing; the answer
     lists the actions, and ``info["invalid_action"]`` is True. The observation is what the environment renders in mode
     ``"ansi"``, with the coloured square in brackets, or else its observation as numbers. Info has the keys of this
     package's environments, so that rollouts and evaluation work. ``success`` is a return above 0 when the game ends.
+
+    A game whose transitions are a table (``env.unwrapped.P``, as those of FrozenLake, Taxi and CliffWalking) has an
+    expert, which plays the action of highest value.
 
     Args:
         env: The environment, including its step limit.
@@ -43,24 +64,112 @@ class TextGame(Game):
     '[F]HFH'
     """
 
+    place = Place.GAME
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("actions", "instructions")
+
     def __init__(
         self, env: gym.Env[Any, Any], actions: Sequence[str] | None = None, instructions: str | None = None
     ) -> None:
-        super().__init__(env, actions, instructions)
+        super().__init__(env, actions=actions, instructions=instructions)
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Discrete) or space.n > _MAX_ACTIONS:
+            raise ConfigError(f"{type(self).__name__} needs at most {_MAX_ACTIONS} discrete actions, got {space}")
+        game = "" if env.spec is None else env.spec.name
+        names = actions if actions is not None else _NAMES.get(game, [str(i) for i in range(int(space.n))])
+        self.names = [str(name).strip().lower() for name in names]
+        if len(self.names) != space.n or len(set(self.names)) != len(self.names) or not all(self.names):
+            raise ConfigError(f"actions must be {space.n} different names, got {list(names)}")
+        self._numbers = {name: int(space.start) + i for i, name in enumerate(self.names)}
+        for number in range(int(space.start), int(space.start + space.n)):
+            self._numbers.setdefault(str(number), number)
         self.observation_space = UnicodeText(65536)
+        self.action_space = UnicodeText(65536)
+        how = f"Answer with one of these actions: {', '.join(self.names)}."
+        self.instructions = f"{instructions}\n{how}" if instructions else how
+        self.tools: list[ToolSpec] = []
+        self.tool_instructions = ""
+        self.num_tasks = _GAMES  # whatever the seed: where tasks are drawn by index, these are
+        self._state: Any = ""
+        self._return = 0.0
+        self._task_id = ""
+        self._solved: tuple[Any, np.ndarray] | None = None
 
-    def _after(self, words: str) -> str:
-        return words + self._state
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; ``options["index"]`` is used as the seed, so that an index is always the same game."""
+        options = dict(options or {})
+        index = options.pop("index", None)
+        observation, info = self.env.reset(seed=seed if index is None else int(index), options=options or None)
+        self._return = 0.0
+        self._task_id = f"{env_name(self.env)}/{'drawn' if index is None else index}"
+        self._state = self._show(observation)
+        return self._state, self._info(info, invalid=False, over=False, index=index)
 
-    def _anchor(self) -> str:
-        return self._state
+    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        check_action(action)
+        text = action.strip().lower()
+        last = text[-100:].rstrip(" .!\"'`*").split()[-1:]
+        number = self._numbers.get(text, self._numbers.get(last[0]) if last else None)
+        if number is None:
+            words = f"Expected one of these actions: {', '.join(self.names)}.\n"
+            return self._after(words), 0.0, False, False, self._info({}, invalid=True, over=False)
+        observation, reward, terminated, truncated, info = self.env.step(number)
+        self._return += float(reward)
+        self._state = self._show(observation)
+        return self._state, float(reward), terminated, truncated, self._info(info, invalid=False, over=terminated)
 
-    def _show(self, observation: Any) -> str:
+    def available_actions(self) -> list[str]:
+        return list(self.names)
+
+    def expert_action(self) -> str | None:
+        """Return the name of the action of highest value; None where the game has no table of transitions."""
+        values = self._values()
+        return None if values is None else self.names[int(np.argmax(values))]
+
+    def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
+        """Return the expert's action or, with probability `noise`, another one."""
+        right = self.expert_action()
+        others = [name for name in self.names if name != right]
+        return right if right is None or rng.random() >= noise else str(rng.choice(others))
+
+    def _values(self) -> np.ndarray | None:
+        """Return the value of each action now, by value iteration over the game's table of transitions."""
+        game = self.env.unwrapped
+        table, state = getattr(game, "P", None), getattr(game, "s", None)
+        if not isinstance(table, dict) or not isinstance(state, (int, np.integer)):
+            return None
+        if self._solved is None or self._solved[0] is not table:
+            self._solved = table, _action_values(table)
+        return self._solved[1][int(state)]
+
+    def _show(self, observation: Any) -> Any:
+        """Return the state as it is shown."""
         if self.env.render_mode == "ansi":
             return _plain(str(self.env.render()))
         if isinstance(observation, np.ndarray):
             return np.array2string(observation, precision=3, threshold=1000, separator=", ")
         return str(observation)
+
+    def _after(self, words: str) -> Any:
+        """Return the state behind some words."""
+        return words + self._state
+
+    def _anchor(self) -> str:
+        """Return the state as text."""
+        return str(self._state)
+
+    def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:
+        kept = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
+        return {
+            **kept,
+            **({} if index is None else {"index": int(index)}),
+            "task_id": self._task_id,
+            "invalid_action": invalid,
+            "score": self._return,
+            "success": over and self._return > 0,
+            "reward_components": {},
+            "anchor": self._anchor(),
+            "admissible_commands": list(self.names),
+        }
 
 
 def _plain(rendered: str) -> str:
@@ -80,3 +189,27 @@ def _plain(rendered: str) -> str:
     if lines and lines[0].strip().startswith("(") and lines[0].strip().endswith(")"):
         lines = lines[1:]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _action_values(table: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]) -> np.ndarray:
+    """Return the discounted value of each action in each state [states, actions] of a table of transitions.
+
+    Args:
+        table: For each state and action, the ways it can go: probability, next state, reward, whether that is the end.
+    """
+    ways = max(len(way) for actions in table.values() for way in actions.values())
+    shape = len(table), max(len(actions) for actions in table.values()), ways
+    chance, reward, onward = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    after = np.zeros(shape, dtype=np.int64)
+    for state, actions in table.items():
+        for action, way in actions.items():
+            for number, (probability, next_state, paid, over) in enumerate(way):
+                place = state, action, number
+                chance[place], after[place], reward[place] = probability, int(next_state), paid
+                onward[place] = 0.0 if over else _DISCOUNT
+    values, before = np.zeros(shape[0]), np.full(shape[0], np.inf)
+    while np.abs(values - before).max() > 1e-9:
+        before = values
+        values = (chance * (reward + onward * values[after])).sum(-1).max(-1)
+    worth: np.ndarray = (chance * (reward + onward * values[after])).sum(-1)
+    return worth

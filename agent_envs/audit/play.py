@@ -24,7 +24,6 @@ from agent_envs.registration import layers, offered_tools
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.text_env import TextEnv
 from agent_envs.threads import background_loop
-from agent_envs.wrappers.game import Game
 from agent_envs.wrappers.text_game import TextGame
 
 _STALLED = 3  # times that an action may change nothing before an episode is left
@@ -231,7 +230,7 @@ class Arena:
         self.tools = offered_tools(self.env)
         base = self.env.unwrapped
         size = base.num_tasks if isinstance(base, TextEnv) else None
-        self.indexed = size is not None or any(isinstance(layer, Game) for layer in layers(self.env))
+        self.indexed = size is not None or any(isinstance(layer, TextGame) for layer in layers(self.env))
         wanted = integer("tasks", tasks, minimum=1)
         if size is None:
             self.tasks = list(range(wanted))

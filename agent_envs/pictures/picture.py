@@ -8,8 +8,8 @@ picture, in order. Text from elsewhere may contain the same characters. `Picture
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypedDict, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,12 +204,13 @@ class Pictured:
     def __init__(self, *parts: Any) -> None:
         texts: list[str] = [""]  # between the pictures
         images: list[NDArray[np.uint8]] = []
-        for part in _flat(parts):
-            if isinstance(part, str):
-                texts[-1] += part
-            else:
-                images.append(pixels(part))
-                texts.append("")
+        for part in parts:
+            for piece in observation_parts(part.observation()) if isinstance(part, Pictured) else [part]:
+                if isinstance(piece, str):
+                    texts[-1] += piece
+                else:
+                    images.append(pixels(piece))
+                    texts.append("")
         self.text: str = IMAGE.join(literal(clean_text(text)) for text in texts)
         """The words, with one `IMAGE` for each picture."""
         self.images: tuple[NDArray[np.uint8], ...] = tuple(images)
@@ -252,7 +253,11 @@ class Pictured:
             images = images[:max_images]
         text = cut(text, max_length)
         images = images[: text.count(IMAGE)]
-        return self if text is self.text else _made(text, images)
+        if text is self.text:
+            return self
+        fitted = Pictured()
+        fitted.text, fitted.images = text, images
+        return fitted
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pictured:
         return self  # nothing of it changes
@@ -266,20 +271,6 @@ class Pictured:
 
     def __repr__(self) -> str:
         return f"Pictured({self.text!r:.80}, {len(self.images)} pictures)"
-
-
-def _made(text: str, images: Sequence[NDArray[np.uint8]]) -> Pictured:
-    pictured = Pictured()
-    pictured.text, pictured.images = text, tuple(images)
-    return pictured
-
-
-def _flat(parts: Iterable[Any]) -> Iterable[Any]:
-    for part in parts:
-        if isinstance(part, Pictured):
-            yield from observation_parts(part.observation())
-        else:
-            yield part
 
 
 def around(before: str, observation: Any, after: str) -> Any:
@@ -308,7 +299,7 @@ def observation_parts(observation: str | ImageObservation) -> list[Any]:
         return [observation] if observation else []
     pieces, images = observation["text"].split(IMAGE), observation["images"]
     if len(pieces) != len(images) + 1:
-        _refuse_count(len(pieces) - 1, len(images))
+        raise ConfigError(f"an observation has {len(pieces) - 1} times {IMAGE} in its text and {len(images)} pictures")
     parts: list[Any] = []
     for number, piece in enumerate(pieces):
         if number:
@@ -316,10 +307,6 @@ def observation_parts(observation: str | ImageObservation) -> list[Any]:
         if piece:
             parts.append(piece)
     return parts
-
-
-def _refuse_count(placeholders: int, pictures: int) -> NoReturn:
-    raise ConfigError(f"an observation has {placeholders} times {IMAGE} in its text and {pictures} pictures")
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -182,7 +182,13 @@ def read_picture(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large pictures; the limit here is stricter
             with pillow.open(io.BytesIO(data), formats=formats) as image:
-                _check(image, where, max_side)
+                _check_size(*image.size, where, max_side)
+                if getattr(image, "n_frames", 1) > 1:
+                    raise DataError(f"{where}: expected one picture, got {image.n_frames} that move")
+                if (kind := "transparency" if "transparency" in image.info else image.mode) != "RGB":
+                    kinds = {"RGBA": "transparency", "LA": "transparency", "P": "a palette", "L": "grey alone"}
+                    named = kind if kind == "transparency" else f"Pillow's mode {kind}"
+                    raise DataError(_wrong(where, kinds.get(kind, named)))
                 image.load()
                 return Picture(np.asarray(image))
     except (pillow.UnidentifiedImageError, pillow.DecompressionBombError, OSError, SyntaxError, ValueError) as e:
@@ -229,17 +235,6 @@ def _check_png(data: bytes, where: str, max_side: int) -> None:
 def _check_size(width: int, height: int, where: str, max_side: int) -> None:
     if max(width, height) > max_side:
         raise DataError(f"{where}: a picture of {width} x {height} pixels is too large: at most {max_side} a side")
-
-
-def _check(image: Any, where: str, max_side: int) -> None:
-    width, height = image.size
-    _check_size(width, height, where, max_side)
-    if getattr(image, "n_frames", 1) > 1:
-        raise DataError(f"{where}: expected one picture, got {image.n_frames} that move")
-    if image.mode != "RGB" or "transparency" in image.info:
-        kinds = {"RGBA": "transparency", "LA": "transparency", "P": "a palette", "L": "grey alone"}
-        kind = "transparency" if "transparency" in image.info else kinds.get(image.mode, f"Pillow's mode {image.mode}")
-        raise DataError(_wrong(where, kind))
 
 
 def _wrong(where: str, kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import string
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent_envs.checks import choice, path_suffix
@@ -66,12 +66,9 @@ def read_prompts(named: str) -> PromptTexts:
     if not isinstance(every, dict):
         raise ConfigError(f"{file} must hold an object with prompts by name")
     texts = every[choice(f"the name in {file}", name, every)]
-    return PromptTexts(**_checked(texts, PromptTexts._fields, f"{file}: {name}"))
-
-
-def _checked(texts: Any, known: Collection[str], where: str) -> dict[str, str]:
+    where, known = f"{file}: {name}", PromptTexts._fields
     if not isinstance(texts, dict) or "user" not in texts or not all(isinstance(t, str) for t in texts.values()):
         raise ConfigError(f"{where} must be an object of texts with 'user', and possibly {', '.join(map(repr, known))}")
     for key in texts:
         choice(f"{where}: a key", key, known)
-    return {"system": "", **texts}
+    return PromptTexts(**{"system": "", **texts})

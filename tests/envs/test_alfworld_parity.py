@@ -21,7 +21,7 @@ from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, alfworld_games, l
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
 from agent_envs.envs.alfworld.game import GroundedGame
-from agent_envs.envs.alfworld.textworld import TextWorldEpisode, begin_episode, play_episode
+from agent_envs.envs.alfworld.textworld import TextWorldEpisode, episode_at
 from agent_envs.errors import DataError
 
 pytest.importorskip("textworld", reason="the original engine is the extra 'alfworld'", exc_type=ImportError)
@@ -67,11 +67,11 @@ class Cached:
 
     def start(self, game, read):
         self.read = read
-        self.episode = begin_episode(game, read)
+        self.episode = episode_at(game, (), read)
         return self.episode
 
     def step(self, command):
-        self.episode = play_episode(self.episode, command, self.read)
+        self.episode = episode_at(self.episode.game, (*self.episode.history, command), self.read)
         return self.episode
 
 

@@ -27,11 +27,15 @@ from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.generated_tasks import parse_families
-from agent_envs.envs.alfworld.engine import NOTHING
-from agent_envs.envs.alfworld.explore import EXPERTS, wrong_command
+from agent_envs.envs.alfworld.engine import NOTHING, GameState, begin, intro, play
+from agent_envs.envs.alfworld.explore import EXPERTS, explore_action, wrong_command
+from agent_envs.envs.alfworld.game import GroundedGame
+from agent_envs.envs.alfworld.oracle import oracle_action
 from agent_envs.envs.alfworld.prompt import AGENT_R1, CAPO, FIELDS, alfworld_prompt
-from agent_envs.envs.alfworld.session import EngineSession, SessionState
-from agent_envs.errors import ConfigError, TaskIndexError
+from agent_envs.envs.alfworld.reward import condition_rate
+from agent_envs.envs.alfworld.session import SessionState, anchor_text, document, game_key, grounded_game
+from agent_envs.envs.alfworld.textworld import TextWorldEpisode, episode_at
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -143,7 +147,8 @@ class ALFWorldEnv(TextEnv):
         self.put_alias = boolean("put_alias", put_alias)
         self.unsolvable = boolean("unsolvable", unsolvable)
         self.expert = choice("expert", expert, EXPERTS)
-        self._session = EngineSession(engine)
+        self._episode: TextWorldEpisode | None = None  # the last one on TextWorld
+        self._grounded: tuple[Any, GroundedGame | None] = (None, None)  # a task and its game
 
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
@@ -169,7 +174,31 @@ class ALFWorldEnv(TextEnv):
         return int(match[1])
 
     def begin(self, task: Game | GeneratedGame) -> tuple[str, SessionState]:
-        return self._session.begin(task)
+        if self.engine == "native":
+            game = self._game(task)
+            assert game is not None  # else its error was raised
+            state = begin(game)
+            return intro(game, state), SessionState(state)
+        key = f"{task.task_id}\n{game_key(task)}"
+        self._episode = episode = episode_at(key, (), lambda: document(task), left=self._episode)
+        game = self._game(task)
+        return episode.text, SessionState(None if game is None else begin(game), episode)
+
+    def _game(self, task: Game | GeneratedGame) -> GroundedGame | None:
+        """Return a task's grounded game, or None if only TextWorld can play it."""
+        if self._grounded[0] is not task:
+            try:
+                self._grounded = task, grounded_game(task)
+            except DataError:
+                if self.engine == "native":
+                    raise
+                self._grounded = task, None
+        return self._grounded[1]
+
+    def _native(self) -> tuple[GroundedGame, GameState] | None:
+        """Return the game and its state on the native engine; None if only TextWorld can play it."""
+        game, state = self._game(self.task), self.state.native
+        return None if game is None or state is None else (game, state)
 
     def act(self, action: str) -> Outcome:
         state: SessionState = self.state
@@ -177,7 +206,12 @@ class ALFWorldEnv(TextEnv):
         admissible = (command if self.strict else command.strip()) in state.commands
         if self.strict and not admissible:
             return Outcome(NOTHING, invalid_action=True, score=self._score(), components={"won": 0.0})
-        observation = self._session.play(self.task, state, command)
+        native = self._native()
+        observation = "" if native is None else play(*native, command)
+        if (before := state.textworld) is not None:
+            way = (*before.history, command)
+            state.textworld = self._episode = episode_at(before.game, way, lambda: document(self.task))
+            observation = state.textworld.text
         reward = float(state.won)  # which the released engine decides
         return Outcome(
             observation,
@@ -200,10 +234,12 @@ class ALFWorldEnv(TextEnv):
         return action
 
     def _score(self) -> float:
-        return self._session.score(self.task, self.state)
+        native = self._native()
+        return float(self.state.won) if native is None else condition_rate(*native)
 
     def anchor(self) -> str:
-        return self._session.anchor(self.task, self.state)
+        native = self._native()  # of a game that only TextWorld plays, the admissible commands
+        return "\n".join(self.state.commands) if native is None else anchor_text(*native)
 
     def available_actions(self) -> list[str]:
         return list(self.state.commands)
@@ -221,8 +257,16 @@ class ALFWorldEnv(TextEnv):
         return info
 
     def expert_action(self) -> str | None:
-        """Return the expert's next command, or None: `explore` has none for a task whose wording it does not know."""
-        return self._session.expert_action(self.expert, self.task, self.state, self._transcript)
+        """Return the expert's next command, or None.
+
+        `explore` has none for a task whose wording it does not know, `oracle` for a game that only TextWorld plays.
+        """
+        if self.state.won:
+            return None
+        if self.expert == "explore":
+            return explore_action(self._transcript, self.state.commands)
+        native = self._native()
+        return None if native is None else oracle_action(*native)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the expert's command or, with probability `noise`, another admissible one, most often a `go to`."""

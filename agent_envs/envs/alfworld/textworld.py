@@ -49,29 +49,21 @@ class TextWorldEpisode:
     """Whether the game is over."""
 
 
-def begin_episode(
-    game: str, read: Callable[[], dict[str, Any]], left: TextWorldEpisode | None = None
+def episode_at(
+    game: str, history: Sequence[str], read: Callable[[], dict[str, Any]], left: TextWorldEpisode | None = None
 ) -> TextWorldEpisode:
-    """Begin a game."""
-    for package in ("textworld", "fast_downward", "alfworld"):
+    """Return a game's episode after some commands; a last one that is not admissible changes nothing but the text.
+
+    Args:
+        game: What tells the game's file from all others; its first line names it in errors.
+        history: The commands.
+        read: Returns the content of the file, if it is needed.
+        left: An episode that is not played on.
+    """
+    for package in ("textworld", "fast_downward", "alfworld") if not history else ():
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra="alfworld")
-    return _played(game, (), read, left)
-
-
-def play_episode(episode: TextWorldEpisode, command: str, read: Callable[[], dict[str, Any]]) -> TextWorldEpisode:
-    """Return the episode after a command; one that is not admissible changes nothing but the text."""
-    return _played(episode.game, (*episode.history, command), read)
-
-
-def _played(
-    game: str,
-    history: tuple[str, ...],
-    read: Callable[[], dict[str, Any]],
-    left: TextWorldEpisode | None = None,
-) -> TextWorldEpisode:
-    name = game.partition("\n")[0]
-    free = None if left is None else (left.game, left.history)
+    name, free = game.partition("\n")[0], None if left is None else (left.game, left.history)
     reply = ask(__name__, name, game, history, None, free) or ask(__name__, name, game, history, read())
     return TextWorldEpisode(**{**reply, "history": tuple(reply["history"])})
 

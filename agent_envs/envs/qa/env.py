@@ -321,26 +321,11 @@ class TwoWikiMultihopQAEnv(QAEnv):
     """Answer the questions of 2WikiMultihopQA: bridges, comparisons, and comparisons over a bridge.
 
     ## Description
-    As HotpotQA-v0, on 2WikiMultihopQA. Generated questions need 2 to 4 articles: 4 of 10 are bridges, 4 comparisons
-    (with 3 or 4 articles over a bridge), 2 yes or no.
-
-    ## Action Space
-    As in HotpotQA-v0.
-
-    ## Observation Space
-    As in HotpotQA-v0.
-
-    ## Starting State
-    As in HotpotQA-v0.
+    As HotpotQA-v0, whose page says what is not said here, on 2WikiMultihopQA. Generated questions need 2 to 4 articles:
+    4 of 10 are bridges, 4 comparisons (with 3 or 4 articles over a bridge), 2 yes or no.
 
     ## Rewards
     As in HotpotQA-v0. Aliases of answers count if `id_aliases.json` is beside the rows.
-
-    ## Episode End
-    As in HotpotQA-v0.
-
-    ## Information
-    As in HotpotQA-v0.
 
     ## Arguments
     `gym.make("AgentR1/TwoWikiMultihopQA-v0", split="train", data="generated", hops="2-4")`
@@ -362,26 +347,12 @@ class MuSiQueEnv(QAEnv):
     """Answer the questions of MuSiQue: bridges over two to four articles.
 
     ## Description
-    As HotpotQA-v0, on MuSiQue. Generated questions are bridges over 2 to 4 articles.
-
-    ## Action Space
-    As in HotpotQA-v0.
-
-    ## Observation Space
-    As in HotpotQA-v0.
-
-    ## Starting State
-    As in HotpotQA-v0.
+    As HotpotQA-v0, whose page says what is not said here, on MuSiQue. Generated questions are bridges over 2 to 4
+    articles.
 
     ## Rewards
     As in HotpotQA-v0, with the rows' `answer_aliases`. `f1` is MuSiQue's own: "yes" and "no" are words as any others,
     and two texts of which nothing is left score 1.
-
-    ## Episode End
-    As in HotpotQA-v0.
-
-    ## Information
-    As in HotpotQA-v0.
 
     ## Arguments
     `gym.make("AgentR1/MuSiQue-v0", split="train", data="generated", hops="2-4")`

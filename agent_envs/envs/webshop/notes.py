@@ -71,15 +71,10 @@ def read_transcript(transcript: Sequence[str]) -> ShopperNotes:
     """
     notes = ShopperNotes(steps=len(transcript) // 2)
     for observation, action in zip(transcript[::2], ["", *transcript[1::2]], strict=False):
-        _read(notes, action, _tokens(observation))
+        apart = observation.split(" [SEP] ") if " [SEP] " in observation else None  # else a text a line, with marks
+        lines = apart or [_MARKUP.sub("", line) for line in observation.split("\n") if line.strip()]
+        _read(notes, action, [line.strip() for line in lines])
     return notes
-
-
-def _tokens(observation: str) -> list[str]:
-    """Return the texts of a page in either mode."""
-    if " [SEP] " in observation:
-        return [text.strip() for text in observation.split(" [SEP] ")]
-    return [_MARKUP.sub("", line).strip() for line in observation.split("\n") if line.strip()]
 
 
 def _read(notes: ShopperNotes, action: str, tokens: list[str]) -> None:
@@ -100,7 +95,10 @@ def _read(notes: ShopperNotes, action: str, tokens: list[str]) -> None:
     elif notes.view == "results":
         notes.asin = next((asin for asin in notes.seen if asin.lower() == clicked), clicked)
         notes.view, notes.clicks = "item", []
-        _note_item(notes, tokens)
+        if (seen := notes.seen.get(notes.asin)) is not None:
+            seen.opened += 1
+            begin = tokens.index("< Prev") + 1 if "< Prev" in tokens else 0
+            seen.offers = tokens[begin : tokens.index(seen.title, begin) if seen.title in tokens[begin:] else begin]
     elif clicked in _SUB_PAGES and notes.view == "item":
         notes.view, view = "sub", clicked.title()
         seen = notes.seen.get(notes.asin)
@@ -111,14 +109,6 @@ def _read(notes: ShopperNotes, action: str, tokens: list[str]) -> None:
         notes.clicks.append(clicked)
     elif clicked == "< prev":
         notes.view = "item"
-
-
-def _note_item(notes: ShopperNotes, tokens: list[str]) -> None:
-    seen = notes.seen.get(notes.asin)
-    if seen is not None:
-        seen.opened += 1
-        begin = tokens.index("< Prev") + 1 if "< Prev" in tokens else 0
-        seen.offers = tokens[begin : tokens.index(seen.title, begin) if seen.title in tokens[begin:] else begin]
 
 
 def _read_results(notes: ShopperNotes, tokens: list[str]) -> None:

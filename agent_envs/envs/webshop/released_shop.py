@@ -74,7 +74,7 @@ class ReleasedShop(Site):
             visit.view = "item"
         elif name in ("next >", "< prev") and visit.view == "results":
             visit.page = visit.page + 1 if name == "next >" else max(0, visit.page - 1)
-        elif (asin := self._asin(name)) is not None:
+        elif asin := next((each for each in (name.upper(), name) if self.catalog.number(each) is not None), None):
             visit.view, visit.asin, visit.options = "item", asin, {}
         elif not visit.asin:
             return False
@@ -87,9 +87,6 @@ class ReleasedShop(Site):
                 return False
             visit.view, visit.options[option] = "item", name
         return True
-
-    def _asin(self, name: str) -> str | None:
-        return next((asin for asin in (name.upper(), name) if self.catalog.number(asin) is not None), None)
 
     def page(self, visit: Visit) -> Page:
         lines = ["Thank you, your purchase is complete."] if visit.view == "done" else [*self._lines(visit)]
@@ -111,8 +108,12 @@ class ReleasedShop(Site):
             yield from self._results_lines(visit)
         elif visit.view == "item":
             yield from self._item_lines(visit, self._product(visit.asin))
+        elif visit.view == "Description":
+            yield _cut(self._product(visit.asin).description, _DESCRIPTION)
+        elif visit.view == "Features":
+            yield from (f"- {_cut(bullet, _BULLET)}" for bullet in self._product(visit.asin).bullets[:_BULLETS])
         else:
-            yield from _sub_page_lines(visit.view, self._product(visit.asin))
+            yield from ("Average rating: N.A.", "Number of reviews: 0")
 
     def _results_lines(self, visit: Visit) -> Iterator[str]:
         if not self._shown(visit):
@@ -197,16 +198,6 @@ def _share(hits: Iterable[bool]) -> float:
     """Return the share of hits; 1 of none."""
     made = list(hits)
     return sum(made) / len(made) if made else 1.0
-
-
-def _sub_page_lines(view: str, product: Product) -> Iterator[str]:
-    if view == "Description":
-        yield _cut(product.description, _DESCRIPTION)
-    elif view == "Features":
-        yield from (f"- {_cut(bullet, _BULLET)}" for bullet in product.bullets[:_BULLETS])
-    else:
-        yield "Average rating: N.A."
-        yield "Number of reviews: 0"
 
 
 def _cut(text: str, longest: int) -> str:

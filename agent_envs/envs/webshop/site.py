@@ -136,13 +136,17 @@ class Site:
 
     def click(self, visit: Visit, name: str, page: Page) -> bool:
         """Click on something on the page; return whether it was a purchase, which ends the episode."""
-        at = _page_name(visit.url)
+        # The page that the original takes the address for: a query that contains one of the names misleads it.
+        names = ("search_results", "item_page", "item_sub_page", "done")
+        at = next((each for each in names if each in visit.url), "")
         if name == _BUY:
             visit.view, visit.url = "done", f"{BASE_URL}/done/{visit.name}/{visit.asin}/{visit.options}"
             visit.reward, visit.reward_info = self._buy(visit, self._product(visit.asin))
             return True
         if name == _HOME:
-            self._home(visit)
+            visit.view, visit.url = "search", f"{BASE_URL}/{visit.name}"
+            visit.query, visit.page, visit.found, visit.asin = "", 0, (), ""
+            visit.visited, visit.options = set(), {}
         elif name == _NEXT and at == "search_results":
             self._results(visit, visit.page + 1)
         elif name == _BACK and at == "search_results":
@@ -161,11 +165,6 @@ class Site:
                 visit.options[kind[1:].lower()] = name
             visit.view, visit.url = "item", f"{BASE_URL}/item_page/{_item_path(visit)}/{json.dumps(visit.options)}"
         return False
-
-    def _home(self, visit: Visit) -> None:
-        visit.view, visit.url = "search", f"{BASE_URL}/{visit.name}"
-        visit.query, visit.page, visit.found, visit.asin = "", 0, (), ""
-        visit.visited, visit.options = set(), {}
 
     def _results(self, visit: Visit, page: int) -> None:
         visit.view, visit.page, visit.asin, visit.options = "results", page, "", {}
@@ -231,11 +230,6 @@ class Site:
 
 
 _SUB_PAGE_OF = {view.lower(): view for view in SUB_PAGES}
-
-
-def _page_name(url: str) -> str:
-    """Return which page the original takes an address for; a query that contains one of the names misleads it."""
-    return next((name for name in ("search_results", "item_page", "item_sub_page", "done") if name in url), "")
 
 
 def _item_path(visit: Visit) -> str:
