@@ -52,8 +52,13 @@ class PerProcess(Generic[T]):
         return PerProcess, (self._keep,)
 
 
+def _clear_all() -> None:
+    for each in list(_everywhere):
+        each.clear()
+
+
 if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=lambda: [each.clear() for each in list(_everywhere)])
+    os.register_at_fork(after_in_child=_clear_all)
 
 
 def lazy_names(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
+import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError
+from agent_envs.errors import AgentEnvsError, ConfigError
 
 _LOOKS = 0.25  # seconds between two looks at the clock
 _LONGEST_MARK = 2000  # bytes
@@ -96,55 +96,47 @@ def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     off, the action runs here.
 
     Raises:
-        ConfigError: The child ended without a result; the message says in which task. Or as the action.
-        BackendError: As the action.
-        OSError: As the action.
+        ConfigError: The child ended without a result; the message says in which task.
+        AgentEnvsError, OSError: As the action.
     """
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return action()
-    with tempfile.TemporaryFile() as answer, mmap.mmap(-1, _LONGEST_MARK + 1) as marks:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            _be_child(action, answer.fileno(), marks)
+    context = multiprocessing.get_context("fork")
+    with mmap.mmap(-1, _LONGEST_MARK + 1) as marks:
+        answer, its = context.Pipe(duplex=False)
+        child = context.Process(target=_be_child, args=(action, its, marks))
+        child.start()
+        its.close()
+        said: tuple[tuple[str, int] | None, Exception | None] = (None, None)
         try:
-            _, status = os.waitpid(child, 0)
-        except BaseException:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise
-        answer.seek(0)
-        said = answer.read()
+            with contextlib.suppress(EOFError):
+                said = answer.recv()
+            child.join()
+        finally:
+            child.kill()
+            child.join()
         where = marks[:].partition(b"\0")[0].decode("utf-8", "replace")
-    if os.waitstatus_to_exitcode(status) or not said.endswith(b"\n"):
-        code = os.waitstatus_to_exitcode(status)
+    result, error = said
+    if error is not None:
+        raise error
+    if result is None or child.exitcode:
+        code = child.exitcode or 0
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}, without a result"
         raise ConfigError(f"the environment ended the process it ran in ({how}): {where or 'when it was made'}")
-    kind, *told = json.loads(said)
-    if kind == "done":
-        return told[0], told[1]
-    if kind == "os":
-        raise OSError(*told)
-    raise (BackendError if kind == "backend" else ConfigError)(told[0])
+    return result
 
 
-def _be_child(action: Callable[[], tuple[str, int]], answer: int, marks: mmap.mmap) -> None:
-    """Run the action, write its result as a line of JSON, and end this process."""
+def _be_child(action: Callable[[], tuple[str, int]], answer: Connection, marks: mmap.mmap) -> None:
+    """Run the action, send its result or its error, and end this process."""
     global _marks
     _marks, status = marks, 1
     try:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
-        said: list[Any]
         try:
-            said = ["done", *action()]
-        except AgentEnvsError as e:
-            said = ["backend" if isinstance(e, BackendError) else "config", str(e)]
-        except OSError as e:
-            said = ["os", e.errno, e.strerror, e.filename]
-        os.write(answer, json.dumps(said).encode() + b"\n")
+            answer.send((action(), None))
+        except (AgentEnvsError, OSError) as e:
+            answer.send((None, e))
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
 from typing import Any
 
-_TEXTS = json.loads(resources.files(__package__).joinpath("texts.json").read_text("utf-8"))
-SILENCE: tuple[str, ...] = tuple(_TEXTS["silence"])
+from agent_envs.files import table
+
+_TEXTS = table(__package__, "texts.json")
+SILENCE: tuple[str, ...] = _TEXTS["silence"]
 """Actions that say nothing."""
-CONSTANTS: tuple[str, ...] = tuple(_TEXTS["constants"])
+CONSTANTS: tuple[str, ...] = _TEXTS["constants"]
 """Texts with nothing of the task in them."""
-FORMS: tuple[str, ...] = tuple(_TEXTS["forms"])
+FORMS: tuple[str, ...] = _TEXTS["forms"]
 """How answers are usually written, for environments that show no other way."""
-SHAPES: tuple[str, ...] = tuple(_TEXTS["shapes"])
+SHAPES: tuple[str, ...] = _TEXTS["shapes"]
 """The form of an answer without one."""
 _JUDGEMENTS = _TEXTS["judgements"]  # what a judge may say of a right answer
 IMITATIONS: tuple[str, ...] = (

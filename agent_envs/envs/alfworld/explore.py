@@ -188,16 +188,13 @@ def wrong_command(rng: np.random.Generator, admissible: Sequence[str], right: st
     >>> wrong_command(np.random.default_rng(0), ["go to bed 1", "go to desk 1"], "go to bed 1")
     'go to desk 1'
     """
-    kinds = [(_of_kind(admissible, start, right), weight) for start, weight in _MISTAKES]
-    some = [(commands, weight) for commands, weight in kinds if commands]
+    some = []
+    for start, weight in _MISTAKES:
+        known = [each for each in admissible if each.startswith(start)] if start else ["look", "inventory"]
+        if commands := [each for each in known if each != right and each in admissible]:
+            some.append((commands, weight))
     if not some:
         return right
     weights = np.array([weight for _, weight in some])
     commands = some[int(rng.choice(len(some), p=weights / weights.sum()))][0]
     return commands[int(rng.integers(len(commands)))]
-
-
-def _of_kind(admissible: Sequence[str], start: str, right: str) -> list[str]:
-    if not start:
-        return [command for command in ("look", "inventory") if command in admissible and command != right]
-    return [command for command in admissible if command.startswith(start) and command != right]

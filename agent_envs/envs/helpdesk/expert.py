@@ -61,7 +61,10 @@ class _Expert:
             return self._say("tell", n=self._amount(section, wish))
         if mind.read < len(self.desk.letters) or mind.refused:
             last = self.desk.letters[-1]
-            return self._say("refuse", r=last.rule) if last.kind == "decline" else self._done(section, wish)
+            if last.kind == "decline":
+                return self._say("refuse", r=last.rule)
+            told = f" {self._say('tell', n=self._amount(section, wish)).text}" if self.customer.asks_amount else ""
+            return Move(self._say("done").text + told)
         return self._look_up(section, wish) or self._judge(section, wish)
 
     def _set_right(self) -> Move:
@@ -132,12 +135,6 @@ class _Expert:
         if amount is not None and act.amount is not None:
             asked[act.amount.name] = amount
         return Move("", act.name, {"id": number, **asked})
-
-    def _done(self, section: Section, wish: Wish) -> Move:
-        done = self._say("done").text
-        return Move(
-            f"{done} {self._say('tell', n=self._amount(section, wish)).text}" if self.customer.asks_amount else done
-        )
 
     def _facts(self, wish: Wish) -> Any:
         done: dict[str, int] = {}
