@@ -182,7 +182,7 @@ def read_picture(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large pictures; the limit here is stricter
             with pillow.open(io.BytesIO(data), formats=formats) as image:
-                _check_size(*image.size, where, max_side)
+                _check_size(image.width, image.height, where, max_side)
                 if getattr(image, "n_frames", 1) > 1:
                     raise DataError(f"{where}: expected one picture, got {image.n_frames} that move")
                 if (kind := "transparency" if "transparency" in image.info else image.mode) != "RGB":
