@@ -72,13 +72,13 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3913,
-    ("agent_envs/pictures", "agent_envs/prompts"): 2004,
+    ("agent_envs",): 3909,
+    ("agent_envs/pictures", "agent_envs/prompts"): 1983,
     ("agent_envs/parsers", "agent_envs/rewards"): 2113,
     ("agent_envs/tools",): 1770,
     ("agent_envs/retrieval",): 4775,
     ("agent_envs/sandbox",): 2540,
-    ("agent_envs/envs",): 13499,
+    ("agent_envs/envs",): 13306,
     ("agent_envs/agents",): 1829,
     ("agent_envs/policies",): 3630,
     ("agent_envs/rollout",): 2246,
@@ -86,17 +86,17 @@ BUDGETS = {
     ("agent_envs/vector", "agent_envs/viewer"): 1637,
     ("agent_envs/serving",): 3029,
     ("agent_envs/recording",): 1407,
-    ("agent_envs/audit",): 2093,
+    ("agent_envs/audit",): 2084,
     ("agent_envs/cli",): 4316,
     ("datasets",): 10882,
-    ("agent_envs/wrapping", "wrappers"): 3103,
+    ("agent_envs/wrapping", "wrappers"): 3054,
     ("adapters/verl",): 6230,
     ("adapters/estimators", "adapters/losses"): 2850,
     ("adapters/torch", "adapters/trees"): 1903,
     ("adapters/tiny",): 785,
     ("adapters",): 2724,
 }
-TOTAL = 81_256
+TOTAL = 80_980
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
