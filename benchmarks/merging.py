@@ -36,7 +36,7 @@ import numpy as np
 
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
-from agent_envs.adapters.trees import build_trees, cut, sort_rows
+from agent_envs.adapters.trees import PackedTree, cut, pack_tree, sort_rows
 from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.policies import ExpertPolicy
@@ -164,14 +164,20 @@ def building(count: int) -> None:
                 f"{seconds['ours'] / seconds['once']:>7.2f}{share:>13.2f}"
             )
         seconds = best({"merged": lambda e=episodes: build_batch(e), "trees": lambda e=episodes: build_trees(e)})
-        trees = build_trees(episodes)
-        print(f"{contexts:<10}{'tree':<9}{len(trees.tree.rows):>8,}{len(trees.tree):>12,}{seconds['trees']:>8.3f}"
+        tree = build_trees(episodes)
+        print(f"{contexts:<10}{'tree':<9}{len(tree.rows):>8,}{len(tree):>12,}{seconds['trees']:>8.3f}"
               f"{'':>19}  {seconds['trees'] / seconds['merged']:.2f} times merged rows")  # fmt: skip
         seconds = best({"peer": lambda e=episodes: pad(e)})["peer"]
         arrays = pad(episodes)
         size = sum(array.nbytes for array in arrays)
         print(f"{contexts:<10}{'padded':<9}{len(arrays[0]):>8,}{arrays[0].size:>12,}{seconds:>8.3f}{'':>19}"
               f"{peak(lambda e=episodes: pad(e)) / size:>13.2f}  ({size / 2**20:,.0f} MiB)")  # fmt: skip
+
+
+def build_trees(episodes: list[Episode]) -> PackedTree:
+    """Return the merged rows of episodes as trees."""
+    batch = build_batch(episodes)
+    return pack_tree(batch.input_ids, batch.offsets, sort_rows(batch.input_ids, batch.offsets))
 
 
 GROUP = 8

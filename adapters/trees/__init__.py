@@ -16,10 +16,6 @@ their gradients.
 """
 
 from agent_envs.adapters.trees.cuts import cut, spread
-from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, TokenTrees, build_trees, pack_tree, sort_rows
+from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, pack_tree, sort_rows
 
-__all__ = ["PackedTree", "SortedRows", "TokenTrees", "build_trees", "cut", "pack_tree", "sort_rows", "spread"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["PackedTree", "SortedRows", "cut", "pack_tree", "sort_rows", "spread"]

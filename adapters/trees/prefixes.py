@@ -10,16 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from agent_envs.adapters.batches import TokenBatch, build_batch
-from agent_envs.episodes.record import Episode
-from agent_envs.errors import DataError
-
-__all__ = ["PackedTree", "SortedRows", "TokenTrees", "build_trees", "pack_tree", "sort_rows"]
+__all__ = ["PackedTree", "SortedRows", "pack_tree", "sort_rows"]
 
 
 @dataclass(frozen=True)
@@ -111,28 +106,6 @@ class PackedTree:
     def __len__(self) -> int:
         return len(self.input_ids)
 
-    @property
-    def parent(self) -> np.ndarray:
-        """The node before each node, -1 for roots, int64, shape [nodes]."""
-        out = np.full(len(self), -1, dtype=np.int64)
-        inner = np.ones(len(self.path), dtype=bool)
-        lengths = self.rows.lengths
-        inner[(np.cumsum(lengths) - lengths)[lengths > 0]] = False
-        at = np.flatnonzero(inner)
-        out[self.path[at]] = self.path[at - 1]
-        return out
-
-    def mask(self) -> np.ndarray:
-        """Return whether each node (first axis) attends to each node (second axis), bool, shape [nodes, nodes].
-
-        >>> tree = pack_tree(np.array([5, 6, 5, 7]), np.array([0, 2, 4]), sort_rows(np.array([5, 6, 5, 7]),
-        ...                  np.array([0, 2, 4])))
-        >>> tree.input_ids.tolist(), tree.mask().astype(int).tolist()
-        ([5, 6, 7], [[1, 0, 0], [1, 1, 0], [1, 0, 1]])
-        """
-        nodes = np.arange(len(self))
-        return (nodes <= nodes[:, None]) & (nodes[:, None] < self.end)
-
 
 def pack_tree(ids: np.ndarray, offsets: np.ndarray, rows: SortedRows) -> PackedTree:
     """Pack sorted rows into trees.
@@ -154,37 +127,3 @@ def pack_tree(ids: np.ndarray, offsets: np.ndarray, rows: SortedRows) -> PackedT
         at, kept = starts[place], shared[place + 1] if place + 1 < len(rows) else 0
         end[path[at + kept : at + shared[place]]] = stops[place]
     return PackedTree(input_ids, position_ids, end, rows, path)
-
-
-@dataclass(frozen=True)
-class TokenTrees:
-    """A batch of episodes as trees; masks, advantages, log-probabilities and weights stay with the rows."""
-
-    rows: TokenBatch
-    """The rows, with the (episode, step) that wrote each of their tokens."""
-    tree: PackedTree
-    """All of them packed."""
-
-    @cached_property
-    def node(self) -> np.ndarray:
-        """Node of each token of ``rows``, int64, shape [tokens]."""
-        node, at = np.empty(len(self.rows.input_ids), dtype=np.int64), 0
-        for row, length in zip(self.tree.rows.rows.tolist(), self.tree.rows.lengths.tolist(), strict=True):
-            begin = int(self.rows.offsets[row])
-            node[begin : begin + length] = self.tree.path[at : at + length]
-            at += length
-        return node
-
-
-def build_trees(episodes: Sequence[Episode], layout: str = "merged") -> TokenTrees:
-    """Return the trees of some episodes, over merged rows or over one row per step.
-
-    Raises:
-        ConfigError: The layout does not exist.
-        DataError: No step has tokens.
-    """
-    batch = build_batch(episodes, layout)
-    if not len(batch.input_ids):
-        raise DataError("no step of the episodes has tokens, so there is no tree; record them with a model's policy")
-    rows = sort_rows(batch.input_ids, batch.offsets)
-    return TokenTrees(batch, pack_tree(batch.input_ids, batch.offsets, rows))

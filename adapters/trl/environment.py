@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
+import keyword
 import re
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +16,9 @@ import gymnasium as gym
 
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.task_rows import as_json, make_dataset
-from agent_envs.adapters.tool_methods import CallableSpec, tool_method
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, check_release
-from agent_envs.messages import content_of
+from agent_envs.messages import ToolSpec, content_of
 from agent_envs.pictures.picture import ImageObservation
 from agent_envs.pictures.png import needs_pillow
 from agent_envs.prompts.pictures import fitted
@@ -31,6 +32,9 @@ __all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "epi
 # What the three tested kinds of vision-language models read a picture from; a text may not forge it.
 _CONTROL = re.compile(r"<(?=\|\w+\|>)")
 _RESERVED = frozenset({"get_reward", "record", "reset"})
+_HINTS: dict[str, Any] = {
+    "string": str, "integer": int, "number": float, "boolean": bool, "null": type(None), "array": list, "object": dict
+}  # fmt: skip
 
 
 @dataclass
@@ -63,7 +67,7 @@ class _Environment:
         for spec in self._specs:
             name = spec["function"]["name"]
             # TRL takes the tools from the instance: the specification itself, which has more than type hints express
-            self.__dict__[name] = CallableSpec(spec, functools.partial(type(self)._call, self, name))
+            self.__dict__[name] = _CallableSpec(spec, functools.partial(type(self)._call, self, name))
 
     def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str | list[Any]:
         """Start the task of a dataset row and return what TRL appends to its prompt: text, or parts with pictures.
@@ -148,6 +152,53 @@ def _shown(observation: str | ImageObservation) -> str | list[Any]:
     ]
 
 
+def tool_method(spec: ToolSpec) -> Callable[..., Any]:
+    """Return a method that calls a tool, with the tool's name, signature and description.
+
+    What type hints do not say of an argument is in its description, as JSON. TRL asks the instance: `_CallableSpec`.
+    """
+    function = spec["function"]
+    name, properties = function["name"], function["parameters"].get("properties", {})
+
+    def method(self: _Environment, /, **arguments: Any) -> str | list[Any]:
+        return self._call(name, arguments)
+
+    given, lines = [], [" ".join(str(function.get("description") or name).split()), "", "Args:"]
+    for key, schema in properties.items():
+        required = key in function["parameters"].get("required", ())
+        default = inspect.Parameter.empty if required else schema.get("default")
+        if key.isidentifier() and not keyword.iskeyword(key) and key != "self":
+            hint = _HINTS.get(str(schema.get("type")), Any)
+            given.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+        rest = {inner: value for inner, value in schema.items() if inner not in ("default", "description", "title")}
+        more = f" JSON schema: {json.dumps(rest)}" if set(rest) != {"type"} else ""
+        lines.append(f"    {key}: {' '.join(str(schema.get('description') or key.replace('_', ' ')).split())}{more}")
+    if len(given) < len(properties):  # Python allows no such parameter names, but a mapping of arguments may have them
+        given = [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any)]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__name__ = method.__qualname__ = name
+    vars(method)["__signature__"] = inspect.Signature([own, *given], return_annotation=str)
+    method.__annotations__ = {**{parameter.name: parameter.annotation for parameter in given}, "return": str}
+    method.__doc__ = "\n".join([*(lines if properties else lines[:1]), "", "Returns:", "    The tool's result."])
+    return method
+
+
+class _CallableSpec(dict[str, Any]):
+    """A tool's full specification that can also be called.
+
+    Chat templates take tools as such dictionaries, or as functions whose schema they read from type hints. This is
+    both: the template renders what it renders for every other actor, and the trainer can call it.
+    """
+
+    def __init__(self, spec: ToolSpec, call: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(spec)
+        self.__name__ = spec["function"]["name"]
+        self._call = call
+
+    def __call__(self, /, **arguments: Any) -> Any:
+        return self._call(arguments)
+
+
 def environment_class(
     env_id: str,
     *,
@@ -180,9 +231,7 @@ def environment_class(
         name = spec["function"]["name"]
         if name in _RESERVED or name.startswith("_"):
             raise ConfigError(f"the tool {name!r} cannot be a method: TRL or the environment class uses that name")
-    methods = {
-        spec["function"]["name"]: tool_method(spec, lambda self, name, args: self._call(name, args)) for spec in specs
-    }
+    methods = {spec["function"]["name"]: tool_method(spec) for spec in specs}
     title = re.sub(r"\W", "", env_id.split("/")[-1])
     about = {
         "_failures": FailureBudget(max_broken),

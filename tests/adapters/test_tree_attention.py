@@ -149,7 +149,8 @@ def test_the_block_mask_is_the_brute_force_one(monkeypatch, window, seed):
     monkeypatch.setattr(module, "_BLOCK", 8)
     ids, offsets = flat(rows_of(seed, count=20))
     tree = pack_tree(ids, offsets, sort_rows(ids, offsets))
-    expected = torch.from_numpy(tree.mask())
+    nodes = np.arange(len(tree))
+    expected = torch.from_numpy((nodes <= nodes[:, None]) & (nodes[:, None] < tree.end))
     if window:
         depth = torch.from_numpy(tree.position_ids)
         expected &= depth[:, None] - depth < window

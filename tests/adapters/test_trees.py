@@ -4,10 +4,9 @@
 2. trees of episodes: every step's tokens, masks and log-probabilities lie on its row's path, whatever the contexts do
 3. a part of the rows is as if it had been sorted alone
 4. cuts keep to the budget and repeat as little as neighbours can; ranks are as even as neighbours can be
-5. what is refused; time
+5. what is refused
 """
 
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -16,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_envs.adapters.batches import build_batch
-from agent_envs.adapters.trees import build_trees, cut, pack_tree, sort_rows, spread
+from agent_envs.adapters.trees import cut, pack_tree, sort_rows, spread
 from agent_envs.episodes.record import Episode, Step, StopReason
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import ConfigError
 
 ROWS = st.lists(st.lists(st.integers(0, 1), max_size=6), min_size=1, max_size=9)
 """Few different tokens, so that rows are equal, begin each other and part at any depth."""
@@ -53,9 +52,9 @@ def test_a_tree_is_its_paths_expanded_one_by_one(rows):
             assert (tree.input_ids[node], tree.position_ids[node]) == (prefix[-1], depth)
         start += length
     assert sorted(known.values()) == sorted(prefixes(rows))  # each of them once
-    mask, parent = tree.mask(), tree.parent
+    nodes = np.arange(len(tree))
+    mask = (nodes <= nodes[:, None]) & (nodes[:, None] < tree.end)
     for q, own in known.items():
-        assert parent[q] == (-1 if len(own) == 1 else next(k for k, v in known.items() if v == own[:-1]))
         for k, other in known.items():
             assert mask[q, k] == (own[: len(other)] == other)
 
@@ -106,32 +105,23 @@ def test_every_step_lies_on_the_path_of_its_row(seed, layout):
     episodes = play(seed)
     if not any(episode.steps for episode in episodes):
         pytest.skip("nobody took a step")
-    trees = build_trees(episodes, layout)
-    rows, tree = trees.rows, trees.tree
+    rows = build_batch(episodes, layout)
+    order = sort_rows(rows.input_ids, rows.offsets)
+    tree = pack_tree(rows.input_ids, rows.offsets, order)
+    begins = dict(zip(order.rows.tolist(), np.cumsum(order.lengths) - order.lengths, strict=True))  # of each row's path
     taken = [(number, step) for number, episode in enumerate(episodes) for step in episode.steps]
     assert len(taken) == len(rows.start)
-    parent = tree.parent
     for i, (number, step) in enumerate(taken):
         whole, at, count = [*step.prompt_ids, *step.response_ids], int(rows.start[i]), int(rows.length[i])
         assert rows.episode[i] == number
         assert rows.step_ids[at : at + count].tolist() == [i] * count
         assert rows.logprobs[at : at + count].tolist() == pytest.approx(step.response_logprobs, rel=1e-6)
-        node = int(trees.node[at + count - 1])
-        up = []
-        while node >= 0:
-            up.append(int(tree.input_ids[node]))
-            node = int(parent[node])
-        assert up[::-1] == whole  # its prompt and response, and nothing else
+        begin = begins[rows.row[i]]
+        path = tree.path[begin : begin + at + count - rows.offsets[rows.row[i]]]
+        assert tree.input_ids[path].tolist() == whole  # its prompt and response, and nothing else
     assert len(tree) == len(
         {(*s.prompt_ids, *s.response_ids)[: i + 1] for _, s in taken for i in range(len(s.prompt_ids + s.response_ids))}
     )
-
-
-def test_a_tree_needs_tokens():
-    with pytest.raises(DataError, match="no step of the episodes has tokens"):
-        build_trees([Episode("Toy-v0", "e", "g", None, 0, "", (), {}, (), "", StopReason.TERMINATED)])
-    with pytest.raises(ConfigError, match="layout"):
-        build_trees(play(0), "tree")
 
 
 # ---------------------------------------------------------------------------------------------------- cuts
@@ -187,23 +177,3 @@ def test_what_a_cut_refuses():
         cut(sort([[1]]), 0)
     with pytest.raises(ConfigError, match="number of parts"):
         spread(sort([[1]]), 0)
-
-
-def test_building_trees_is_about_as_fast_as_building_rows():
-    rng = np.random.default_rng(0)
-    episodes = []
-    for number in range(128):
-        steps, context = [], (1,) * 90
-        for _ in range(20):
-            response = tuple(rng.integers(0, 1000, 16).tolist())
-            steps.append(Step("", "", 0.0, False, False, {}, context, response, (-1.0,) * 16))
-            context = (*context, *response, 2, 3)
-        episodes.append(Episode("Toy-v0", f"e{number}", f"g{number // 8}", None, 0, "", (), {}, tuple(steps), "",
-                                StopReason.TERMINATED))  # fmt: skip
-    seconds = {"rows": float("inf"), "trees": float("inf")}
-    for _ in range(3):
-        for name, build in (("rows", build_batch), ("trees", build_trees)):
-            began = time.process_time()
-            build(episodes)
-            seconds[name] = min(seconds[name], time.process_time() - began)
-    assert seconds["trees"] < 4 * seconds["rows"]

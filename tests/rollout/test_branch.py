@@ -12,7 +12,8 @@ import zlib
 import pytest
 
 import agent_envs
-from agent_envs.adapters.trees import build_trees
+from agent_envs.adapters.batches import build_batch
+from agent_envs.adapters.trees import sort_rows
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.policy import Response
@@ -86,9 +87,10 @@ def test_states_are_drawn_among_the_inner_ones_and_the_group_is_one_tree(env):
         assert other.steps[0] == first.steps[0]
     again = agent_envs.branch(env, Walker(), 6, seed=5, options={"index": 1})
     assert [[s.action for s in e.steps] for e in again] == [[s.action for s in e.steps] for e in episodes]
-    trees = build_trees(episodes)
-    assert (trees.tree.position_ids == 0).sum() == 1  # one root
-    assert len(trees.tree) < 0.6 * len(trees.rows.input_ids)
+    batch = build_batch(episodes)
+    rows = sort_rows(batch.input_ids, batch.offsets)
+    assert (rows.shared == 0).sum() == 1  # one root
+    assert rows.nodes < 0.6 * rows.tokens
     assert len(agent_envs.branch(env, Walker(), 1, options={"index": 1})) == 1
 
 
