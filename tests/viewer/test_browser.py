@@ -500,6 +500,36 @@ def test_a_task_looks_like_what_it_is(env_id: str, browser: Any, tmp_path: Path)
     assert not any(step.info["invalid_action"] for step in episode.steps)
 
 
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "shows"),
+    [
+        ("AgentR1/WebShop-v0", {"site": "agentr1"}, [".line", ".article", ".product", ".buy button:enabled"]),
+        ("AgentR1/HotpotQA-v0", {"style": "search_r1"}, [".line", ".passage"]),
+    ],
+)
+def test_released_forms_look_like_it_too(
+    env_id: str, kwargs: dict[str, str], shows: list[str], browser: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("aiohttp")
+    from agent_envs.cli.play_web import play_server
+
+    game = PlayGame(gym.make(env_id, **kwargs), index=3, seed=0, save=tmp_path / "mine.jsonl")
+    seen = set()
+    with play_server(game) as server:
+        browser.open(server.link)
+        while not browser.run("return state.over"):
+            seen |= {
+                each for each in shows if browser.run("return document.querySelector('.scene ' + arguments[0])", each)
+            }
+            steps = browser.run("return state.episode.steps.length")
+            browser.run("$('let').click()")
+            browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+        assert browser.run("return document.querySelector('.scene')") and browser.problems() == []
+    game.end()
+    [episode] = read_episodes(tmp_path / "mine.jsonl")
+    assert seen == set(shows) and episode.success
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("env_id", ["AgentR1/WebShop-v0", "AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0"])
 def test_scenes_can_be_reached_and_read_by_all(env_id: str, width: int, browser: Any, axe: str) -> None:

@@ -40,27 +40,48 @@ function asks(begin, label, placeholder, go) {
 }
 
 // -- WebShop
-const ARTICLE = /^[A-Z0-9]{10}$/, PRICE = /^\$[\d.,]+( to \$[\d.,]+)?$/;
+const ARTICLE = /^[A-Z0-9]{10}$/, PRICE = /^\$[\d.,]+( to \$[\d.,]+)?$/, LEAVES = ["Description", "Features", "Reviews", "Attributes"];
+// The two sites spell what can be clicked in their own letters.
+const clicking = word => [word, word.toLowerCase()].map(text => `click[${text}]`).find(label => listed(label) >= 0);
+const click = (word, shown = word, className = "") => takes(clicking(word) ?? `click[${word}]`, shown, className);
 function shop(e, texts, info) {
   const told = texts.at(-1).split(" [SEP] ").map(word => word.trim()), at = told.indexOf("Instruction:");
-  if (told.length < 3) return null;
-  const click = (word, className, shown = word) => takes(`click[${word.toLowerCase()}]`, shown, className);
-  const clicks = word => listed(`click[${word.toLowerCase()}]`) >= 0, rest = at < 0 ? told : told.slice(at + 2);
-  const page = box("scene shop"), bar = box("top", el("strong", "brand", "WebShop")), find = asks("search[", "search the shop", "search for products", "Search");
-  if (find || !state.over) bar.append(find ?? click("Back to Search", "", "\u2039 back to search"));
-  page.append(bar);
-  if (at >= 0) page.append(box("wanted", el("span", "label", "you want"), el("p", "", told[at + 1])));
-  const paged = rest.find(word => /^Page \d+ /.test(word));
-  if (told[0].startsWith("Thank you")) page.append(bought(info));
-  else if (paged) {
-    const shelf = box("shelf");
-    for (let i = 0; i < rest.length; i++) if (ARTICLE.test(rest[i]) && !PRICE.test(rest[i + 1] ?? "")) shelf.append(article(rest[i], rest[i + 1], rest[i + 2], clicks));
-    page.append(box("turn", clicks("< Prev") && click("< Prev", "", "\u2039 previous"), el("span", "label", paged), clicks("Next >") && click("Next >", "", "next \u203a")), shelf);
-  } else if (rest.includes("Buy Now")) page.append(product(rest, info, click, clicks));
-  else if (rest.includes("< Prev")) page.append(click("< Prev", "", "\u2039 back to the product"), box("leaf", ...rest.slice(rest.indexOf("< Prev") + 1).map(text => el("p", "", text))));
-  else if (!find) return null;
-  return page;
+  if (told.length < 3) return released(texts.at(-1), info, /^Instruction: (.*)$/m.exec(texts[0])?.[1]);
+  const rest = at < 0 ? told : told.slice(at + 2), paged = rest.find(word => /^Page \d+ /.test(word));
+  if (told[0].startsWith("Thank you")) return front(null, bought(info));
+  if (paged) return front(told[at + 1], pages(paged), shelf(rest.map((word, i) => ARTICLE.test(word) ? [word, rest[i + 1], rest[i + 2]] : null).filter(Boolean)));
+  const page = rest.slice(rest.indexOf("< Prev") + 1), price = page.findIndex(word => word.startsWith("Price:")), groups = [];
+  if (rest.includes("Buy Now")) {
+    for (const word of page.slice(0, Math.max(0, price - 1))) if (clicking(word) && groups.length) groups.at(-1).values.push(word); else groups.push({ name: word, values: [] });
+    const facts = page.slice(price).filter(word => /^(Price|Rating):/.test(word)).map(word => word.replace("Price: ", ""));
+    return front(told[at + 1], click("< Prev", "\u2039 back to the results"), product(page[price - 1] ?? "", facts, groups, Object.values(picked(info.url)).map(String)));
+  }
+  if (rest.includes("< Prev")) return front(told[at + 1], click("< Prev", "\u2039 back to the product"), leaf(page));
+  return asks("search[", "search the shop", "", "") && front(told[at + 1]);
 }
+// The site of Agent-R1's shops, which says the same in lines.
+function released(text, info, wanted) {
+  const field = name => new RegExp(`^${name}: (.*)$`, "m").exec(text)?.[1], lines = text.split("\n");
+  if (/^Thank you/.test(text)) return front(null, bought(info));
+  if (!wanted) return null;
+  const goods = lines.map(line => /^\[\d+\] ([A-Z0-9]{10}) \| (.*?) \| ([^|]*?) \|/.exec(line)).filter(Boolean).map(([, ...parts]) => parts);
+  if (goods.length) return front(wanted, pages(`page ${field("Page") ?? ""}`), shelf(goods));
+  const back = clicking("< Prev") && click("< Prev", "\u2039 back");
+  if (field("ASIN") && field("Title")) {
+    const groups = lines.map(line => /^- (.+?) \(selected: (.*?)\): (.*)$/.exec(line)).filter(Boolean).map(([, name, taken, values]) => ({ name, taken, values: values.split(", ") }));
+    const facts = [field("Price"), field("Category"), field("Summary")].filter(Boolean);
+    return front(wanted, back, product(field("Title"), facts, groups, groups.map(group => group.taken)));
+  }
+  return front(wanted, back, lines[0] === "WebShop" ? null : leaf(lines.filter(line => !line.startsWith("Instruction: "))));
+}
+function front(wanted, ...inside) {
+  const find = asks("search[", "search the shop", "search for products", "Search"), bar = box("top", el("strong", "brand", "WebShop"), find);
+  if (clicking("Back to Search")) bar.append(click("Back to Search", "\u2039 back to search"));
+  return box("scene shop", bar, wanted && box("wanted", el("span", "label", "you want"), el("p", "", wanted)), ...inside);
+}
+const pages = shown => box("turn", clicking("< Prev") && click("< Prev", "\u2039 previous"), el("span", "label", shown), clicking("Next >") && click("Next >", "next \u203a"));
+const shelf = goods => box("shelf", ...goods.map(parts => article(...parts)));
+const leaf = texts => box("leaf", ...texts.filter(Boolean).map(text => el("p", "", text)));
 // A product has no picture here: its initials stand on a colour of its own.
 function cover(title, className) {
   const node = el("div", `cover ${className}`, title.split(/\s+/).slice(0, 2).map(word => word[0] ?? "").join("").toUpperCase());
@@ -69,26 +90,19 @@ function cover(title, className) {
   return node;
 }
 function article(id, title = "", price = "") {
-  const node = takes(`click[${id.toLowerCase()}]`, title, "article");
+  const node = click(id, title, "article");
   node.prepend(cover(title, "small"));
   node.append(el("span", "price", PRICE.test(price) ? price : ""), el("span", "label", id));
   return node;
 }
-function product(rest, info, click, clicks) {
-  const options = el("div"), taken = Object.values(picked(info.url)).map(value => String(value).toLowerCase());
-  const told = rest.slice(rest.indexOf("< Prev") + 1), price = told.findIndex(word => word.startsWith("Price:")), title = told[price - 1] ?? "";
-  let group = null;
-  for (const word of told.slice(0, Math.max(0, price - 1))) {
-    if (clicks(word) && group) {
-      const value = click(word);
-      value.setAttribute("aria-pressed", taken.includes(word.toLowerCase()));
-      group.append(value);
-    } else options.append(el("h3", "", word), group = box("values"));
-  }
-  const leaves = box("values", ...["Description", "Features", "Reviews", "Attributes"].filter(word => told.includes(word)).map(word => click(word)));
-  const facts = told.slice(price).filter(word => /^(Price|Rating):/.test(word)).map(word => el("p", word.startsWith("Price") ? "price" : "label", word.replace("Price: ", "")));
-  return box("", click("< Prev", "", "\u2039 back to the results"), box("product", cover(title, "large"),
-    box("", el("h2", "", title), ...facts, options, leaves), box("buy", click("Buy Now", "main", "Buy now"))));
+function product(title, facts, groups, taken) {
+  const chosen = taken.map(value => value.toLowerCase()), options = groups.map(group => box("", el("h3", "", group.name), box("values", ...group.values.map(value => {
+    const node = click(value);
+    node.setAttribute("aria-pressed", chosen.includes(value.toLowerCase()));
+    return node;
+  }))));
+  return box("product", cover(title, "large"), box("", el("h2", "", title), ...facts.map(fact => el("p", PRICE.test(fact) ? "price" : "label", fact)), ...options,
+    box("values", ...LEAVES.filter(clicking).map(word => click(word)))), box("buy", click("Buy Now", "Buy now", "main")));
 }
 function picked(url) {
   try {
@@ -152,8 +166,10 @@ const KINDS = [[/^(fridge|freezer)/, "cold"], [/^(microwave|stove|toaster|oven|c
 
 // -- questions with search
 function browser(e, texts, info) {
-  const searches = e.steps.flatMap((step, k) => (step.info.tool_results ?? []).map((result, i) => ({ result, query: words(step.calls?.[i]?.arguments?.query ?? `step ${k + 1}`) })));
-  const find = asks("search(", "search", "search the articles", "Search");
+  const tagged = /<search>/.test(e.instructions), between = (text, tag) => new RegExp(`<${tag}>([^]*?)(</${tag}>|$)`).exec(text)?.[1]?.trim();
+  const searches = e.steps.flatMap((step, k) => tagged ? [{ result: { content: between(texts[k + 1], "information") }, query: between(step.action, "search") }].filter(({ result, query }) => result.content && query)
+    : (step.info.tool_results ?? []).map((result, i) => ({ result, query: words(step.calls?.[i]?.arguments?.query ?? `step ${k + 1}`) })));
+  const find = tagged && !state.over ? line("search", "search the articles", text => does("act", { action: `<search>${text}</search>` }), "Search") : asks("search(", "search", "search the articles", "Search");
   if (!find && !(state.over && searches.length)) return null;
   const open = searches[tab ?? searches.length - 1] ?? searches.at(-1), tabs = box("tabs");
   if (find && open) find.querySelector("input").value = open.query;
@@ -172,7 +188,7 @@ function browser(e, texts, info) {
   return page;
 }
 function found({ result, query }) {
-  const passages = words(result.content).split(/^\[\d+\] /m).slice(1), terms = new Set(query.toLowerCase().match(/[\p{L}\p{N}]{4,}/gu) ?? []), list = box("passages");
+  const passages = words(result.content).replace(/^Doc (\d+)\(Title: "?(.*?)"?\) /gm, "[$1] $2\n").split(/^\[\d+\] /m).slice(1), terms = new Set(query.toLowerCase().match(/[\p{L}\p{N}]{4,}/gu) ?? []), list = box("passages");
   if (!passages.length) return block(result.error ? "leaf bad" : "leaf", "", words(result.content));
   for (const passage of passages) {
     const [title, ...text] = passage.split("\n"), body = el("p");
