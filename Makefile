@@ -195,7 +195,7 @@ compare:
 	$(PYTHON) benchmarks/suites/compare.py page
 
 # The others need arguments, are parts of another one, or train for long.
-NOT_TIMED := branching certificates contexts gpu gpu_learning results scale \
+NOT_TIMED := branching certificates contexts gpu gpu_learning results scale \ self_play
 	certificate_sources scale_cluster scale_ray \
 	asynchronous pictures_learning
 BENCHMARKS := $(filter-out $(NOT_TIMED:%=benchmarks/%.py),$(wildcard benchmarks/*.py))
