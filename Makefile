@@ -195,9 +195,9 @@ compare:
 	$(PYTHON) benchmarks/suites/compare.py page
 
 # The others need arguments, are parts of another one, or train for long.
-NOT_TIMED := branching certificates contexts gpu gpu_learning results scale \ self_play
+NOT_TIMED := branching certificates contexts gpu gpu_learning results scale \
 	certificate_sources scale_cluster scale_ray \
-	asynchronous pictures_learning
+	asynchronous pictures_learning self_play
 BENCHMARKS := $(filter-out $(NOT_TIMED:%=benchmarks/%.py),$(wildcard benchmarks/*.py))
 
 # One that fails, such as one whose peer is not installed, leaves the others to run.
