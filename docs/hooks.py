@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from agent_envs.cli.main import COMMANDS, command_parser
 
@@ -29,6 +30,18 @@ SPLIT = {"adapters"}
 """Rooms whose packages have a page each."""
 LEFT_OUT = {"cli"}
 """Its user's side is the page of commands."""
+
+UNSEARCHED = {"changelog.md", "results.md"}
+"""Pages that the search leaves out: other pages explain what they name."""
+SEARCHED = {
+    "reference": 0.05,
+    "commands.md": 0.2,
+    "environments": 0.2,
+    "notebooks": 0.2,
+    "certificates.md": 0.5,
+    "comparison.md": 0.5,
+}
+"""How much a folder or a page counts in the search; a guide counts 1."""
 
 NOTEBOOK = re.compile(r"(\]\(notebooks/\w+)\.ipynb\)")
 EXAMPLE = re.compile(r'^( *)>>> .*(?:\n\1(?!""").+)*', re.MULTILINE)
@@ -194,8 +207,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead to the pages of notebooks, where the sources lead to the notebooks themselves."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Tell the search how much a page counts, and lead to the pages of notebooks instead of the notebooks."""
+    name = page.file.src_uri
+    page.meta["search"] = {"exclude": name in UNSEARCHED, "boost": SEARCHED.get(name.partition("/")[0], 1.0)}
     return NOTEBOOK.sub(r"\1.md)", markdown)
 
 

@@ -4,7 +4,8 @@
 2. every link and every picture within the site leads somewhere, and nothing is loaded from elsewhere
 3. every public name of the package is on a page of the reference, every command on the page of commands
 4. the notebooks run, and print what they show
-5. axe-core finds nothing on pages of each kind, in light, in dark and on a phone, where none is too wide
+5. the site's own search, run in node, finds for ten questions the page that answers each
+6. axe-core finds nothing on pages of each kind, in light, in dark and on a phone, where none is too wide
 """
 
 import ast
@@ -12,6 +13,7 @@ import fnmatch
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -144,6 +146,38 @@ def _printed(notebook):
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     texts = [[o.get("text", o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]] for cell in cells]
     return ["".join("".join(text) for text in each) for each in texts]
+
+
+SEARCHES = {
+    "write an environment": "writing_an_environment.html",
+    "install": "getting_started.html",
+    "api key": "policies.html",
+    "system prompt": "wrappers.html",
+    "batch size": "gpu.html",
+    "multi gpu": "gpu.html",
+    "reward": "tutorial_tools_and_rewards.html",
+    "tool call format": "tool_formats.html",
+    "resume": "evaluation.html",
+    "训练": "training.zh.html",
+}
+"""What a reader looks for, and the page that answers it."""
+
+
+def test_a_search_finds_first_the_page_that_answers(site, root):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("the site's search is a script, which node runs, and node is not installed")
+    pytest.importorskip("jieba", reason="Chinese is searched by words only where jieba is installed")
+    done = subprocess.run(
+        [node, str(root / "tests" / "docs" / "search.js"), str(site), *SEARCHES, "changelog"],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=True,
+    )
+    found = {query: [place.partition("#")[0] for place in places] for query, places in json.loads(done.stdout).items()}
+    assert {query: found[query][0] for query in SEARCHES} == SEARCHES
+    assert not {"changelog.html", "results.html"} & {page for pages in found.values() for page in pages}
 
 
 KINDS = (
