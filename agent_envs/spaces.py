@@ -32,6 +32,7 @@ _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:
 _LENGTH = struct.Struct("<I")
 _STUB = 1000  # characters
 _ROLES = ("system", "user", "assistant", "tool")
+_PARTS: dict[Any, type] = {"text": str, "image": Picture}
 _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
 
@@ -51,16 +52,8 @@ class _SharedSpace(Space[T]):
         super().__init__(shape=None, dtype=None, seed=seed)
         self.max_length = int(max_length)
         self._pictures = PictureLimits(max_images, max_side)
-
-    @property
-    def max_images(self) -> int:
-        """The most pictures in an element."""
-        return self._pictures.max_images
-
-    @property
-    def max_side(self) -> int:
-        """The greatest height and width of a picture in pixels."""
-        return self._pictures.max_side
+        self.max_images, self.max_side = self._pictures.max_images, self._pictures.max_side
+        """The most pictures in an element, and the greatest height and width of one in pixels."""
 
     @property
     def picture_limits(self) -> list[int]:
@@ -297,21 +290,18 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     content = value.get("content")
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, dict) or len(part) != 2 or part.get("type") not in ("text", "image"):
+            return False
+        if not isinstance(part.get(part["type"]), _PARTS[part["type"]]):
+            return False
     return (
         value.get("role") in _ROLES
-        and (isinstance(content, str) or (isinstance(content, list) and all(map(_is_part, content))))
+        and isinstance(content, (str, list))
         and _KEYS.issuperset(value)
         and all(isinstance(value.get(key, ""), str) for key in ("name", "tool_call_id"))
         and isinstance(value.get("tool_calls", []), list)
     )
-
-
-def _is_part(value: Any) -> bool:
-    if not isinstance(value, dict) or len(value) != 2:
-        return False
-    if value.get("type") == "text":
-        return isinstance(value.get("text"), str)
-    return value.get("type") == "image" and isinstance(value.get("image"), Picture)
 
 
 class _SharedElements:

@@ -180,6 +180,8 @@ def manual(env_id: str, *below: str) -> list[str]:
     """Return the beginning of an environment's page, with more below the title: its class docstring."""
     doc = inspect.cleandoc(environment_class(env_id).__doc__ or "").replace("``", "`")
     doc = re.sub(r"^#+ ", "## ", doc, flags=re.MULTILINE)
+    if "## Version History" not in doc:
+        doc += "\n\n## Version History\n- v0: first version"
     doc = re.sub(r"(?<![\w/(])docs/(\w+\.md)", r"[\1](../\1)", doc)
     return [
         f"# {env_id}\n",

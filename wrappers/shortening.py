@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable
 
-from agent_envs.messages import Content, Message, content_text, cut_content, joined_content
+from agent_envs.messages import Message, content_text, cut_content, joined_content
 
 __all__ = ["shorten"]
 
@@ -48,19 +48,15 @@ def shorten(
 
 
 def _cut_texts(messages: list[Message], protected: int, limit: int) -> tuple[list[Message], int]:
-    """Cut all texts but the protected ones to ``limit`` characters; return the messages and how many were cut."""
+    """Return the messages with all texts but the protected ones cut to ``limit`` characters, and how many are."""
     out = list(messages[:protected])
     for message in messages[protected:]:
-        short = _cut_text(message["content"], limit)
-        out.append(message if short is message["content"] else {**message, "content": short})
+        length = len(content_text(message["content"]))
+        note = f"\n[cut: {length} characters]"
+        if length > limit + len(note):
+            message = {**message, "content": cut_content(message["content"], limit, note)}
+        out.append(message)
     return out, sum(a is not b for a, b in zip(out, messages, strict=True))
-
-
-def _cut_text(content: Content, limit: int) -> Content:
-    """Cut a content, with the pictures behind the cut; one that is short enough is returned itself."""
-    length = len(content_text(content))
-    note = f"\n[cut: {length} characters]"
-    return cut_content(content, limit, note) if length > limit + len(note) else content
 
 
 def _first_results(

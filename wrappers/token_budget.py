@@ -159,16 +159,13 @@ class TokenBudget(ContextWrapper):
             or any(message["role"] == "assistant" for message in after)
         ):
             return self._shared.start(messages)
+        last = self._response
         try:
-            return self._shared.extend(self._prompt_ids, self._response_ids(after), after)
+            sampled = list(last.response_ids) if last.response_ids and last.text == self._action else None
+            ids = self._shared.response(self._action, after) if sampled is None else sampled
+            return self._shared.extend(self._prompt_ids, ids, after)
         except PromptError:  # the template drops earlier responses, so that actors render every prompt from scratch
             return self._shared.start(messages)
-
-    def _response_ids(self, after: list[Message]) -> list[int]:
-        """Return the tokens of the last action before other messages."""
-        if self._response.response_ids and self._response.text == self._action:
-            return list(self._response.response_ids)
-        return self._shared.response(self._action, after)
 
     def _cut_down(self, messages: list[Message]) -> tuple[list[Message], list[int]]:
         """Return a prompt that fits and its tokens; at its shortest it may still be too long."""
@@ -177,8 +174,9 @@ class TokenBudget(ContextWrapper):
         opening = copied(split_exchanges(self._whole)[0] if self._whole else opening)
 
         def prompt(dropped: int) -> list[Message]:
-            noted = self._with_note(opening, self._dropped + self._beneath + dropped)
-            return [*noted, *chain.from_iterable(exchanges[dropped:])]
+            total = self._dropped + self._beneath + dropped
+            note = f"\n\n[{total} earlier step{'s are' if total > 1 else ' is'} left out here]"
+            return [*(add_to_task(opening, note) if total else opening), *chain.from_iterable(exchanges[dropped:])]
 
         # Binary search for the fewest exchanges to drop: dropping more never makes a prompt longer.
         few = bisect(range(len(exchanges) - 1), False, key=lambda dropped: self._fitting(prompt(dropped)) is not None)
@@ -190,12 +188,6 @@ class TokenBudget(ContextWrapper):
         shortened, count = shorten(chosen, len(opening), fits=lambda tried: self._fitting(tried) is not None)
         self._shortened += count
         return shortened, self._tokens(shortened)
-
-    def _with_note(self, opening: list[Message], dropped: int) -> list[Message]:
-        if not dropped:
-            return opening
-        note = f"\n\n[{dropped} earlier step{'s are' if dropped > 1 else ' is'} left out here]"
-        return add_to_task(opening, note)
 
 
 @functools.lru_cache(maxsize=16)

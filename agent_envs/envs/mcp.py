@@ -121,9 +121,6 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     ## Data
     Yours. The server's own instructions follow this environment's. A run's record may not set them without trust,
     since they start a program.
-
-    ## Version History
-    - v0: first version
     """
 
     settled_arguments = ("tools", "tool_timeout")

@@ -176,9 +176,6 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
 
     ## Data
     The server's.
-
-    ## Version History
-    - v0: first version
     """
 
     settled_arguments = ("tools", "tool_timeout")

@@ -196,9 +196,6 @@ class ScienceWorldEnv(TextEnv):
     The package's own: 3,592 train, 1,796 validation and 1,819 test variations, the same as in the released rows. The
     simulator's sets are kept in the order in which they were filled, and the commands that can be carried out are not
     listed at each step, which would draw random numbers: the same commands give the same texts.
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = (

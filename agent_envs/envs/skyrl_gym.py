@@ -131,9 +131,6 @@ class SkyRLGymEnv(ReplayedEnv):
 
     ## Data
     Generated: the problems of `AgentR1/GSM8K-v0`, 100,000 train, 1,000 validation and 1,000 test. Rows of your own.
-
-    ## Version History
-    - v0: first version
     """
 
     component = "skyrl"

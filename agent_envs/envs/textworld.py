@@ -194,9 +194,6 @@ class TextWorldEnv(TextEnv):
     Made by TextWorld when first played, in some seconds each, and kept beside other prepared data (0.5 MB each). Splits
     have seeds of their own; `cooking` draws foods and `simple` games from TextWorld's own splits. At the lowest levels
     there are few different games, so one can be in two splits.
-
-    ## Version History
-    - v0: first version
     """
 
     recorded_arguments = ("challenge", "level", "banner")

@@ -216,9 +216,6 @@ class VerifiersEnv(ReplayedEnv, ToolEnv):
 
     ## Data
     The environment's. A run's record may not set them without trust, since it would import a module.
-
-    ## Version History
-    - v0: first version
     """
 
     component = "rubric"

@@ -102,9 +102,6 @@ class ALFWorldEnv(TextEnv):
     solvable. Official: the games of ALFWorld (Shridhar et al. 2021, https://alfworld.github.io, MIT licence), made from
     ALFRED (Shridhar et al. 2020, MIT licence), sorted by path: those that are marked as solvable and have no movable
     receptacles and no slicing.
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = (

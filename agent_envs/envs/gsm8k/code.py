@@ -18,7 +18,8 @@ class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     """Answer a word problem with the help of Python.
 
     ## Description
-    The problems of GSM8K-v0. The policy may run a program in every step; its first text without one is the answer.
+    The problems of GSM8K-v0, whose page says what is not said here. The policy may run a program in every step; its
+    first text without one is the answer.
 
     ## Action Space
     Any text: programs, or the final answer, read as in GSM8K-v0. How programs are written depends on `style`:
@@ -53,12 +54,6 @@ class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     - `expert`: "oracle", which calculates the worked solution, one operation a step, and answers within the limit.
     - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
     - `max_parallel_calls`: programs per step.
-
-    ## Data
-    As in GSM8K-v0.
-
-    ## Version History
-    - v0: first version
     """
 
     answer_format = "Write the final answer as a number after ####."

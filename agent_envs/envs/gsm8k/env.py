@@ -183,9 +183,6 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test tasks, disjoint by their events and numbers. Official:
     7,473 train and 1,319 test rows (Cobbe et al. 2021, https://github.com/openai/grade-school-math, MIT licence).
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
@@ -221,7 +218,8 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
-    The problems of GSM8K-v0. The policy may call a tool in every step; its first text without a call is the answer.
+    The problems of GSM8K-v0, whose page says what is not said here. The policy may call a tool in every step; its first
+    text without a call is the answer.
 
     ## Action Space
     Any text. Tool calls in Hermes form, `<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}
@@ -229,9 +227,6 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
 
     ## Observation Space
     Text: the question at reset; then the results of the calls, one a line.
-
-    ## Starting State
-    As in GSM8K-v0.
 
     ## Rewards
     As in GSM8K-v0; but `reward="agentr1"` pays every step's text, tool calls included, so the return can exceed 1.
@@ -254,12 +249,6 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
     - `parser`, `max_parallel_calls`, `tool_timeout`, `rules`: see `ToolEnv`. With `rules="released"`, `check_answer`
       says the answer as it was read and its reward.
-
-    ## Data
-    As in GSM8K-v0.
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."

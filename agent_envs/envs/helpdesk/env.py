@@ -120,9 +120,6 @@ class HelpDeskEnv(ToolEnv):
     tiny-base, of 0.8 million parameters, has never seen it: on test tasks of level 1 in one domain it solves 0 of 128
     after 100 supervised steps and 1 of 64 after 170. It has then learned to ask for the code word, to find the customer
     and to look rows up, and goes round in circles. What reinforcement learning adds has not been measured.
-
-    ## Version History
-    - v0: first version
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")

@@ -94,9 +94,6 @@ class TauBenchEnv(ToolEnv):
 
     ## Data
     tau-bench's own, by path: 50 airline and 115 retail test tasks, 500 retail train and 20 dev tasks (MIT).
-
-    ## Version History
-    - v0: first version
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")

@@ -82,9 +82,6 @@ class MathCodeEnv(CodeEnv):
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test problems, disjoint by their numbers; each answer is known
     from another calculation than the expert's program makes. Real rows have no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     reset_options = ("index", "question")

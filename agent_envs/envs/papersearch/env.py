@@ -153,9 +153,6 @@ class PaperSearchEnv(ToolEnv):
     `expert_action()` solves the queries using only what it is shown. Official: AutoScholarQuery, 33,551 train, 1,000
     validation and 1,000 test queries, and RealScholarQuery, 50, as the split "real" (He et al. 2025,
     https://github.com/bytedance/pasa); no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = INSTRUCTIONS

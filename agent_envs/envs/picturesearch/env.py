@@ -116,9 +116,6 @@ class PictureSearchEnv(ToolEnv):
     in one split only.
     Released: multiple-choice questions about photographs, answered with the letter or the text of an option; they have
     no expert. V*Bench has 191, HR-Bench 800 of pictures of 4K and 800 of 8K.
-
-    ## Version History
-    - v0: first version
     """
 
     instructions = (

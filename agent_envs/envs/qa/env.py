@@ -25,7 +25,7 @@ from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState, search_calls
 from agent_envs.envs.qa.expert import expert_text, wrong_text
 from agent_envs.envs.qa.prompt import CAPO, FIELDS, INSTRUCTIONS, NO_QUERY, PARSERS, TOP_K, hotpotqa_prompt
-from agent_envs.envs.qa.reward import REWARDS, answer_scores, final_reward
+from agent_envs.envs.qa.reward import REWARDS, answer_scores, qa_format
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ToolCall, ToolSpec
 from agent_envs.retrieval import Retriever, open_retriever
@@ -190,7 +190,9 @@ class QAEnv(ToolEnv):
         said = text if tagged is None else tagged
         state.answer = said.strip() if self.released else bare(said)
         state.scores = answer_scores(state.answer, golds, self.answer_f1)
-        reward = final_reward(self.reward, state.scores, state.turns, state.observed, golds)
+        reward = state.scores.get(self.reward)
+        if reward is None:
+            reward = qa_format(state.turns, golds, "\n".join([*state.turns, *state.observed]))
         shown = state.answer[:200]
         return Outcome(
             f"The answer given is: {shown}" if shown else "No answer was given.",
@@ -308,9 +310,6 @@ class HotpotQAEnv(QAEnv):
     train, 1,000 validation and 1,000 test questions, 7 of 10 bridges, 2 comparisons, 1 yes or no. Every supporting
     article is needed. `expert_action()` solves them using only what it is shown. Official: 90,447 train and 7,405
     validation questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0; no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     dataset = "hotpotqa"
@@ -334,9 +333,6 @@ class TwoWikiMultihopQAEnv(QAEnv):
     ## Data
     Generated: as in HotpotQA-v0. Official: 167,454 train and 12,576 validation questions (Ho et al. 2020,
     https://github.com/Alab-NII/2wikimultihop), Apache-2.0; no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     dataset = "2wiki"
@@ -361,9 +357,6 @@ class MuSiQueEnv(QAEnv):
     ## Data
     Generated: as in HotpotQA-v0. Official: 19,938 train and 2,417 validation questions that have an answer (Trivedi et
     al. 2022, https://github.com/StonyBrookNLP/musique), CC BY 4.0; no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     dataset = "musique"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from agent_envs.rewards.short_answers import exact_match, f1, substring_match
 
-__all__ = ["REWARDS", "answer_scores", "final_reward", "qa_format"]
+__all__ = ["REWARDS", "answer_scores", "qa_format"]
 
 REWARDS = ("em", "f1", "qa_format", "sub_em")
 
@@ -25,13 +25,6 @@ def answer_scores(
     """Return em, f1 and sub_em of a final answer, each from 0 to 1; `f1` is the data set's own."""
     em = exact_match(answer, golds) if answer else 0.0
     return {"em": em, "f1": f1(answer, golds), "sub_em": substring_match(answer, golds)}
-
-
-def final_reward(
-    name: str, scores: dict[str, float], turns: Sequence[str], observed: Sequence[str], golds: Sequence[str]
-) -> float:
-    """Return the reward, one of REWARDS, of an answer with these scores, after the policy's texts and tool results."""
-    return qa_format(turns, golds, "\n".join([*turns, *observed])) if name == "qa_format" else scores[name]
 
 
 def qa_format(turns: Sequence[str], golds: Sequence[str], text: str | None = None) -> float:

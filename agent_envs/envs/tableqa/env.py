@@ -81,9 +81,6 @@ class TableQAEnv(CodeEnv):
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test questions over tables of their own; each answer is
     computed from the records that the table was written from, not by the expert's program. Real rows have no expert.
-
-    ## Version History
-    - v0: first version
     """
 
     answer_format = "Write the final answer between <answer> and </answer>, several values separated by ;."

@@ -120,9 +120,6 @@ class WebShopEnv(TextEnv):
     million products and 12,087 human instructions of WebShop (Yao et al. 2022,
     https://github.com/princeton-nlp/WebShop), MIT licence; the texts of listings belong to their owners. Prices within
     ranges and price limits are drawn with a fixed seed; the original draws them anew in each process.
-
-    ## Version History
-    - v0: first version
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "html", "human"], "render_fps": 4}  # type: ignore[misc]

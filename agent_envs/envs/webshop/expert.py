@@ -12,6 +12,7 @@ import numpy as np
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.envs.webshop.notes import Seen, ShopperNotes, read_transcript
 from agent_envs.envs.webshop.site import Page
+from agent_envs.envs.webshop.words import words as listed
 from agent_envs.retrieval.analysis.analyzer import analyze
 
 _STEPS = 15
@@ -28,25 +29,12 @@ def _stems(*texts: str) -> frozenset[str]:
 
 
 # Words of asking, which say nothing about the product.
-_ASKING = _stems(
-    "am i'm i'd i've we're looking look need needs want wants wanted would like buy buying find finding please "
-    "help helps me my you your can could show get got searching search shopping shop ordering purchase hello "
-    "order hi hey there after do does have has having had some any one ones must important importance matters "
-    "most should good nice great suitable suits featuring feature features comes come make makes sister "
-    "brother mother father mom dad wife husband friend daughter son who which where what when how it's them "
-    "they its also need prefer preferably love interested item product something thing things price lower than "
-    "less under dollars us about really very more than just so i in ok okay thanks thank too"
-)
+_ASKING = _stems(*listed("asking"))
 # Names of options: useful in a query, but a product without them may still be right.
-_NAMES = _stems(
-    "color colored colour size sized sizes style version flavor flavored scent scented smells fit type option"
-)
+_NAMES = _stems(*listed("option_names"))
 
 # Words that only option values contain: a product that does not offer them need not be read any further.
-_COLORS = _stems(
-    "black white grey gray red blue yellow orange purple pink brown beige navy teal burgundy turquoise maroon "
-    "charcoal lavender fuchsia magenta khaki mustard"
-)
+_COLORS = _stems(*listed("plain_colors"))
 _CUES = {
     "style": _stems("style version"),
     "scent": _stems("scent scented smells"),
