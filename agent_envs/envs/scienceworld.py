@@ -28,7 +28,7 @@ from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.prompts.templates import NONE, PromptView, listed_lines, sections
-from agent_envs.prompts.texts import PromptTexts
+from agent_envs.prompts.texts import released
 from agent_envs.tasks import ListedTasks, TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 
@@ -118,36 +118,6 @@ _FIELDS = {
     "object_list": lambda view: listed_lines(view.state["objects"]),
 }
 
-# The sections of https://github.com/AgentR1/CAPO (August 2026); the words are this project's.
-_CAPO = PromptTexts(
-    "You carry out experiments in ScienceWorld. Make one command a turn of an action template and objects that are in "
-    "sight, and send it by calling the tool env_step. Go by the task and the observation alone, and write no prose.",
-    """### Task
-$goal
-
-### Earlier Actions
-$earlier_commands
-
-### Recent Interaction History
-$recent_steps
-
-### Current Observation
-$observation
-
-### Action Templates
-Put the exact name of an object below in the place of each OBJ.
-$action_list
-
-### Visible Object Referents
-$object_list
-
-### Output Format
-<think>...</think>
-<tool_call>
-{"name": "env_step", "arguments": {"command": "..."}}
-</tool_call>""",
-)
-
 
 class ScienceWorldEnv(TextEnv):
     """Do an experiment of primary-school science by text commands.
@@ -204,7 +174,7 @@ class ScienceWorldEnv(TextEnv):
         "use thermometer on water; wait; focus on water."
     )
     recorded_arguments: ClassVar[tuple[str, ...]] = ("families", "simplifications", "reward")
-    prompt_templates = {"scienceworld": scienceworld_prompt, "capo": _CAPO}  # noqa: RUF012
+    prompt_templates = {"scienceworld": scienceworld_prompt, "capo": released("scienceworld")}  # noqa: RUF012
     prompt_fields = _FIELDS
 
     def __init__(

@@ -6,6 +6,7 @@ import json
 import string
 import tomllib
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any, NamedTuple
 
 from agent_envs.checks import choice, path_suffix
@@ -13,7 +14,7 @@ from agent_envs.checks import string as text_of
 from agent_envs.errors import ConfigError
 from agent_envs.files import read_text
 
-__all__ = ["PromptTexts", "filler", "read_prompts"]
+__all__ = ["PromptTexts", "filler", "read_prompts", "released"]
 
 _LARGEST = 1 << 20  # bytes of a file of prompts
 
@@ -43,6 +44,12 @@ def filler(text: str, fields: Mapping[str, Callable[[Any], str]], what: str) -> 
         known = ", ".join(f"${name}" for name in fields)
         raise ConfigError(f"{what} has {wrong}; the placeholders are {known}")
     return lambda view: parsed.substitute({name: fields[name](view) for name in names}), names
+
+
+def released(name: str) -> PromptTexts:
+    """Return the wording of a released recipe's prompt, a table of `released.toml` beside this module."""
+    tables = tomllib.loads(resources.files(__package__).joinpath("released.toml").read_text(encoding="utf-8"))
+    return PromptTexts(**{"system": "", **tables[name]})
 
 
 def read_prompts(named: str) -> PromptTexts:

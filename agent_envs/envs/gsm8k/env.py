@@ -24,7 +24,7 @@ from agent_envs.envs.gsm8k.reward import REWARDS, judge, score_agentr1
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.problem_env import ProblemEnv
 from agent_envs.prompts.templates import history_prompt
-from agent_envs.prompts.texts import PromptTexts
+from agent_envs.prompts.texts import released
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
@@ -40,12 +40,6 @@ ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs
 
 
 _FIELDS = {"goal": lambda view: view.state["question"]}
-# The parts of Agent-R1's prompts (July 2026); the words are this project's.
-_ONE_STEP = PromptTexts("", "$goal\n\nThink step by step, and write the final answer after ####.")
-_WITH_TOOL = PromptTexts(
-    "You solve problems of mathematics step by step.",
-    "$goal\n\nCheck your answer with the tool calc_gsm8k_reward before you give it after ####.",
-)
 
 
 class GSM8KTasks(TextEnv):
@@ -186,7 +180,7 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
     """
 
     instructions = "Solve the problem. Think step by step, and write the final answer as a number after ####."
-    prompt_templates = {"history": history_prompt, "agent-r1": _ONE_STEP}  # noqa: RUF012
+    prompt_templates = {"history": history_prompt, "agent-r1": released("gsm8k-agent-r1")}  # noqa: RUF012
 
     def check(self, task: Any, text: str) -> Outcome:
         return judge(text, task.answer)
@@ -254,7 +248,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."
     settled_arguments = ("tools",)
     recorded_arguments = ("tool",)
-    prompt_templates = {"history": history_prompt, "agent-r1": _WITH_TOOL}  # noqa: RUF012
+    prompt_templates = {"history": history_prompt, "agent-r1": released("gsm8k-tool-agent-r1")}  # noqa: RUF012
 
     def __init__(self, *, tool: str = "calculator", **kwargs: Any) -> None:
         self.tool = choice("tool", tool, TOOLS)

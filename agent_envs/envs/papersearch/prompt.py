@@ -1,13 +1,9 @@
-"""What a policy is told of paper search: the instructions, and the prompts that are rebuilt at every step.
-
-The released prompt has the sections of https://github.com/AgentR1/CAPO (August 2026), which are those of AgentR1/StepPO
-and Agent-R1 of July 2026 too; the words are this project's.
-"""
+"""What a policy is told of paper search: the instructions, and the prompts that are rebuilt at every step."""
 
 from __future__ import annotations
 
 from agent_envs.prompts.templates import EMPTY, NONE, PromptView
-from agent_envs.prompts.texts import PromptTexts
+from agent_envs.prompts.texts import released
 
 INSTRUCTIONS = (
     "Find the papers that answer the query. Search for papers, and expand papers of the pool to get their references "
@@ -41,35 +37,4 @@ FIELDS = {
     "papers": lambda view: "\n\n".join([_LEGEND if view.state["papers"] else _NO_PAPERS, *view.state["papers"]]),
 }
 
-CAPO = PromptTexts(
-    "You are a research agent: find the papers that answer the user's query.",
-    """### User Query
-$goal
-
-### History Actions
-$calls
-
-### Paper List
-$papers
-
-### Instructions
-First go over the papers and the actions so far, between <analysis> and </analysis>: which parts of the query lack
-papers?
-
-Then search for more and expand papers that fit. Several calls in one turn run side by side; make several wherever it
-helps.
-
-Never repeat a query, and never expand a paper twice.
-
-### Output Format
-<analysis>
-...
-</analysis>
-<tool_call>
-{"name": "search", "arguments": {"query": "..."}}
-</tool_call>
-<tool_call>
-{"name": "expand", "arguments": {"paper_id": "..."}}
-</tool_call>
-...""",
-)
+CAPO = released("papersearch")

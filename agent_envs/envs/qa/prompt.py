@@ -1,13 +1,9 @@
-"""What a policy is told of question answering: the instructions, and the prompts that are rebuilt at every step.
-
-The released prompt has the sections of https://github.com/AgentR1/CAPO (August 2026), which are those of AgentR1/StepPO
-and Agent-R1 of July 2026 too; the words are this project's.
-"""
+"""What a policy is told of question answering: the instructions, and the prompts that are rebuilt at every step."""
 
 from __future__ import annotations
 
 from agent_envs.prompts.templates import EMPTY, NONE, PromptView, flat, one_line, sections
-from agent_envs.prompts.texts import PromptTexts
+from agent_envs.prompts.texts import released
 
 INSTRUCTIONS = {
     "tool": (
@@ -78,39 +74,4 @@ FIELDS = {
     "passages": _passages,
 }
 
-CAPO = PromptTexts(
-    "You are a research agent: answer the user's query from evidence in Wikipedia.",
-    """### User Query
-$goal
-
-### History Actions
-$queries
-
-### Retrieved Passages
-$passages
-
-### Recent tool / format issues
-$problem_list
-
-### Instructions
-First go over the passages and the searches so far, between <analysis> and </analysis>: what is known, what is missing?
-
-Then search for what is missing. Several calls in one turn run side by side; make several wherever it helps.
-
-Never repeat a query of the history; each has to look for something new.
-
-As soon as the passages suffice, make no call: write the answer alone, in as few words as possible, between <answer>
-and </answer>.
-
-### Output Format
-<analysis>
-...
-</analysis>
-<tool_call>
-{"name": "search", "arguments": {"query": "..."}}
-</tool_call>
-<tool_call>
-{"name": "search", "arguments": {"query": "..."}}
-</tool_call>
-...""",
-)
+CAPO = released("hotpotqa")
