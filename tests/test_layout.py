@@ -72,13 +72,13 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3909,
-    ("agent_envs/pictures", "agent_envs/prompts"): 1983,
+    ("agent_envs",): 3899,
+    ("agent_envs/pictures", "agent_envs/prompts"): 1990,
     ("agent_envs/parsers", "agent_envs/rewards"): 2113,
     ("agent_envs/tools",): 1770,
     ("agent_envs/retrieval",): 4775,
     ("agent_envs/sandbox",): 2540,
-    ("agent_envs/envs",): 13306,
+    ("agent_envs/envs",): 13016,
     ("agent_envs/agents",): 1829,
     ("agent_envs/policies",): 3630,
     ("agent_envs/rollout",): 2246,
@@ -89,14 +89,14 @@ BUDGETS = {
     ("agent_envs/audit",): 2084,
     ("agent_envs/cli",): 4316,
     ("datasets",): 10882,
-    ("agent_envs/wrapping", "wrappers"): 3054,
+    ("agent_envs/wrapping", "wrappers"): 3042,
     ("adapters/verl",): 6230,
     ("adapters/estimators", "adapters/losses"): 2842,
     ("adapters/torch", "adapters/trees"): 1838,
     ("adapters/tiny",): 785,
     ("adapters",): 2624,
 }
-TOTAL = 80_807
+TOTAL = 80_502
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
