@@ -21,6 +21,7 @@ LARGEST = 20.0
 """Of |lp - old| in a ratio per token, as in verl."""
 LARGEST_OF_STEP = 10.0
 """Of the log of a ratio per step, as in verl."""
+_STILL = 1e-5  # |log ratio| up to which a ratio counts as 1: float32 round-off between two passes
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,9 @@ class LossOptions:
     """dro: coefficient of the squared log ratio, which dro needs."""
     mean_log_ratio: float | None = None
     """capo: mean of lp - old over the trained tokens of the mini-batch, all ranks; None for those at hand."""
-    ratio_tolerance: float = 1e-5
-    """Metrics: |log ratio| up to which a ratio counts as 1 (float32 round-off between two passes)."""
 
     def __post_init__(self) -> None:
-        for name in ("clip_ratio_low", "clip_ratio_high", "ppo_kl_coef", "ratio_tolerance"):
+        for name in ("clip_ratio_low", "clip_ratio_high", "ppo_kl_coef"):
             number(name, getattr(self, name), minimum=0)
         for name in ("tau_pos", "tau_neg"):
             number(name, getattr(self, name), above=0)
@@ -167,7 +166,7 @@ def policy_loss_of(function: Callable[[Tokens, LossOptions], TokenLosses]) -> Po
             "ppo_kl": mean(-t.log_ratio, trained),
             "ratio/mean": mean(ratio, counted),
             "ratio/max": maximum(ratio, counted),
-            "ratio/moved": mean(log_ratio.abs() > options.ratio_tolerance, counted),
+            "ratio/moved": mean(log_ratio.abs() > _STILL, counted),
         }
 
     return loss

@@ -57,11 +57,7 @@ def check_files(folder: Path, name: str) -> None:
         if not isinstance(digests, dict) or "model.safetensors" not in digests:
             digests = {_DIGEST: None}
         for file, digest in digests.items():
-            if _sha256(folder / file) != digest:
+            if hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest:
                 raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs anew")
     except OSError as e:
         raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs anew") from e
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

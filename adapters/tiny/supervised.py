@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ import torch
 from transformers import Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
 
 from agent_envs.adapters.batches import fitting_tokens, micro_batches
-from agent_envs.files import replacing
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.features import forward_arguments
 from agent_envs.prompts.pictures import PictureTokens
@@ -56,7 +54,7 @@ class Sequences:
     starts: np.ndarray
     """Where each sequence begins, and the end of the last one, shape [sequences + 1]."""
     pictures: tuple[tuple[Picture, ...], ...] = ()
-    """The pictures of each sequence; empty if none has any. Files do not keep them."""
+    """The pictures of each sequence; empty if none has any."""
 
     @classmethod
     def of(cls, conversations: Iterable[Conversation]) -> Sequences:
@@ -77,17 +75,6 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
-
-    def save(self, path: Path) -> None:
-        """Write them to a file, whole or not at all."""
-        with replacing(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, ids=self.ids, kinds=self.kinds, starts=self.starts)
-
-    @classmethod
-    def load(cls, path: Path) -> Sequences:
-        """Read what `save` has written."""
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls(arrays["ids"], arrays["kinds"], arrays["starts"])
 
 
 class SupervisedTrainer:
@@ -140,7 +127,8 @@ class SupervisedTrainer:
         self.step += 1
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate * self._schedule()
+                left = (self.steps - self.step) / max(1.0, self.decay * self.steps)
+                group["lr"] = self.learning_rate * min(1.0, self.step / self.warmup, max(0.05, left))
         batch = next(self._batches)
         lengths = np.diff(self.sequences.starts)[batch].tolist()
         fitting = list(micro_batches(range(len(batch)), lengths, fitting_tokens(self.model)))
@@ -229,10 +217,6 @@ class SupervisedTrainer:
                 about = lengths[part] + rng.uniform(0, _ALIKE, len(part))
                 batches = list(self._of_equal_size(part[np.argsort(about, kind="stable")], lengths))
                 yield from (batches[i] for i in rng.permutation(len(batches)))
-
-    def _schedule(self) -> float:
-        left = (self.steps - self.step) / max(1.0, self.decay * self.steps)
-        return min(1.0, self.step / self.warmup, max(0.05, left))
 
     def _of_equal_size(self, ordered: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
         batch: list[int] = []

@@ -13,10 +13,10 @@ from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.estimators import StepRows
 from agent_envs.adapters.step_rows import step_rows, steps_taken
 from agent_envs.adapters.teacher import Labels, with_labels
-from agent_envs.adapters.torch.pictures import RowPictures
 from agent_envs.adapters.trained import trained
 from agent_envs.adapters.trees import SortedRows, sort_rows
 from agent_envs.episodes.record import Episode, Step
+from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens
 
 __all__ = ["Batch", "LabelsOf", "assemble"]
@@ -44,8 +44,10 @@ class Batch:
     taken: it stands for the state that a limit left an episode in."""
     trees: SortedRows | None = None
     """What the rows share, if the models take them as prefix trees."""
-    pictures: RowPictures | None = None
-    """The pictures of the rows, if the models take pictures."""
+    image_tokens: PictureTokens | None = None
+    """Those of the models, if they take pictures."""
+    pictures: Sequence[Sequence[Picture]] = ()
+    """The pictures of each row, if the models take pictures."""
     label: torch.Tensor | None = None
     """Step whose label each token is in, -1 for none, int64, shape [tokens]; None without a teacher."""
     counts: torch.Tensor | None = None
@@ -70,7 +72,8 @@ def assemble(
         groups: Group of each episode: those of one task are compared.
         baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
         layout: ``steps`` (a row per step), ``merged``, or ``tree``: merged rows, what they share computed once.
-        image_tokens: Those of a vision-language model; a row must have as many as its pictures give features.
+        image_tokens: Those of a vision-language model; a row must have as many as its pictures give features, or a
+            DataError is raised.
         gamma, roles: See `agent_envs.adapters.trained`.
         labels_of: A teacher; None for none.
         counts, tasks: For groups that branch: of each episode, see `Segments`.
@@ -88,9 +91,12 @@ def assemble(
     ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
     trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
     source = torch.tensor(found.source, dtype=torch.int64)[steps.trajectory]
-    pictures = RowPictures.of(tokens, image_tokens, layout)
+    pictures = tokens.pictures or ((),) * (len(tokens.offsets) - 1)
+    if image_tokens is not None:
+        for shown, seen in zip(np.split(tokens.input_ids, tokens.offsets[1:-1]), pictures, strict=True):
+            image_tokens.check(shown.tolist(), seen)
     labels = None if label is None else torch.from_numpy(label)
     return Batch(
-        ids, row, steps.tokens.step_row, sampled, start, steps, trees, pictures, labels,
+        ids, row, steps.tokens.step_row, sampled, start, steps, trees, image_tokens, pictures, labels,
         *(None if values is None else torch.tensor(values)[source] for values in (counts, tasks)),
     )  # fmt: skip

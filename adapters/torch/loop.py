@@ -37,24 +37,58 @@ from agent_envs.adapters.branches import Tree, segments
 from agent_envs.adapters.estimators import EstimatorOptions, TokenRows, get_estimator, say_once
 from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
 from agent_envs.adapters.run import Record
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
-from agent_envs.adapters.torch.outputs import Outputs, token_log_probs, token_squares, token_values
 from agent_envs.adapters.torch.playing import grow, play
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
+from agent_envs.policies.local.features import forward_arguments, without_tokens
 
 __all__ = [
     "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "credit", "critic_loss", "forward", "iterate", "learn",
-    "main", "mean_log_ratio", "score", "token_log_probs", "token_values", "train", "update",
+    "main", "mean_log_ratio", "score", "token_log_probs", "token_squares", "token_values", "train", "update",
 ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
+
+
+class Outputs(NamedTuple):
+    """A model's outputs one position before some tokens, on the model's device."""
+
+    all: torch.Tensor
+    """Logits, or the values of a critic, shape [outputs, vocabulary] or [outputs, 1]."""
+    at: torch.Tensor | None = None
+    """Which of them is each token's, int64, shape [tokens]; None if there is one for each. Rows share outputs."""
+
+
+def token_log_probs(outputs: Outputs, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
+    ids = ids.to(outputs.all.device)
+    # the gradient of the entropy costs another pass over the logits
+    logits = outputs.all if config.entropy_coef else outputs.all.detach()
+    entropy = entropies(logits, config.temperature)
+    return (
+        log_probs_of(outputs.all, ids, outputs.at, config.temperature).cpu(),
+        (entropy if outputs.at is None else entropy[outputs.at]).cpu(),
+    )
+
+
+def token_values(outputs: Outputs) -> torch.Tensor:
+    """Return a critic's value before each token, shape [tokens]."""
+    values = outputs.all.squeeze(1)
+    return (values if outputs.at is None else values[outputs.at]).cpu()
+
+
+def token_squares(outputs: Outputs, config: LoopConfig) -> torch.Tensor:
+    """Return the sum of the squared probabilities that each token was drawn from, shape [tokens]."""
+    squares = square_sums(outputs.all, config.temperature)
+    return (squares if outputs.at is None else squares[outputs.at]).cpu()
 
 
 def forward(
@@ -78,13 +112,15 @@ def forward(
         # padded on the right, where no token of a causal model sees it
         padded = pad_sequence([ids[r] for r in rows], batch_first=True).to(model.device)
         row, position = pad_sequence([asked[r] for r in rows], batch_first=True).nonzero(as_tuple=True)
-        seen = {} if batch.pictures is None else batch.pictures.arguments(padded, rows)
+        seen, images = dict[str, torch.Tensor](), batch.image_tokens
+        if images is not None:
+            seen = forward_arguments(images, padded, [batch.pictures[r] for r in rows])
         before, place = (position - 1).unique(return_inverse=True)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
             outputs = model(input_ids=padded, use_cache=False, logits_to_keep=before.to(model.device), **seen).logits
         outputs = outputs[row, place if outputs.shape[1] == len(before) else position - 1].float()  # all of a critic's
-        if batch.pictures is not None:
-            outputs = batch.pictures.without_reserved(outputs)
+        if images is not None:
+            outputs = without_tokens(outputs, images.reserved)
         yield torch.searchsorted(batch.row, torch.tensor(rows))[row] + position, Outputs(outputs)
 
 

@@ -24,7 +24,6 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import label_ids
 from agent_envs.adapters.tiny.model import writing_weights
-from agent_envs.adapters.torch.pictures import check_layout
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
@@ -50,10 +49,6 @@ _LIBRARIES = 0.6  # GB
 _MAY_CHANGE = frozenset(
     {"steps", "save_every", "eval_every", "minutes", "concurrency", "device", "layout", "micro_tokens", "out"}
 )
-
-_ADDED = (
-    "branch", "curriculum", "freeze_vision", "levels", "teacher", "teacher_mode", "teacher_until", "teacher_weight",
-)  # fmt: skip
 
 
 class Run:
@@ -92,9 +87,6 @@ class Run:
         ]
         """Number of tasks of each level."""
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
-        for option in dataclasses.fields(config):
-            if option.name in _ADDED and settings[option.name] in (option.default, {}):
-                del settings[option.name]  # settings of older runs lack it
         if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = versions(config.env)
@@ -161,7 +153,8 @@ class Run:
         if config.layout == "auto":
             trees = device == "cpu" and self.pictures is None and takes_trees(self.models["model"].config)
             self.layout = "tree" if trees else "merged"
-        check_layout(self.layout, self.pictures)
+        if self.layout == "tree" and self.pictures is not None:
+            raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
         if self.layout == "tree":
             for model in self.models.values():
                 enable(model)

@@ -194,9 +194,11 @@ def make_sequences(
                 sequences = encode_moments(demonstrations, tokenizer, part.moment, max_tokens=wanted)
             else:
                 sequences = encode(demonstrations, tokenizer, max_tokens=wanted, max_length=MAX_LENGTH)
-            sequences.save(path)
+            with replacing(path) as partial, partial.open("wb") as file:
+                np.savez_compressed(file, ids=sequences.ids, kinds=sequences.kinds, starts=sequences.starts)
             _check_time(deadline, f"demonstrations of {recipe.name}")
-        found[name].append(Sequences.load(path))
+        with np.load(path, allow_pickle=False) as arrays:
+            found[name].append(Sequences(arrays["ids"], arrays["kinds"], arrays["starts"]))
     return {name: join_sequences(parts) for name, parts in found.items() if parts}
 
 

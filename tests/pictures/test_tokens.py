@@ -187,18 +187,15 @@ def test_merged_rows_have_the_log_probabilities_of_steps_and_of_sampling(made, k
     assert not any(episode.error for episode in episodes)
     merged, sampled, batch = token_scores(used, episodes, "merged")
     steps, _, apart = token_scores(used, episodes, "steps")
-    assert len(batch.row.unique()) < len(apart.row.unique()) and batch.pictures.rows[0] == tuple(
+    assert len(batch.row.unique()) < len(apart.row.unique()) and batch.pictures[0] == tuple(
         episodes[0].steps[-1].prompt_pictures
     )
-    assert len(batch.pictures.rows[0]) > 3 and len(merged) > 30
+    assert len(batch.pictures[0]) > 3 and len(merged) > 30
     assert float((merged - steps).abs().max()) < 1e-5
     assert float((merged - sampled).abs().max()) < 1e-4
     # a model that does not see would give the same for other pictures
-    blind = dataclasses.replace(
-        batch, pictures=dataclasses.replace(batch.pictures, rows=[
-            [Picture(255 - picture.array) for picture in row] for row in batch.pictures.rows
-        ])
-    )  # fmt: skip
+    other = [[Picture(255 - picture.array) for picture in row] for row in batch.pictures]
+    blind = dataclasses.replace(batch, pictures=other)
     other = loop.score(used.model, blind, LoopConfig(micro_tokens=4096))
     assert float((other - loop.score(used.model, batch, LoopConfig(micro_tokens=4096))).abs().max()) > 1e-3
 
@@ -345,11 +342,6 @@ class TestRecords:
 
 
 class TestLoop:
-    def test_trees_refuse_pictures_by_name(self, made):
-        episode = played(made, gym.make("Shades-v0"), max_tokens=3)
-        with pytest.raises(ConfigError, match="'tree' cannot hold pictures"):
-            loop.assemble([episode], [0], layout="tree", image_tokens=made.pictures)
-
     def test_it_trains_on_what_it_sees_and_resumes(self, folder, tmp_path):
         given = {
             "env": "Shades-v0", "out": str(tmp_path / "run"), "model": folder, "tasks": 1, "group": 2, "eval_tasks": 2,

@@ -56,8 +56,6 @@ from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 logger = logging.getLogger(__name__)
 
-TRAINER_MODE = "agentr1_sync"
-"""Name of the synchronous trainer in ``trainer.v1.trainer_mode``."""
 _MOST_BATCHES = 10  # that a step plays at most where groups are filtered, if verl's setting does not say another number
 _GIVEN = ("rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared")
 
@@ -393,6 +391,6 @@ class StepTrainer(PhasedTrainer):
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}" / "agentr1.json"
 
 
-@register_trainer(TRAINER_MODE)
+@register_trainer("agentr1_sync")
 class EnvTrainer(StepTrainer, PPOTrainerSync):
     """Plays a batch, trains on it, and plays the next one with the new weights."""

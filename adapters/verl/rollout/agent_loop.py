@@ -38,10 +38,6 @@ from agent_envs.episodes.record import Episode, StopReason, episode_pictures
 from agent_envs.rollout.one import arun_episode
 from agent_envs.wrapping.recorded import recorded_env
 
-AGENT_LOOP_NAME = "agentr1_env"
-"""Name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in a row's ``agent_name``."""
-
-
 _WORDS_OF = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3"}
 """The kind of model of text that a vision-language model has inside."""
 
