@@ -27,6 +27,7 @@ from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.files import table
 from agent_envs.prompts.templates import NONE, PromptView, listed_lines, sections
 from agent_envs.prompts.texts import released
 from agent_envs.tasks import ListedTasks, TaskSource
@@ -38,18 +39,7 @@ REWARDS = ("score", "agentr1")
 SIMPLIFICATIONS = ("teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
 _WON = 10.0  # what the released recipe pays
 
-_COUNTS = """
-boil 30 change-the-state-of-matter-of 30 chemistry-mix 32 chemistry-mix-paint-secondary-color 36
-chemistry-mix-paint-tertiary-color 36 find-animal 300 find-living-thing 300 find-non-living-thing 300 find-plant 300
-freeze 30 grow-fruit 126 grow-plant 126 identify-life-stages-1 14 identify-life-stages-2 10
-inclined-plane-determine-angle 168 inclined-plane-friction-named-surfaces 1386
-inclined-plane-friction-unnamed-surfaces 162 lifespan-longest-lived 125 lifespan-longest-lived-then-shortest-lived 125
-lifespan-shortest-lived 125 measure-melting-point-known-substance 436 measure-melting-point-unknown-substance 300
-melt 30 mendelian-genetics-known-plant 120 mendelian-genetics-unknown-plant 480 power-component 20
-power-component-renewable-vs-nonrenewable-energy 20 test-conductivity 900 test-conductivity-of-unknown-substances 600
-use-thermometer 540
-"""
-VARIATIONS = dict(zip(_COUNTS.split()[::2], map(int, _COUNTS.split()[1::2]), strict=True))
+VARIATIONS: dict[str, int] = table(__package__, "suites.json")["scienceworld_variations"]
 """The families and how many variations each has."""
 SPLITS = ("train", "validation", "test", "test_in_train")
 

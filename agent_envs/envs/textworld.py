@@ -31,36 +31,20 @@ from agent_envs.datasets.files import find_files
 from agent_envs.envs.foreign import FIRST_SEEDS, SeededTask, SeededTasks, require_generated
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
+from agent_envs.files import table
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
 __all__ = ["TextWorldEnv", "answer"]
 
 # The games that tw-make makes: the highest level, or 0 without levels, and the other options that it takes.
-_CHALLENGES: Mapping[str, tuple[int, str]] = {
-    "coin_collector": (300, ""),
-    "cooking": (0, "recipe take go open cook cut drop recipe_seed"),
-    "custom": (
-        0,
-        "world_size nb_objects quest_length quest_breadth nb_parallel_quests theme include_adj blend_descriptions "
-        "blend_instructions ambiguous_instructions only_last_action entity_numbering",
-    ),
-    "simple": (0, "rewards goal"),
-    "treasure_hunter": (30, ""),
-}
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "cooking": {"recipe": 1, "take": 1},
-    "simple": {"rewards": "dense", "goal": "detailed"},
-}
+_CHALLENGES: Mapping[str, tuple[int, str]] = table(__package__, "suites.json")["textworld_challenges"]
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = table(__package__, "suites.json")["textworld_defaults"]
 _MAKING = 600.0  # seconds that a game may take to be made; a few are usual
 
 _UNKNOWN = "unknowable"  # a word that no game knows: what a game answers to it, it answers to any unknown verb
 _COMMAND = re.compile(r"[A-Za-z0-9' -]{0,198}")  # more is cut off by the interpreter
-_VERBS = """
-n s e w ne nw se sw u d in out up down north south east west go enter walk run take get pick hold carry remove drop
-discard put insert place throw give show open close shut lock unlock eat drink examine x look l search read inventory
-inv i wait z push pull turn cook cut chop slice dice prepare make
-"""
+_VERBS = " ".join(table(__package__, "suites.json")["textworld_verbs"])
 _TITLE = "$$"  # what the title is drawn with
 
 
