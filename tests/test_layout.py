@@ -78,7 +78,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1770,
     ("agent_envs/retrieval",): 4775,
     ("agent_envs/sandbox",): 2540,
-    ("agent_envs/envs",): 13016,
+    ("agent_envs/envs",): 12990,
     ("agent_envs/agents",): 1829,
     ("agent_envs/policies",): 3630,
     ("agent_envs/rollout",): 2246,
