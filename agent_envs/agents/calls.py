@@ -14,6 +14,7 @@ from agent_envs.agents.hosts import BlockingHost
 from agent_envs.episodes.builder import EpisodeBuilder, token_fields
 from agent_envs.episodes.plain import own_copy, recorded
 from agent_envs.episodes.record import Step, StopReason
+from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import CallLimitReached, EmptyGeneration, EpisodeStop, PolicyError, first_line
 from agent_envs.messages import Message, Observation, ToolCall, ToolSpec, content_text, observation_messages
 from agent_envs.parsers.detect import parse_recorded
@@ -176,22 +177,30 @@ class CallLog:
                 call.components[name] = call.components.get(name, 0.0) + reward
 
     def judge(self, workdir: str | None) -> None:
-        """Add the score to the last reply, once; an episode that was not over is then."""
+        """Add the score to the last reply, or a verdict's rewards to theirs; an episode that was not over is then."""
         score, self.score = self.score, None
-        if score is None or self.record is None or not self._calls:
+        if score is None or self.record is None or not self.replies:
             return
         shown = replace(self.record)
         self.fill(shown)
         try:
-            value = checks.number("the score", score(shown.end(StopReason.TERMINATED), self.env, workdir))
+            verdict = score(shown.end(StopReason.TERMINATED), self.env, workdir)
+            if not isinstance(verdict, EpisodeVerdict):
+                value = checks.number("the score", verdict)
+                verdict = EpisodeVerdict(value, success=value >= 1)
+            rewards = verdict.values(shown.steps)
         except Exception as e:
             self.failure = e
             raise
         with self._lock:
-            for call in [call for call in self._calls if call.response is not None][-1:]:
-                call.rewards.append(value)
-                call.info |= {"score": value, "success": value >= 1}
-            self.terminated = self.terminated or not self.truncated
+            answered = [call for call in self._calls if call.response is not None]
+            for call, reward in zip(answered, rewards, strict=True):
+                call.rewards.append(reward)
+            won = sum(rewards) > 0 if verdict.success is None else verdict.success
+            measured = sum(rewards) if verdict.score is None else verdict.score
+            answered[-1].info |= {"score": measured, "success": won, **verdict.info}
+            if verdict.stop_reason is StopReason.TERMINATED:
+                self.terminated = self.terminated or not self.truncated
 
     def _begin(self, prompt: list[Message], role: str = "", trained: bool = True) -> _Call:
         with self._lock:

@@ -16,6 +16,7 @@ from agent_envs.agents.best_of import best_of
 from agent_envs.agents.command import command
 from agent_envs.agents.compact import compact
 from agent_envs.checks import load_function, shown
+from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, PolicyError, did_you_mean
 from agent_envs.policies.model import EpisodeModel, ModelPolicy
 from agent_envs.policies.policy import Actor, Policy, PolicyLike, check_policy
@@ -28,8 +29,9 @@ __all__ = ["Agent", "AgentPolicy", "Score", "load_agent", "with_agent"]
 Agent = Callable[..., Any]
 """`agent(env, model)`, async or not: see `PlayedEnv` and `RecordedModel`. What it returns is not used."""
 
-Score = Callable[..., float]
-"""`score(episode, env, workdir)`: an agent's reward; `workdir` is a command's folder, None for a function."""
+Score = Callable[..., float | EpisodeVerdict]
+"""`score(episode, env, workdir)`: an agent's reward, or a verdict with a reward for each call; `workdir` is a command's
+folder, None for a function."""
 
 _INCLUDED: dict[str, Agent] = {"best_of": best_of, "command": command, "compact": compact}
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
+from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, DataError, check_release, needs_extra
 from agent_envs.policies.openai.keys import request_keys
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.replies import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
 from agent_envs.recording.upstream import Upstream
-from agent_envs.recording.verdict import EpisodeVerdict
 from agent_envs.serving.access import holds_token
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 

@@ -21,13 +21,13 @@ from typing import Any
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Episode, Step
+from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import FileLock, JSONLines, numbered_lines
 from agent_envs.messages import content_text
 from agent_envs.pictures.folder import PictureFolder
 from agent_envs.policies.openai.keys import without_keys
 from agent_envs.policies.openai.token_fields import SampledTokens
-from agent_envs.recording.verdict import EpisodeVerdict
 
 __all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
 

@@ -31,6 +31,7 @@ from agent_envs.errors import ConfigError, ContextLengthExceeded
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import Sampled, TokenPolicy
+from agent_envs.recording import EpisodeVerdict
 from agent_envs.wrappers import RecordEpisodes
 
 torch = pytest.importorskip("torch")
@@ -502,6 +503,13 @@ def test_a_score_is_the_last_replys_reward_when_the_agent_has_returned():
         assert episode.stop_reason is StopReason.TERMINATED and episode.steps[-1].terminated
         assert episode.score == reward
     assert seen == [(2, "right", ENV, None), (2, "wrong", ENV, None)]
+    verdict = EpisodeVerdict(rewards={"0": 0.5, "1": -1.0}, success=True, info={"judge": "me"})
+    episode = agent_envs.run_episode(gym.make(ENV), Scripted("a", "b"), seed=0, agent=agent, score=lambda *_: verdict)
+    assert [s.reward for s in episode.steps] == [0.5, -1.0] and episode.success and episode.score == -0.5
+    assert episode.steps[-1].info["judge"] == "me" and episode.stop_reason is StopReason.TERMINATED
+    unknown = EpisodeVerdict(rewards={"7": 1.0})
+    episode = agent_envs.run_episode(gym.make(ENV), Scripted("a", "b"), seed=0, agent=agent, score=lambda *_: unknown)
+    assert episode.stop_reason is StopReason.ERROR and "there is no step of call 7" in str(episode.error)
     broken = agent_envs.run_episode(gym.make(ENV), Scripted("a", "b"), seed=0, agent=agent, score=lambda *_: 1 / 0)
     assert broken.stop_reason is StopReason.ERROR and "ZeroDivisionError" in str(broken.error)
     with pytest.raises(ConfigError, match="give agent= "):

@@ -1,11 +1,11 @@
-"""The verdict on a recorded episode, as its judge posts it: rewards, success and a stop reason."""
+"""The verdict on an episode of an agent, as its judge gives it: rewards, success and a stop reason."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ class EpisodeVerdict:
 
     def apply(self, steps: list[Step]) -> tuple[Step, ...]:
         """Return the steps with their rewards, the last of which ends the episode; a ConfigError if they do not fit."""
-        values = self._values(steps)
+        values = self.values(steps)
         if not steps:
             return ()
         steps = [dataclasses.replace(step, reward=value) for step, value in zip(steps, values, strict=True)]
@@ -97,7 +97,8 @@ class EpisodeVerdict:
         last = dataclasses.replace(steps[-1], terminated=terminated, truncated=not terminated, info=info)
         return (*steps[:-1], last)
 
-    def _values(self, steps: list[Step]) -> list[float]:
+    def values(self, steps: Sequence[Step]) -> list[float]:
+        """Return the reward of each step; a ConfigError if they do not fit."""
         if isinstance(self.rewards, dict):
             values = [0.0] * len(steps)
             first = {str(step.info["call"]): i for i, step in reversed(list(enumerate(steps)))}
