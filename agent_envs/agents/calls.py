@@ -85,7 +85,7 @@ class CallLog:
         """Groups of roles that are compared within another group than the episode's."""
         self.on_end: list[Callable[[], None]] = []
         """What is to be done when the agent has returned."""
-        self.score: Callable[..., float] | None = None
+        self.score: Callable[..., float | EpisodeVerdict] | None = None
         """What judges the episode when nothing of the agent runs any more: see `run_episode`."""
         self.last_prompt: Sequence[int] = ()
         """The tokens of the prompt after a truncated episode, if the agent told them."""
@@ -186,8 +186,7 @@ class CallLog:
         try:
             verdict = score(shown.end(StopReason.TERMINATED), self.env, workdir)
             if not isinstance(verdict, EpisodeVerdict):
-                value = checks.number("the score", verdict)
-                verdict = EpisodeVerdict(value, success=value >= 1)
+                verdict = EpisodeVerdict(checks.number("the score", verdict), success=verdict >= 1)
             rewards = verdict.values(shown.steps)
         except Exception as e:
             self.failure = e
