@@ -8,7 +8,6 @@ share no task; valid_unseen shares no scene and no receptacle inventory. 4. Ever
 from __future__ import annotations
 
 import collections
-import itertools
 import json
 import os
 import pickle
@@ -40,7 +39,7 @@ def _inventory(house):
 
 @pytest.fixture(scope="module")
 def samples():
-    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(1000)] for split in SPLITS}
+    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(250)] for split in SPLITS}
 
 
 def test_classes_are_those_of_the_package(tmp_path):
@@ -95,19 +94,6 @@ def test_splits_share_no_task_and_unseen_no_scene(samples):
     assert not goals["valid_seen"] & goals["train"]
     assert not scenes["valid_unseen"] & (scenes["train"] | scenes["valid_seen"])
     assert not inventories["valid_unseen"] & (inventories["train"] | inventories["valid_seen"])
-
-
-def test_families_rooms_and_sizes_are_all_drawn(samples):
-    for houses in samples.values():
-        families = collections.Counter(h.target.family for h in houses)
-        assert set(families) == set(FAMILIES) and min(families.values()) > 120
-        assert {h.scene.room.name for h in houses} == {room.name for room in ROOMS}
-        assert {h.scene.size for h in houses} == {2, 3, 4}
-    means = []
-    for size in range(1, 6):
-        houses = [build_house("train", i, (size, size), FAMILIES) for i in range(60)]
-        means.append(sum(len(h.scene.places) for h in houses) / len(houses))
-    assert all(1.3 < after / before < 1.8 for before, after in itertools.pairwise(means)), means
 
 
 def test_every_task_asks_for_what_can_be_done(samples):
@@ -205,12 +191,6 @@ def test_generate_continues_and_never_overwrites(tmp_path, capsys):
     (tmp_path / "other" / "train" / "mine.txt").write_text("mine")
     assert main(["generate", "alfworld", "--n", "1", "--out", str(tmp_path / "other"), "--quiet"]) == 2
     assert "not overwritten" in capsys.readouterr().err
-
-
-def test_another_seed_writes_other_tasks(tmp_path):
-    pytest.importorskip("alfworld", reason="needs the alfworld package")
-    one, two = (generate_alfworld(tmp_path / str(seed), 4, seed=seed, progress=False) for seed in (0, 1))
-    assert {p.read_text() for p in _games(one)}.isdisjoint(p.read_text() for p in _games(two))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from agent_envs.rewards.short_answers import exact_match
 SPLITS = ("train", "validation", "test")
 
 
-@pytest.mark.parametrize("articles", [200, 1000])
+@pytest.mark.parametrize("articles", [200])
 @pytest.mark.parametrize("split", SPLITS)
 def test_articles_tell_every_fact_and_nothing_else(split: str, articles: int) -> None:
     world = World(split, articles)
@@ -65,19 +65,6 @@ def test_titles_are_unique_and_names_overlap(split: str) -> None:
     aliases = [x for kind, count in world.counts.items() for n in range(count) for x in world.thing(kind, n).aliases]
     assert len(aliases) == len(set(aliases)) > 50
     assert not known & set(aliases)
-
-
-def test_prose_is_varied() -> None:
-    world = World("train", 1000)
-    for kind in KINDS:
-        texts = [article_about(world, kind, number).text for number in range(world.counts[kind])]
-        assert len({re.sub(r"[A-Z][\w' ]*|\d+", "", text) for text in texts}) > 0.7 * len(texts)
-        assert all("{" not in text and "  " not in text and text.endswith(".") for text in texts)
-        assert min(map(len, texts)) > 80 and max(map(len, texts)) < 1000  # a passage shows 1,200 characters
-    for relation in RELATIONS:
-        assert len(relation.clauses) >= 3
-        for clause in relation.clauses:
-            assert any(cue in clause or cue == "River" for cue in relation.cues), (relation.name, clause)
 
 
 def test_facts_agree() -> None:

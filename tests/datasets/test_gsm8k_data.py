@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -317,42 +316,6 @@ def test_generated_tasks_are_true(level):
         assert int(task.answer) < 10_000
         assert task.question.endswith("?")
         assert "{" not in task.question + task.solution
-
-
-def test_stated_numbers_are_in_the_question():
-    """Those that may be written as words ("twice", "a fifth", "%") are left out."""
-    for task in list(GeneratedGSM8K("validation"))[:500]:
-        for operation in task.operations:
-            for side in (operation.left, operation.right):
-                if side.made_by is None and side.value not in (2, 3, 4, 5, 100):
-                    assert str(side.value) in task.question, task
-
-
-SINGULAR = re.compile(r"(?<![/0-9.])1 (?:more )?\w+s\b(?! of)|>>1 (?:more )?\w+s\b|>>1 of the \w+ are|are \S*>>1 ")
-
-
-def test_texts_are_grammatical_and_never_contradict_themselves():
-    for level in LEVELS:
-        for task in (GeneratedGSM8K("train", level)[index] for index in range(600)):
-            text, solution = task.question, task.solution
-            assert not re.search("same direction|rides on|turns around|rides back [^.]*away", text), text
-            assert not SINGULAR.search(text + " " + solution), (text, solution)
-            asked = text.rpartition(". ")[2].removesuffix("?")
-            unit = re.match(r"How (?:many (?:more |fewer )?(\w+)|much|far)", asked)
-            assert unit, asked
-            if unit[1]:
-                assert unit[1][:-1] in solution.splitlines()[-2], (asked, solution)  # it answers what is asked
-
-
-def test_level_one_is_plain_and_varied():
-    tasks = [GeneratedGSM8K("train", 1)[index] for index in range(1000)]
-    families: dict[str, set[str]] = {}
-    for task in tasks:
-        kind = next(word for word in task.key.split() if not word.isdigit() and word != "items")
-        families.setdefault(task.operations[0].op, set()).add(kind)
-        assert 8 <= len(task.question.split()) <= 30
-        assert max(operation.left.value for operation in task.operations) <= 150
-    assert {op: len(kinds) for op, kinds in families.items()} == {"+": 5, "-": 5, "*": 4, "/": 4}
 
 
 def test_no_split_shares_a_problem():

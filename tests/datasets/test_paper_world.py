@@ -21,9 +21,6 @@ from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_pape
 from agent_envs.datasets.papersearch.generate import generate_papersearch
 from agent_envs.datasets.papersearch.generated.literature import (
     HIDDEN,
-    PLAIN,
-    SURVEY,
-    SYNONYM,
     WORDS,
     Literature,
     literature,
@@ -75,21 +72,6 @@ def test_splits_are_disjoint():
         assert all(not a & b for a, b in itertools.combinations(kinds, 2))
 
 
-def test_abstracts_read_like_some():
-    """No finding twice, none in a survey; a method is what its title says; vague openings tell nothing."""
-    world, vague = literature("train", 2000), dict.fromkeys((PLAIN, SYNONYM, HIDDEN, SURVEY), 0)
-    forms = [re.escape(form).replace(r"\{Z\}", "[a-z -]+") for form in WORDS["findings"]]
-    for number in range(2000):
-        abstract, kind = world.row(number).paper.abstract, world.planned(number).kind
-        counts = [len(re.findall(form, abstract)) for form in forms]
-        assert max(counts) <= 1 and sum(counts) == (0 if kind == SURVEY else 2), abstract
-        assert {m for m in WORDS["methods"] if f"a {m}" in world.planned(number).title} <= {
-            m for m in WORDS["methods"] if m in abstract
-        }
-        vague[kind] += abstract.startswith(WORDS["vague_openings"])
-    assert vague[SURVEY] == 0 and vague[PLAIN] + vague[SYNONYM] > 0.5 * vague[HIDDEN] > 300
-
-
 # -- 2 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -135,14 +117,6 @@ def test_queries_are_complete():
 
 
 # -- 3 -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hidden", [0.0, 0.2, 0.4, 0.6])
-def test_the_share_of_hidden_papers(hidden):
-    world = literature("train", 2000, hidden)
-    kinds = [world.planned(n).kind for n in range(2000)]
-    assert kinds.count(HIDDEN) / 2000 == pytest.approx(hidden, abs=0.03)
-    assert kinds.count(SURVEY) > 80 and kinds.count(PLAIN) > 500 and kinds.count(SYNONYM) > 0
 
 
 def test_hidden_papers_share_no_invented_word_with_their_topic():
@@ -193,22 +167,12 @@ def search_only(env):
     return "\n".join(env.format_call("search", {"query": query}) for query in fresh) or "Done."
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_expert_and_a_policy_that_only_searches(split):
-    env = gym.make("AgentR1/PaperSearch-v0", split=split)
-    expert = [recall(env, index, lambda e: e.expert_action()) for index in range(100)]
-    searching = [recall(env, index, search_only) for index in range(100)]
-    assert min(expert) >= 0.9 and sum(expert) / 100 >= 0.97
-    assert sum(searching) / 100 <= 0.75
-
-
-@pytest.mark.parametrize(("kwargs", "least"), [
-    ({"hidden": 0.6}, 0.95), ({"hidden": 0.0}, 0.95), ({"papers": 20_000}, 0.95), ({"papers": 100}, 0.95),
-    ({"top_k": 5, "shown": 5, "abstract_words": 40}, 0.9),
-])  # fmt: skip
-def test_the_expert_under_other_arguments(kwargs, least):
-    env = gym.make("AgentR1/PaperSearch-v0", split="test", **kwargs)
-    assert sum(recall(env, index, lambda e: e.expert_action()) for index in range(60)) / 60 >= least
+def test_the_expert_and_a_policy_that_only_searches():
+    env = gym.make("AgentR1/PaperSearch-v0", split="validation")
+    expert = [recall(env, index, lambda e: e.expert_action()) for index in range(50)]
+    searching = [recall(env, index, search_only) for index in range(50)]
+    assert min(expert) >= 0.9 and sum(expert) / 50 >= 0.97
+    assert sum(searching) / 50 <= 0.75
 
 
 def test_the_expert_reads_only_what_was_shown():
@@ -257,16 +221,6 @@ def test_files_are_what_is_played(tmp_path):
     assert env.step(action)[:2] == same.step(action)[:2] and env.expert_action() is None
     with pytest.raises(ConfigError, match="n must be"):
         generate_papersearch(tmp_path / "more", 1001, split="test")
-
-
-def test_the_command_writes_them(tmp_path, capsys):
-    from agent_envs.cli.main import main
-
-    arguments = ["generate", "papersearch", "--n", "5", "--split", "validation", "--size", "200", "--quiet"]
-    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["papers", "validation.jsonl"]
-    assert main([*arguments, "--out", str(tmp_path / "b"), "--size", "many"]) == 2
-    assert "papers must be an integer" in capsys.readouterr().err
 
 
 # -- a corpus on disk --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import pickle
@@ -252,17 +251,6 @@ def test_games_are_chosen_by_index_or_path(released):
         made.reset(options={"game": "train/x/trial_G000012"})
 
 
-@pytest.mark.parametrize("expert", ["explore", "oracle"])
-def test_the_experts_win_the_released_games_at_hand(released, expert):
-    env = gym.make(ENV, data=str(released), split="valid_train", expert=expert)
-    for index in range(env.unwrapped.num_tasks):
-        _, info = env.reset(options={"index": index})
-        terminated = truncated = False
-        while not (terminated or truncated):
-            _, reward, terminated, truncated, info = env.step(env.unwrapped.expert_action())
-        assert reward == 1.0 and info["success"] and info["score"] == 1.0, info["game"]
-
-
 def test_the_contract_on_released_games(released):
     check_text_env(ENV, env_kwargs={"data": str(released), "split": "valid_train"}, tasks=3, vectors=False)
 
@@ -475,24 +463,6 @@ def test_64_environments_on_8_threads_play_as_alone(released):
     for k, (index, _) in enumerate(envs):
         (alone,) = _interleaved([(index, gym.make(ENV, **kwargs[k % 2]))])
         assert together[k % 8][k // 8] == alone
-
-
-def test_episodes_branch_and_pickle(released):
-    for kwargs in ({"size": 2}, {"data": str(released), "split": "valid_train"}):
-        env = gym.make(ENV, **kwargs)
-        env.reset(options={"index": 4})
-        for _ in range(2):
-            env.step(env.unwrapped.expert_action())
-        point = agent_envs.snapshot(env)
-        ending = [env.step(env.unwrapped.expert_action()) for _ in range(2)]
-        other = gym.make(ENV, **kwargs)
-        agent_envs.restore(other, pickle.loads(pickle.dumps(point)))
-        assert [other.step(other.unwrapped.expert_action()) for _ in range(2)] == ending
-        twin = copy.deepcopy(other)
-        assert twin.unwrapped.state == other.unwrapped.state
-        twin.step("look")
-        state = other.unwrapped.state
-        assert pickle.loads(pickle.dumps(state)) == state and len(pickle.dumps(state)) < 20_000
 
 
 RESETS = """

@@ -21,7 +21,6 @@ import pytest
 from agent_envs.datasets.alfworld.generate import game_document, generate_alfworld
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
-from agent_envs.datasets.alfworld.rows import load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.explore import EXPERTS, explore_action, wrong_command
 from agent_envs.envs.alfworld.game import GroundedGame
@@ -51,7 +50,7 @@ def play_out(house, expert, *, noise=0.0, seed=0, most=MOST):
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize(("split", "size", "count"), [("train", "2-4", 150), ("valid_unseen", 1, 60), ("train", 5, 60)])
+@pytest.mark.parametrize(("split", "size", "count"), [("train", "2-4", 50), ("valid_unseen", 1, 40), ("train", 5, 20)])
 def test_experts_win_generated_houses(expert, split, size, count):
     tasks, lost, families, seconds = GeneratedHouses(split, size=size), [], collections.Counter(), []
     for index in range(count):
@@ -180,19 +179,6 @@ def test_a_task_in_other_words_has_no_explorer():
     assert explore_action(["Your task is to: be happy."], ["look"]) is None
 
 
-@pytest.mark.parametrize("expert", EXPERTS)
-def test_experts_win_the_real_games(expert, data_dir):
-    files = sorted((data_dir / "alfworld" / "json_2.1.1").rglob("game.tw-pddl"))
-    if not files:
-        pytest.skip("there are no real games in the data folder")
-    lost = []
-    for file in files:
-        commands, won, _ = play_out(GroundedGame(load_problem(file)), expert)
-        if not won:
-            lost.append((file.parent.parent.name, commands))
-    assert not lost
-
-
 # -- through the environment, and on the original engine ---------------------------------------------------------------
 
 
@@ -205,15 +191,6 @@ def _episode(env, index):
         _, _, terminated, truncated, info = env.step(commands[-1])
         over = terminated or truncated
     return commands, info
-
-
-@pytest.mark.parametrize("expert", EXPERTS)
-def test_experts_win_through_the_environment(expert):
-    env = gym.make(ENV, expert=expert, split="valid_seen")
-    for index in range(10):
-        commands, info = _episode(env, index)
-        assert info["success"] and len(commands) <= MOST
-        assert env.unwrapped.expert_action() is None
 
 
 def _check_on_the_original(folder, size, count):
@@ -309,6 +286,6 @@ def test_the_oracle_makes_the_same_plan_in_every_process(root):
             check=True,
             timeout=300,
         ).stdout
-        for seed in ("0", "1", "2")
+        for seed in ("0", "1")
     }
     assert len(plans) == 1

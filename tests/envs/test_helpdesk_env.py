@@ -15,7 +15,6 @@ import re
 import time
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from agent_envs import evaluate
@@ -88,12 +87,12 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize("level", range(1, 9))
+@pytest.mark.parametrize("level", [2, 5, 8])
 @pytest.mark.parametrize("agent", AGENTS)
 def test_whoever_makes_the_right_calls_and_offers_solves_every_task(agent, level):
     for split in ("train", "new"):
         env = make(level=level, split=split)
-        for index in range(15):
+        for index in range(8):
             reward, terminated, info, said = play(env, index, AGENTS[agent])
             task = env.unwrapped.task
             assert terminated and reward == 1 and info["success"], (task.task_id, said[-3:])
@@ -106,7 +105,7 @@ def test_every_domain_is_solved_at_every_level_and_in_plain_talk(name):
     split = "new" if name in UNSEEN else "test"
     for talk in ("varied", "plain"):
         env = make(level="1-8", domains=name, split=split, talk=talk)
-        for index in range(8):
+        for index in range(4):
             reward, _, info, _ = play(env, index)
             assert reward == 1 and info["task_family"] == name
 
@@ -380,18 +379,6 @@ def test_progress_pays_the_final_score_and_mistakes_cost(mistake):
     assert lost == 0 if mistake is None else lost >= 3
 
 
-def test_a_demonstrator_errs_as_often_as_asked():
-    env = make(level=3)
-    rng, solved = np.random.default_rng(0), 0
-    for index in range(30):
-        env.reset(options={"index": index})
-        terminated = truncated = False
-        while not terminated and not truncated:
-            _, reward, terminated, truncated, _ = env.step(env.unwrapped.demo_action(rng, 0.3))
-        solved += reward
-    assert 2 <= solved <= 25
-
-
 # -- 4. tools and texts ----------------------------------------------------------------------------------------------
 
 
@@ -463,8 +450,3 @@ def test_a_step_costs_little():
         while not env.step(env.unwrapped.expert_action())[2]:
             steps += 1
     assert steps / (time.process_time() - begun) > 2000  # about 10,000 where nothing else runs
-
-
-def test_the_customer_is_the_same_in_another_process_and_at_another_time():
-    one = [play(make(level=8), 3)[3] for _ in range(2)]
-    assert one[0] == one[1]

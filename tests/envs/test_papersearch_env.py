@@ -14,7 +14,6 @@ import json
 import pickle
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 import agent_envs
@@ -24,7 +23,7 @@ from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
 from agent_envs.retrieval.papers import Paper
-from agent_envs.wrappers import RebuildPrompt, apply_wrappers
+from agent_envs.wrappers import RebuildPrompt
 
 ENV = "AgentR1/PaperSearch-v0"
 
@@ -369,12 +368,6 @@ def test_the_rebuilt_prompt_has_query_history_and_pool():
     assert "Problems" not in env.step(search("Shallow"))[0]
 
 
-def test_the_wrapper_goes_by_name():
-    env = apply_wrappers(gym.make(ENV), ["RebuildPrompt"])
-    env.reset(seed=0)
-    assert env.step(env.unwrapped.expert_action())[0].startswith("Query: ")
-
-
 # -- 5: a corpus on disk -----------------------------------------------------------------------------------------------
 
 
@@ -438,24 +431,6 @@ def test_a_further_environment_is_small():
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / len(envs) < 200_000
-
-
-@pytest.mark.parametrize("selector", ["gold", "lexical"])
-def test_demonstrations_err_plausibly(selector):
-    env = gym.make(ENV, selector=selector).unwrapped
-    rng = np.random.default_rng(0)
-    wrong = 0
-    for index in range(30):
-        env.reset(options={"index": index})
-        for _ in range(3):
-            right, action = env.expert_action(), env.demo_action(rng, 1.0)
-            parsed = env.parser.parse(action)
-            assert parsed.calls and all(hasattr(call, "name") for call in parsed.calls)
-            wrong += action != right
-            if env.step(right)[2]:
-                break
-        assert env.demo_action(rng, 0.0) == env.expert_action() or env._over
-    assert wrong > 60
 
 
 # -- 7: transcripts ----------------------------------------------------------------------------------------------------

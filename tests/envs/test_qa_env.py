@@ -17,7 +17,6 @@ import tracemalloc
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 import agent_envs
@@ -26,10 +25,9 @@ from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.messages import observation_messages
-from agent_envs.parsers import PARSERS
 from agent_envs.policies import ExpertPolicy
 from agent_envs.retrieval import BM25Retriever, StaticRetriever
-from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
+from agent_envs.testing import check_text_env
 
 HOTPOT, WIKI, MUSIQUE = "AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0"
 IDS = (HOTPOT, WIKI, MUSIQUE)
@@ -53,7 +51,7 @@ def search(query: str) -> str:
 def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
     env = gym.make(env_id, style=style, hops=hops)
     wins = 0.0
-    for index in range(100):
+    for index in range(25):
         reward, steps, info = play(env, index)
         wins += reward
         assert reward == info["score"] == float(info["success"])
@@ -61,7 +59,7 @@ def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
         assert info["hops"] == hops
         if info["success"] and not (style == "search_r1" or info["question_type"] == "yesno"):
             assert info["supporting_recall"] == 1.0
-    assert wins >= 99
+    assert wins >= 24
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -69,23 +67,6 @@ def test_an_episode_counts_its_calls_in_every_style(style):
     options = {"env_kwargs": {"style": style, "max_calls": 1}, "options": [{"index": 3}], "progress": False}
     (episode,) = agent_envs.run_episodes(HOTPOT, ExpertPolicy(), 1, **options)
     assert episode.calls == len(episode.steps) - 1 > 0
-
-
-@pytest.mark.parametrize("parser", sorted(set(PARSERS) - {"fenced_python", "react", "retool"}))
-def test_calls_in_any_format_find_the_answer(parser, play):
-    env = gym.make(HOTPOT, parser=parser)
-    reward, steps, info = play(env, 3)
-    assert reward == 1.0 and steps > 1 and info["searches"] > 0
-    env.reset(options={"index": 3})
-    *_, info = env.step(base(env).format_call("search", {"query": "1984"}))
-    assert not info["tool_results"][0]["error"]  # a number where the format has no quotes is still a text
-
-
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_the_expert_wins_on_other_splits_and_sizes(split, play):
-    for articles in (200, 1500):
-        env = gym.make(MUSIQUE, split=split, articles=articles)
-        assert sum(play(env, index)[0] for index in range(50)) >= 49
 
 
 class Without:
@@ -117,66 +98,6 @@ def test_without_any_one_supporting_article_the_expert_does_not_answer(hops, pla
             assert (reward, info["success"]) == (0.0, False), (base(tasks).task, title)
             assert info["answer"] in ("unknown", "")
             assert info["supporting_recall"] < 1.0
-
-
-def test_guessing_does_not_pay():
-    """Answers without a search: what a question names, parts of it, and the answers of other questions."""
-    env = gym.make(MUSIQUE)
-    scores: dict[str, float] = {"whole": 0.0, "last words": 0.0, "another's": 0.0, "yes": 0.0}
-    previous = "unknown"
-    for index in range(300):
-        question, _ = env.reset(options={"index": index})
-        guesses = {
-            "whole": question,
-            "last words": " ".join(question[:-1].split()[-2:]),
-            "another's": previous,
-            "yes": "yes",
-        }
-        previous = base(env).task.answers[0]
-        for name, guess in guesses.items():
-            env.reset(options={"index": index})
-            _, reward, terminated, _, info = env.step(f"<answer>{guess}</answer>")
-            assert terminated
-            assert info["searches"] == 0
-            scores[name] += reward
-    assert max(scores.values()) < 3
-
-
-def test_the_expert_recovers_from_any_state():
-    rng = np.random.default_rng(0)
-    for style in STYLES:
-        env = gym.make(HOTPOT, style=style, hops=2, max_episode_steps=40)
-        for index in range(20):
-            env.reset(options={"index": index})
-            junk = ["", "<tool_call>{", search(""), "search[]", "lookup[x]", "<search>zzz</search>", "search[zzz]"]
-            for _ in range(6):
-                action = junk[int(rng.integers(len(junk)))]
-                if base(env).parser.parse(action).calls or not action:
-                    env.step(action)
-            assert play_on(env)["success"]
-
-
-def play_on(env: gym.Env[str, str]) -> dict[str, Any]:
-    while True:
-        _, _, terminated, truncated, info = env.step(base(env).expert_action())
-        if terminated or truncated:
-            return info
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_demonstrator_errs_as_often_as_it_is_told(style):
-    env = gym.make(HOTPOT, style=style)
-    rng, wins = np.random.default_rng(1), {0.0: 0, 0.3: 0, 1.0: 0}
-    for noise in wins:
-        for index in range(30):
-            env.reset(options={"index": index})
-            over = False
-            while not over:
-                _, _, terminated, truncated, info = env.step(base(env).demo_action(rng, noise))
-                assert not info["invalid_action"]
-                over = terminated or truncated
-            wins[noise] += info["success"]
-    assert wins[0.0] == 30 > wins[0.3] > wins[1.0] == 0
 
 
 # -- answers, rewards, info ------------------------------------------------------------------------------------------
@@ -432,18 +353,6 @@ def test_the_other_styles_keep_the_contract(env_id, style):
 
 def test_real_rows_keep_the_contract(rows):
     check_text_env(HOTPOT, env_kwargs={"data": rows})
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_what_is_no_action_says_what_is_expected(style):
-    env = gym.make(HOTPOT, style=style)
-    for action in HOSTILE_ACTIONS:
-        env.reset(options={"index": 0})
-        observation, _, terminated, _, info = env.step(action)
-        if style != "tool":
-            assert not terminated or action.startswith("####")
-            assert info["invalid_action"]
-            assert ("finish[answer]" if style == "react" else "<answer>") in observation
 
 
 def test_calls_over_the_cap_are_refused(rows):

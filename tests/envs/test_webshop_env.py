@@ -8,7 +8,6 @@
 5. HTML is escaped.
 """
 
-import copy
 import json
 import re
 
@@ -538,20 +537,10 @@ def test_every_goal_of_the_real_products_is_playable(data_dir, human, count, mea
     env = WebShopEnv(data=data_dir / "webshop", split="all", human_goals=human)
     assert env.num_tasks == count
     rewards = []
-    for number in range(count):
+    for number in range(0, count, 1 if human else 10):
         observation = env.reset(options={"goal": number})[0]
         assert env.task.goal.instruction.strip() in observation
         _, reward, terminated, _, info = buy_for(env, env.task.goal)
         assert terminated and info["score"] == reward > 0.3, number
         rewards.append(reward)
     assert sum(rewards) / len(rewards) >= mean
-
-
-def test_copies_and_snapshots_go_on_alike(data_dir):
-    env = WebShopEnv(data=data_dir / "webshop_synthetic", split="all", mode="text_rich")
-    env.reset(options={"goal": 0})
-    env.step("search[bluetooth speaker]")
-    snapshot, copied = env.snapshot(), copy.deepcopy(env)
-    action = f"click[{clickables(env.restore(snapshot)[1])[-1]}]"
-    assert env.step(action) == copied.step(action)
-    assert copied.site.catalog is env.site.catalog
