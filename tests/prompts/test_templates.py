@@ -272,12 +272,6 @@ def test_random_episodes(name, tokenizer_of, token_conversation):
     play_random(tokenizer_of(name), token_conversation, 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
-def test_many_random_episodes(name, tokenizer_of, token_conversation):
-    play_random(tokenizer_of(name), token_conversation, 400)
-
-
 @pytest.mark.parametrize("name", [name for name in ALL if name != "mistral"])  # it moves all system texts to the end
 def test_a_system_message_may_stand_anywhere(name, tokenizer_of):
     tokenizer = tokenizer_of(name)
