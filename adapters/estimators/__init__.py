@@ -66,3 +66,7 @@ __all__ = [
     "reinforce_pp_baseline", "remax", "rloo", "say_once", "score_norms", "token_gae",
     "whiten",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
