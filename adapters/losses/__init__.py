@@ -63,3 +63,7 @@ __all__ = [
     "kl_in_reward", "kl_loss", "kl_penalty", "label_loss", "loss_preset", "merge", "policy_loss", "reinforce",
     "step_weights", "token_weights", "value_loss", "vanilla",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,3 +19,7 @@ from agent_envs.adapters.trees.cuts import cut, spread
 from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, pack_tree, sort_rows
 
 __all__ = ["PackedTree", "SortedRows", "cut", "pack_tree", "sort_rows", "spread"]
+
+
+def __dir__() -> list[str]:
+    return __all__

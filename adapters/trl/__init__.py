@@ -39,3 +39,7 @@ __all__ = [
     "EnvironmentRecord", "EpisodeTrainer", "environment_class", "environment_dataset", "episode_dataset",
     "episode_reward",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
