@@ -94,7 +94,7 @@ class Model:
 
     open = start
 
-    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+    async def ask(self, messages, tools=(), *, task_id="", limit=0, ordered=True):
         return Response(self.texts.pop(0))
 
 

@@ -162,7 +162,7 @@ class _Moves:
     def count(self, messages, tools=()):
         return 0
 
-    async def ask(self, messages, tools=(), *, task_id="", limit=0):
+    async def ask(self, messages, tools=(), *, task_id="", limit=0, ordered=True):
         taken = {move for message in messages for move in re.findall(r"\] \[(\d)\]", message["content"])}
         own = {message["content"][1] for message in messages if message["role"] == "assistant"}
         return Response(f"[{min({*'012345678'} - taken - own)}]")

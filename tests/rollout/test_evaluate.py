@@ -412,13 +412,15 @@ def test_an_environment_without_splits(capsys):
     assert "the split has 7 tasks, fewer than --n 8" in capsys.readouterr().out
 
 
-def test_a_command_that_only_met_errors_fails(capsys):
+def test_a_command_that_only_met_errors_fails(capsys, fake_chat):
     pytest.importorskip("openai")
-    command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--max-retries", "0"]
+    server = fake_chat.ChatServer(lambda request: "", lambda number, request: "no_choices")
+    command = ["eval", "--env", TOOL_ENV, "--model", "m", "--base-url", server.url, "--max-retries", "0"]
     assert main([*command, "--n", "2", "--quiet"]) == 1
     assert "gave up after 2 broken episodes in a row" in capsys.readouterr().err
     assert main([*command, "--n", "2", "--quiet", "--give-up-after", "0"]) == 1
     assert "2 of 2 episodes broke" in capsys.readouterr().err
+    server.close()
 
 
 def test_the_command(tmp_path, capsys):
