@@ -117,9 +117,12 @@ def test_a_killed_run_trains_every_prompt_once_and_in_order(synchronous, tmp_pat
     assert tasks(out) == tasks(synchronous)
     names = [[episode["episode_id"] for episode in step] for step in episodes(out)]
     assert len({name for step in names for name in step}) == sum(map(len, names)) == 16 * STEPS
-    lags = [record["env/async/staleness/max"] for record in records(out)[1:]]
+    # a kill may come between a step's checkpoint and its line of metrics
+    trained = [record for record in records(out)[1:] if "env/async/staleness/max" in record]
+    assert len(trained) >= STEPS - 1
+    lags = [record["env/async/staleness/max"] for record in trained]
     assert lags[0] == 0.0 and max(lags) == 2.0
-    assert all(record["rollout_corr/rollout_is_mean"] > 0.5 for record in records(out)[1:])
+    assert all(record["rollout_corr/rollout_is_mean"] > 0.5 for record in trained)
 
 
 def test_two_updates_of_a_step_train_all_of_it_on_devices_of_their_own(synchronous, tmp_path):
