@@ -152,7 +152,7 @@ test-base:
 
 test-gpu:
 	VERL_PLATFORM= $(PYTHON) -m pytest -m gpu --timeout 1800 -W default tests/adapters/verl/test_gpu.py \
-		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_benchmark.py tests/adapters/test_gpu_learning.py \
+		tests/adapters/verl/test_rollout_engines.py tests/adapters/test_gpu_benchmark.py \
 		tests/adapters/test_tree_attention.py tests/pictures/test_vllm_pictures.py
 
 test-sources: setup
@@ -195,7 +195,7 @@ compare:
 	$(PYTHON) benchmarks/suites/compare.py page
 
 # The others need arguments, are parts of another one, or train for long.
-NOT_TIMED := branching certificates contexts gpu gpu_learning results scale \
+NOT_TIMED := branching certificates contexts gpu real_model results scale \
 	certificate_sources scale_cluster scale_ray \
 	asynchronous pictures_learning self_play
 BENCHMARKS := $(filter-out $(NOT_TIMED:%=benchmarks/%.py),$(wildcard benchmarks/*.py))

@@ -357,21 +357,6 @@ def _average(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def _gpu_table() -> Iterator[str]:
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("gpu.*.json"))]
-    if not found:
-        yield "Not run yet."
-        return
-    yield "| command | device | parameters | iterations | minutes | before | after | held-out tasks |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for each in found:
-        ends = (each["curve"][i] for i in (0, -1))
-        before, after = (f"{e['success']:.3f} [{e['success_low']:.3f}, {e['success_high']:.3f}]" for e in ends)
-        size, steps = f"{each['parameters'] / 1e6:.0f} million", each["curve"][-1]["step"]
-        row = [f"`{each['command']}`", each["device"], size, steps, each["minutes"], before, after, each["held_out"]]
-        yield f"| {' | '.join(map(str, row))} |"
-
-
 def _pictures_table() -> Iterator[str]:
     yield "| environment | trainer | seed | minutes | steps | before | after | gain |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -417,7 +402,7 @@ def page() -> None:
     """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
     text = PAGE.read_text(encoding="utf-8")
     parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(), "runs": _runs_table(),
-             "pictures": _pictures_table(), "gpu": _gpu_table()}  # fmt: skip
+             "pictures": _pictures_table()}  # fmt: skip
     for mark, lines in parts.items():
         text = _between(text, mark, lines)
     write_text(PAGE, text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 
 from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.torch.run import Run
@@ -90,9 +92,11 @@ def _environment(
 
 
 def _policy(run: Run, number: int, temperature: float) -> TransformersPolicy:
-    config = run.config
+    config, model = run.config, run.models["model"]
+    if config.dtype == "bfloat16":
+        model = copy.deepcopy(model).to(torch.bfloat16)
     return TransformersPolicy(
-        run.models["model"], tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
+        model, tokenizer=run.tokenizer, temperature=temperature, max_tokens=config.max_response_tokens,
         context_length=config.max_tokens, concurrency=config.concurrency, seed=1_000_003 * config.seed + number,
         pictures=run.pictures,
     )  # fmt: skip

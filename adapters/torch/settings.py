@@ -96,7 +96,9 @@ class LoopConfig:
     step_timeout: float = _option(0.0, "seconds that a step may take, the model's part included; 0 for no limit")
     concurrency: int = _option(64, "episodes played at the same time")
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
-    dtype: str = _option("float32", "precision of the computation: float32, or bfloat16 with weights in float32")
+    dtype: str = _option(
+        "float32", "precision: float32, or bfloat16 to play and to compute, with trained weights in float32"
+    )
     seed: int = _option(0, "seed of tasks, sampling and mini-batches")
     warm_start: int = _option(0, "supervised steps on demonstrations before the first iteration")
     demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")

