@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from agent_envs.policies.tokens import load_tokenizer
 __all__ = ["make_warm_model"]
 
 TOKENS_PER_STEP = 4096
-_SAVED = 20  # steps between two states
+_SAVED = 120.0  # seconds between two states, which take seconds to write
 MAX_TOKENS = 4_000_000
 """Most tokens of different demonstrations; a longer warm start repeats them in another order."""
 
@@ -52,7 +53,7 @@ def make_warm_model(
 ) -> None:
     """Teach a model an environment's form and write it to `folder`, completely or not at all.
 
-    That of a model of yours goes on where it was stopped: every 20 steps its state is written beside `folder`.
+    That of a model of yours goes on where it was stopped: every two minutes its state is written beside `folder`.
 
     Args:
         model: A Hugging Face folder or name; None for tiny-base.
@@ -98,10 +99,12 @@ def make_warm_model(
         state = Path(folder).with_name(f".{Path(folder).name}.warm-start.pt")
         if state.exists():
             trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
-        for step in trange(trainer.step, steps, desc="warm start", unit="step", disable=not progress):
+        saved = time.monotonic()
+        for _ in trange(trainer.step, steps, desc="warm start", unit="step", disable=not progress):
             trainer.train_step()
-            if model is not None and step % _SAVED == _SAVED - 1:
+            if model is not None and time.monotonic() - saved >= _SAVED:
                 with replacing(state) as partial:
                     torch.save(trainer.state(), partial)
+                saved = time.monotonic()
         state.unlink(missing_ok=True)
     save_model(made.model, made.tokenizer, folder, made.pictures)
