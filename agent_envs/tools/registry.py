@@ -98,6 +98,15 @@ class ToolRegistry:
         """The tools in the OpenAI function form."""
         return [entry.spec for entry in self._tools.values()]
 
+    def bound(self, **attributes: Any) -> ToolRegistry:
+        """Return a registry of copies of the tools with these attributes; names, parameters and schemas are shared."""
+        registry = ToolRegistry()
+        vars(registry).update(vars(self))
+        registry._tools = {name: object.__new__(type(entry)) for name, entry in self._tools.items()}
+        for name, entry in registry._tools.items():
+            vars(entry).update(vars(self._tools[name]), **attributes)  # a fifth of the time of copy.copy
+        return registry
+
     def close(self) -> None:
         """Close every tool."""
         for entry in self._tools.values():

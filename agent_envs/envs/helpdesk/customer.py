@@ -13,15 +13,7 @@ from collections.abc import Mapping
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import Act, Read
 from agent_envs.envs.helpdesk.desk import Letter, agreement
-from agent_envs.envs.helpdesk.hearing import (
-    Heard,
-    agrees,
-    amounts_in,
-    asked_to_see,
-    contradicts,
-    hear,
-    told_to_press,
-)
+from agent_envs.envs.helpdesk.hearing import Heard, agrees, amounts_in, asked_to_see, contradicts, hear, told_to_press
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
@@ -90,9 +82,8 @@ class Customer(Wanting):
         if amount is None:
             return []
         every, named = amounts_in(text, amount.words)
-        open_question = self.asks_amount
         found = named if len(named) == 1 else every
-        if not every or not (open_question or len(named) == 1) or self.mind.beliefs.get(self.key) in found:
+        if not every or not (self.asks_amount or len(named) == 1) or self.mind.beliefs.get(self.key) in found:
             return []
         if len(found) > 1:
             return [self.say("which")]
@@ -104,8 +95,7 @@ class Customer(Wanting):
         mind, wish = self.mind, self.wish
         assert wish is not None
         act: Act = self.domain.acts[wish.act]
-        owner = self.domain.customer.noun
-        rows = self.task.rows["item"]
+        owner, rows = self.domain.customer.noun, self.task.rows["item"]
         labels = {key: str(row[self.domain.label]) for key, row in rows.items() if row[owner] == self.task.customer}
         if contradicts(offer, self.domain, act, wish.item, self.wanted, labels):
             mind.corrected = True

@@ -11,6 +11,7 @@ are this project's, and nothing in them needs a model.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,13 @@ _INSTRUCTIONS = (
     "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}. "
     "The rules:\n\n{book}"
 )
+
+
+@functools.cache
+def _offer(domain: str, parser: str) -> tuple[ToolRegistry, Parser]:
+    """Return the tools of a domain, shared by all environments, and the parser of calls to them."""
+    registry = desk_tools(load_domain(domain))
+    return registry, get_parser(parser, registry.specs)
 
 
 @dataclass(slots=True)
@@ -148,7 +156,7 @@ class HelpDeskEnv(ToolEnv):
         self.model, self.url = string("model", model), url
         self._policy: OpenAIPolicy | None = open_model(model, url) if customer == "voiced" else None
         self.reward = choice("reward", reward, ["terminal", "progress"])
-        self._offers: dict[str, tuple[ToolRegistry, Parser]] = {}
+        self._served = ""  # the domain
         self._gold: tuple[HelpDeskTask, Gold] | None = None
         super().__init__(tools=(), parser=parser, **kwargs)
         self._parser_name = parser
@@ -165,11 +173,10 @@ class HelpDeskEnv(ToolEnv):
 
     def _serve(self, domain: str) -> None:
         """Take the tools of a domain."""
-        self.domain = load_domain(domain)
-        if domain not in self._offers:
-            registry = desk_tools(self.domain, self._counter)
-            self._offers[domain] = registry, get_parser(self._parser_name, registry.specs)
-        self.registry, self.parser = self._offers[domain]
+        if domain != self._served:
+            self.domain, self._served = load_domain(domain), domain
+            registry, self.parser = _offer(domain, self._parser_name)
+            self.registry = registry.bound(counter=self._counter)
 
     def _play(self, index: int, task: HelpDeskTask) -> None:
         super()._play(index, task)

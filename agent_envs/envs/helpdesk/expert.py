@@ -109,8 +109,7 @@ class _Expert:
         return Move(" ".join(untold)) if untold else None
 
     def _judge(self, section: Section, wish: Wish) -> Move:
-        act = section.act
-        judged = section
+        act, judged = section.act, section
         if self.mistake == "exception":
             judged = section._replace(chains=tuple(chain._replace(links=chain.links[:1]) for chain in section.chains))
         reason = judged.reason(self._facts(wish))

@@ -14,21 +14,16 @@ class DeskTool(Tool):
     """A tool at the counter.
 
     Args:
-        counter: Returns the counter of the running episode.
         name, description: What the policy reads.
         arguments: The type and description of each argument; the last one may be left out if its description says so.
         method: The counter's method, or the act that is carried out.
     """
 
-    def __init__(
-        self,
-        counter: Callable[[], Counter],
-        name: str,
-        description: str,
-        arguments: dict[str, tuple[str, str]],
-        method: str | Act,
-    ) -> None:
-        self.counter, self.name, self.description, self.method = counter, name, description, method
+    counter: Callable[[], Counter]
+    """Returns the counter of the running episode; see `ToolRegistry.bound`."""
+
+    def __init__(self, name: str, description: str, arguments: dict[str, tuple[str, str]], method: str | Act) -> None:
+        self.name, self.description, self.method = name, description, method
         self.parameters = {
             "type": "object",
             "properties": {key: {"type": kind, "description": said} for key, (kind, said) in arguments.items()},
@@ -48,25 +43,24 @@ _OPTIONAL = "if the rules set one"
 _PARAMETERS = {"id": "key"}
 
 
-def desk_tools(domain: Domain, counter: Callable[[], Counter]) -> ToolRegistry:
-    """Return the tools of a domain."""
+def desk_tools(domain: Domain) -> ToolRegistry:
+    """Return the tools of a domain, which still need a counter."""
     customer, item = domain.customer.noun, domain.item.noun
-    key = {"id": ("string", f"Number of the {item}")}
-    whose = {"id": ("string", f"Number of the {customer}")}
-    rule = ("string", "Number of the rule, like 2.1")
-    find, items = f"find_{tool_name(customer)}", f"list_{tool_name(domain.item.plural)}"
-    name = {"name": ("string", "First and last name")}
-    code = {**whose, "code": ("string", "The code word")}
+    rows, items = f"get_{tool_name(item)}", f"list_{tool_name(domain.item.plural)}"
+    key, whose = {"id": ("string", f"Number of the {item}")}, {"id": ("string", f"Number of the {customer}")}
+    name, code = {"name": ("string", "First and last name")}, {**whose, "code": ("string", "The code word")}
+    rule = {"rule": ("string", "Number of the rule, like 2.1")}
+    found = f"Find the numbers of the {domain.customer.plural} of a name."
     tools = [
-        DeskTool(counter, find, f"Find the numbers of the {domain.customer.plural} of a name.", name, "find"),
-        DeskTool(counter, "verify", f"Check the code word of {a(customer)} and show the row.", code, "verify"),
-        DeskTool(counter, items, f"List the {domain.item.plural} of {a(customer)}.", whose, "listed"),
-        DeskTool(counter, f"get_{tool_name(item)}", f"Show the row of {a(item)}.", key, "item"),
+        DeskTool(f"find_{tool_name(customer)}", found, name, "find"),
+        DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, "verify"),
+        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, "listed"),
+        DeskTool(rows, f"Show the row of {a(item)}.", key, "item"),
     ]
     if domain.catalogue:
         noun = domain.catalogue.noun
-        arguments = {"name": ("string", f"Name of the {noun}")}
-        tools.append(DeskTool(counter, f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", arguments, "entry"))
+        label = {"name": ("string", f"Name of the {noun}")}
+        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, "entry"))
     for act in domain.acts.values():
         verb, thing = act.verbs[0], act.object.replace("{item}", a(item))
         arguments = dict(key)
@@ -75,16 +69,14 @@ def desk_tools(domain: Domain, counter: Callable[[], Counter]) -> ToolRegistry:
             arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
         if act.amount is not None:
             arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
-        tools.append(DeskTool(counter, act.name, f"{verb[0].upper()}{verb[1:]} {thing}.", arguments, act))
+        tools.append(DeskTool(act.name, f"{verb[0].upper()}{verb[1:]} {thing}.", arguments, act))
     acts = f"What is not done: {', '.join(domain.acts)}"
     if domain.device:
         acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"
-    refusal = {**key, "act": ("string", acts), "rule": rule}
     said = f"Note that a rule forbids what was asked for. The {customer} gets a letter."
-    tools.append(DeskTool(counter, "decline", said, refusal, "decline"))
-    outside = {"rule": rule}
-    tools.append(DeskTool(counter, "transfer", "Pass on a request that no section is about.", outside, "transfer"))
-    return ToolRegistry(tools)
+    declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, "decline")
+    passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, "transfer")
+    return ToolRegistry([*tools, declined, passed_on])
 
 
 def a(noun: str) -> str:
