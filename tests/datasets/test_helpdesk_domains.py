@@ -74,7 +74,7 @@ def test_a_domain_can_be_heard_without_doubt(name):
 
 @pytest.mark.parametrize("name", domain_names())
 def test_what_tools_say_of_themselves_reads_well(name):
-    for spec in desk_tools(load_domain(name), lambda: None).specs:
+    for spec in desk_tools(load_domain(name)).specs:
         function = spec["function"]
         for text in (
             function["description"],
