@@ -156,10 +156,12 @@ def verdict(rules, facts):
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 def test_the_prose_reads_back_to_the_same_verdicts_and_amounts(level):
-    amounts = 0
+    amounts = terms = 0
     for task in tasks_of("test", level, 60):
         domain = load_domain(task.domain)
         books = read(task.book, domain)
+        sentences = [line.partition(" ")[2] for line in task.book.text.splitlines()]
+        terms += any(form.fullmatch(sentence) for form in FRAMES["term"] for sentence in sentences)
         for wish, section, facts in reached(task):
             rules = books[wish.act]
             assert verdict(rules, facts) == section.reason(facts)
@@ -170,6 +172,7 @@ def test_the_prose_reads_back_to_the_same_verdicts_and_amounts(level):
                     assert item[section.act.amount.of] * percent // 100 == amount_of(section, item, facts)
                     amounts += 1
     assert amounts > 0 or level < 4
+    assert (terms > 0) is (level > 4)
 
 
 # -- 3. tasks ------------------------------------------------------------------------------------------------------

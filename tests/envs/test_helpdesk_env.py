@@ -1,7 +1,7 @@
 """HelpDesk by scripted episodes: the customer's rules, the reward, and what holds for every domain and level.
 
 1. Everybody who makes the right calls and offers solves every task, whatever else is said: the expert, and agents whose
-   other texts are noise, paraphrases, terse or everything at once.
+   other texts are noise, paraphrases, terse or everything at once. Nobody else does.
 2. Letters settle, words do not; a yes says what it is to; no reply comes twice running; only what is true is said.
 3. The score: each thing that is missing or too much costs; progress telescopes; conduct counts.
 4. Tools: what the rules forbid is carried out, what the system refuses is not; other rows, other texts.
@@ -13,6 +13,7 @@ import pickle
 import random
 import re
 import time
+import tracemalloc
 
 import gymnasium as gym
 import pytest
@@ -72,6 +73,26 @@ def terse(text, env):
     return TERSE.get("name" if "name" in heard.asks else heard.names(), text)
 
 
+WORDINGS = {
+    "name": ("Who am I speaking to, and what is the code word?", "May I have your name and your code word first?",
+             "Before we start: your full name and your code word, please.", "I need your name. And the code word?"),
+    "offer": ("Would you like me to do that?", "May I go ahead?", "Are you happy for me to proceed?",
+              "Do you want me to go ahead with this?", "I can do that for you now. Is that OK?"),
+    "refuse": ("Our rules do not permit that.", "I cannot do that for you.", "That is not possible, I am afraid."),
+    "report": ("That is all set now.", "I have done it.", "It has been taken care of."),
+    "doubt": ("I cannot find this number, is it right?", "No such number exists here. Which is it?"),
+}  # fmt: skip
+
+
+def paraphrase(text, env):
+    heard = hear(text, env.domain, None, {})
+    key = "name" if "name" in heard.asks else "offer" if heard.offer else heard.names()
+    if is_call(text) or key not in WORDINGS:
+        return text
+    amount = "".join(f"That makes {found}. " for found in re.findall("[0-9]+ euros", text))
+    return amount + WORDINGS[key][env.state.mind.texts % len(WORDINGS[key])]
+
+
 def all_at_once(text, env):
     if is_call(text):
         return text
@@ -82,6 +103,7 @@ AGENTS = {
     "expert": lambda text, env: text,
     "noise": noise,
     "terse": terse,
+    "paraphrase": paraphrase,
     "all at once": all_at_once,
     "loud": lambda text, env: text if is_call(text) else text.upper(),
 }
@@ -98,6 +120,49 @@ def test_whoever_makes_the_right_calls_and_offers_solves_every_task(agent, level
             assert terminated and reward == 1 and info["success"], (task.task_id, said[-3:])
             assert env.unwrapped.state.mind.texts <= task.patience
             assert all(one != other for one, other in itertools.pairwise(said))
+
+
+CHANCE = random.Random(0)
+
+
+def at_random(text, env):
+    """Call any tool with what there is, or say anything."""
+    rng, rows = CHANCE, env.task.rows
+    there = [*rows["customer"], *rows["item"], *rows["catalogue"], *(row["name"] for row in rows["customer"].values())]
+    spec = rng.choice(env.tools)["function"]
+    arguments = {"act": rng.choice([*env.domain.acts]), "rule": f"2.{rng.randint(1, 4)}"}
+    for name, schema in spec["parameters"]["properties"].items():
+        values = schema["description"].removeprefix("One of ").split(", ")
+        value = rng.choice(there if schema["description"] == values[0] else values)
+        arguments.setdefault(name, int(value) if schema["type"] == "integer" and value.isdigit() else value)
+    call = env.format_call(spec["name"], {name: arguments[name] for name in spec["parameters"]["properties"]})
+    return rng.choice(
+        [call, call, rng.choice(NOISE), "Could you tell me your name and code word?", "Shall I go ahead?"]
+    )
+
+
+IDLERS = {
+    "claims": lambda text, env: "Yes, it is done. Shall I go ahead?",
+    "refuses": lambda text, env: "Name and code word?" if env.state.mind.texts % 2 else "That cannot be done.",
+    "random": at_random,
+}
+
+
+@pytest.mark.parametrize("level", [1, 3])
+@pytest.mark.parametrize("idler", IDLERS)
+def test_who_says_or_calls_anything_solves_nothing(idler, level):
+    env = make(level=level)
+    assert not any(play(env, index, IDLERS[idler], limit=60)[0] for index in range(25))
+
+
+@pytest.mark.parametrize("level", [1, 3, 6])
+def test_who_does_not_wait_for_a_yes_solves_tasks_without_a_change_alone(level):
+    env, solved = make(level=level), 0
+    for index in range(60):
+        reward = play(env, index, lambda text, env: env._written(next_move(env._customer(), "yes")))[0]
+        assert reward == 0 or all(deed.kind != "act" for deed in env.unwrapped.task.solution.deeds)
+        solved += reward
+    assert solved <= 40
 
 
 @pytest.mark.parametrize("name", domain_names())
@@ -187,6 +252,18 @@ def test_a_misread_number_is_put_right_when_it_is_doubted_or_after_three_fruitle
         assert wish.item in reply
 
 
+def test_whoever_says_anything_is_told_everything_in_time():
+    for level in (1, 3, 6):
+        env = make(level=level)
+        for index in range(20):
+            env.reset(options={"index": index})
+            mind, wish = env.unwrapped.state.mind, env.unwrapped.task.requests[0].wishes
+            facts = {"name", "code", *(("number", *wish[0].asks) if wish else ())}
+            for _ in range(2 * len(facts) + 2):
+                env.step("hm")
+            assert facts <= set(mind.told) and not mind.over
+
+
 def test_an_amount_is_understood_once_and_many_numbers_are_no_answer():
     env = make(level=4)
     wished(env, question=True, first="act", dropped=False, change=False)
@@ -231,6 +308,14 @@ def test_it_ends_when_patience_does():
     while not (ended := env.step("hm"))[2]:
         steps += 1
     assert steps == env.unwrapped.task.patience and ended[1] == 0 and not ended[4]["success"]
+
+
+def test_it_is_truncated_when_steps_end():
+    env = make(level=1, domains="bicycle_hire")
+    env.reset(options={"index": 0})
+    steps = [env.step(env.unwrapped.format_call("get_hire", {"id": "H1"})) for _ in range(120)]
+    assert [step[2:4] for step in steps] == [(False, False)] * 119 + [(False, True)]
+    assert not any(step[1] for step in steps) and not steps[-1][4]["success"]
 
 
 def test_a_voice_is_taken_if_it_says_the_same(fake_chat):
@@ -450,3 +535,23 @@ def test_a_step_costs_little():
         while not env.step(env.unwrapped.expert_action())[2]:
             steps += 1
     assert steps / (time.process_time() - begun) > 2000  # about 10,000 where nothing else runs
+
+
+def test_further_environments_and_resets_take_little_memory():
+    def play_all(env):
+        for index in range(60):
+            env.reset(options={"index": index})
+
+    play_all(make())
+    tracemalloc.start()
+    try:
+        envs = [make() for _ in range(10)]
+        for env in envs:
+            play_all(env)
+        many = tracemalloc.get_traced_memory()[0]
+        assert many / len(envs) < 50_000
+        for _ in range(5):
+            play_all(envs[0])
+        assert tracemalloc.get_traced_memory()[0] - many < 20_000
+    finally:
+        tracemalloc.stop()
