@@ -125,9 +125,10 @@ class HelpDeskEnv(ToolEnv):
     Generated: 100,000 train and 1,000 each of validation, test, new and twins. Sections of rules belong to one of
     train, validation and test; the expert solves every task.
 
-    tiny-base, of 0.8 million parameters, has never seen it: on test tasks of level 1 in one domain it solves 0 of 128
-    after 100 supervised steps and 1 of 64 after 170. It has then learned to ask for the code word, to find the customer
-    and to look rows up, and goes round in circles. What reinforcement learning adds has not been measured.
+    tiny-base, of 0.8 million parameters, has never seen it. After 700 supervised steps on demonstrations without
+    mistakes it solves 22 of 64 test tasks of level 1 in one domain: it follows the procedure without a slip and judges
+    by chance. 14 iterations of reinforcement learning took it from 27 to 38 % of 128 tasks, by offering whatever is
+    asked for.
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")
