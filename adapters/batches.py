@@ -19,16 +19,6 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = [
-    "LAST_STATE",
-    "TokenBatch",
-    "build_batch",
-    "fitting_tokens",
-    "micro_batches",
-    "token_bytes",
-    "with_last_state",
-]
-
 _MOST_TOKENS = 16_384  # of a forward and backward pass
 
 LAST_STATE = "agent_envs.last_state"

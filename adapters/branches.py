@@ -19,8 +19,6 @@ from typing import NamedTuple
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
 
-__all__ = ["Branches", "Segments", "Tree", "segments"]
-
 
 class Branches(NamedTuple):
     """Where groups branch, and how often."""

@@ -21,8 +21,6 @@ from agent_envs.prompts.builder import with_instructions
 from agent_envs.rollout.one import run_episode
 from agent_envs.threads import run_in_thread
 
-__all__ = ["EpisodeByHand"]
-
 Messages = list[dict[str, Any]]
 
 

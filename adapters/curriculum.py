@@ -17,8 +17,6 @@ import numpy as np
 from agent_envs.checks import choice, shown
 from agent_envs.errors import ConfigError
 
-__all__ = ["KINDS", "Curriculum"]
-
 KINDS = ("uniform", "fixed", "learnable")
 """All levels alike; one after the other, each for as many iterations; those of which success is near one half."""
 _KEPT = 0.8  # how much an iteration counts, beside the one after it

@@ -11,8 +11,6 @@ from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError
 
-__all__ = ["MAX_BROKEN", "FailureBudget", "failure_kind"]
-
 MAX_BROKEN = 0.2
 """The share of broken episodes above which a run stops, if nothing else is said."""
 _SHOWN = 3  # tracebacks, each of another failure

@@ -31,8 +31,6 @@ from agent_envs.checks import choice
 from agent_envs.errors import DataError
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["LAYOUTS", "StepTokens", "TokenRow", "merge_steps", "pack", "plan_packed", "plan_rows"]
-
 LAYOUTS = ("merged", "steps", "stream")
 """The layouts of ``merge_steps``."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from agent_envs.episodes.statistics import difference, share
 from agent_envs.files import JSONLines
 
-__all__ = ["CollapseWatch", "Record", "append_record", "read_records", "success_lines", "write_records"]
-
 Record = dict[str, Any]
 """The metrics of one step, by name."""
 

@@ -28,8 +28,6 @@ with needs_extra("suites", "skyrl-gym"):
     import skyrl_gym
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-__all__ = ["ENV_CLASS", "SkyRLTextEnv", "make_rows", "register"]
-
 check_release("skyrl-gym", "suites")
 
 ENV_CLASS = "agentr1"

@@ -14,8 +14,6 @@ from agent_envs.errors import needs_extra
 with needs_extra("hf"):
     import torch
 
-__all__ = ["TakenStep", "step_rows", "steps_taken"]
-
 TakenStep = tuple[int, Step, Mapping[str, Any]]
 """The index of a step in its episode, the step, and the info that the policy had before it acted."""
 

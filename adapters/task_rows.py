@@ -12,8 +12,6 @@ from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.messages import Message
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["as_json", "begin", "first_prompts", "make_dataset"]
-
 
 def as_json(kwargs: Mapping[str, Any] | None) -> str:
     """Return keyword arguments of an environment as JSON, for a dataset's column.

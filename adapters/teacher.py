@@ -29,8 +29,6 @@ from agent_envs.prompts.builder import PromptBuilder
 with needs_extra("hf"):
     import torch
 
-__all__ = ["LABELS", "MODES", "NO_LABEL", "Labels", "Teacher", "label_ids", "with_labels"]
-
 LABELS = "ExpertLabels"
 """The wrapper that asks the expert."""
 MODES = ("mixed", "alone", "silent")

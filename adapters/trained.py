@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError
 
-__all__ = ["PLACE", "Trained", "Trajectory", "call_metrics", "calls_made", "trained", "trajectories"]
-
-
 PLACE = "agent_envs.place"
 """Key in the info of a trajectory's step: its index in the episode, where that has other steps too."""
 

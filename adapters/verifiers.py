@@ -36,8 +36,6 @@ from agent_envs.wrapping.specs import make_text_env
 with needs_extra("suites"):
     import verifiers as vf
 
-__all__ = ["VerifiersTextEnv", "load_environment"]
-
 check_release("verifiers", "suites")
 
 

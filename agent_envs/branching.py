@@ -18,8 +18,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import layers
 from agent_envs.text_env import Snapshot, TextEnv
 
-__all__ = ["EnvSnapshot", "Forgetful", "restore", "snapshot", "tried"]
-
 # Arguments and caches of Gymnasium's Wrapper and RecordConstructorArgs; and `_shared`, where a wrapper keeps what it
 # shares with others, such as a tokenizer.
 _NOT_STATE = frozenset(

@@ -27,12 +27,6 @@ from typing import Any, ClassVar, TypeVar
 
 from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = [
-    "CheckedArguments", "argument_defaults", "argument_names", "boolean", "choice", "integer", "json_object",
-    "listed", "load_function", "naming_arguments", "number", "option_mapping", "path_suffix", "question_option",
-    "shown", "string",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 _REFUSAL = re.compile(r"got (?:an unexpected|multiple values for) keyword argument '(\w+)'")

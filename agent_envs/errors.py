@@ -17,38 +17,6 @@ from typing import Any
 
 from agent_envs.text import clean_output
 
-__all__ = [
-    "AgentEnvsError",
-    "BackendAbortedError",
-    "BackendBusyError",
-    "BackendDownError",
-    "BackendError",
-    "BackendRefusedError",
-    "BackendReplyError",
-    "BackendSlowError",
-    "CallLimitReached",
-    "ConfigError",
-    "ContextLengthExceeded",
-    "DataError",
-    "EmptyGeneration",
-    "EpisodeStop",
-    "MissingExtraError",
-    "NotRecordedError",
-    "PolicyError",
-    "PromptError",
-    "RunBudgetSpent",
-    "TaskIndexError",
-    "TokenLimitReached",
-    "ToolError",
-    "UnknownPaperError",
-    "VectorEnvError",
-    "check_release",
-    "did_you_mean",
-    "first_line",
-    "needs_extra",
-    "run_command",
-]
-
 
 class AgentEnvsError(Exception):
     """Base of every error of this library."""

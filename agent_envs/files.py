@@ -24,21 +24,6 @@ from typing import Any
 from agent_envs.checks import shown
 from agent_envs.errors import DataError
 
-__all__ = [
-    "MAX_ROW_BYTES",
-    "FileLock",
-    "JSONLines",
-    "allow_open_files",
-    "move_folder",
-    "numbered_lines",
-    "open_data",
-    "read_text",
-    "replacing",
-    "table",
-    "unpacked_limit",
-    "write_text",
-]
-
 MAX_ROW_BYTES = 1 << 26
 """Longest row of a data file, in bytes: a longer one means that the file is something else."""
 _MAX_RECORD_BYTES = 1 << 28  # what a `JSONLines` file may hold in a line, such as a long episode

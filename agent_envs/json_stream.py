@@ -16,8 +16,6 @@ from typing import Any, BinaryIO, TypeVar
 from agent_envs.errors import DataError
 from agent_envs.files import MAX_ROW_BYTES, open_data
 
-__all__ = ["JSONStream"]
-
 T = TypeVar("T")
 
 _CHUNK = 1 << 20

@@ -21,33 +21,6 @@ from agent_envs.pictures.picture import (
     observation_parts,
 )
 
-__all__ = [
-    "Content",
-    "FunctionSpec",
-    "ImagePart",
-    "Message",
-    "Observation",
-    "ParseFailure",
-    "TextPart",
-    "ToolCall",
-    "ToolSpec",
-    "content_of",
-    "content_parts",
-    "content_text",
-    "copied",
-    "cut_content",
-    "join_tool_results",
-    "joined_content",
-    "latest_words",
-    "observation_messages",
-    "observation_pictures",
-    "observation_text",
-    "pictures_of",
-    "text_alone",
-    "with_pictures",
-    "without_pictures",
-]
-
 
 class FunctionSpec(TypedDict):
     """Name, description and the JSON schema of the arguments of one function."""

@@ -10,8 +10,6 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["PerProcess", "lazy_names"]
-
 T = TypeVar("T")
 
 _everywhere: weakref.WeakSet[PerProcess] = weakref.WeakSet()

@@ -7,8 +7,6 @@ from typing import Any
 
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["Problem", "ProblemEnv"]
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -21,21 +21,6 @@ from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
 from agent_envs.messages import ToolSpec
 
-__all__ = [
-    "ENV_IDS",
-    "FOREIGN_IDS",
-    "PICTURE_IDS",
-    "available_actions",
-    "env_maker_of",
-    "env_name",
-    "layers",
-    "make_env",
-    "offered_tools",
-    "prompt_state",
-    "register_envs",
-    "versions",
-]
-
 _Specs = dict[str, tuple[str, int]]
 """By name, the module and class within `agent_envs.envs`, and the most steps of an episode."""
 

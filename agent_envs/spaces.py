@@ -24,8 +24,6 @@ from agent_envs.messages import Message, with_pictures, without_pictures
 from agent_envs.pictures.block import PictureLimits, from_block, to_block
 from agent_envs.pictures.picture import IMAGE, ImageObservation, Picture, Pictured, is_pictured
 
-__all__ = ["ImageText", "MessagesSpace", "UnicodeText", "kept_action", "longer", "refuse_pictures", "shows_pictures"]
-
 T = TypeVar("T")
 
 _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:?!<>/_{}()[]\"'\n\té中😀"))

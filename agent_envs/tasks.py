@@ -11,18 +11,6 @@ from agent_envs.errors import DataError, TaskIndexError, needs_extra
 from agent_envs.files import open_data, unpacked_limit
 from agent_envs.json_stream import JSONStream
 
-__all__ = [
-    "FileStamp",
-    "FileTasks",
-    "IndexedTasks",
-    "ListedTasks",
-    "Task",
-    "TaskSource",
-    "file_stamps",
-    "is_verl_row",
-    "read_rows",
-]
-
 T = TypeVar("T")
 
 FileStamp = tuple[str, int, int]

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["TerminalCode", "check_action", "clean_output", "clean_text", "count_of", "cut", "plain", "transcript_text"]
-
 _PROGRESS = re.compile(r"\r|(?:\x1b\[A)+\Z")  # how a progress bar begins, or moves up to another
 
 

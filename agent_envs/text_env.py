@@ -21,8 +21,6 @@ from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.tasks import TaskSource
 from agent_envs.text import check_action, clean_text, cut, transcript_text
 
-__all__ = ["MAX_ACTION_LENGTH", "Outcome", "Snapshot", "TextEnv"]
-
 MAX_ACTION_LENGTH = 1 << 18
 """Longest action in characters, if an environment is not given another limit: about 65,000 tokens of English."""
 

@@ -25,8 +25,6 @@ from typing import Any, TypeVar
 
 from agent_envs.per_process import PerProcess
 
-__all__ = ["LoopThread", "background_loop", "is_responsive", "run_in_thread", "run_side_by_side"]
-
 K = TypeVar("K")
 T = TypeVar("T")
 

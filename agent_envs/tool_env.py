@@ -17,8 +17,6 @@ from agent_envs.tools import Tool, ToolRegistry
 from agent_envs.tools.base import open_specs
 from agent_envs.tools.registry import ToolResult
 
-__all__ = ["ToolEnv"]
-
 
 class ToolEnv(TextEnv):
     """A text environment with tools.

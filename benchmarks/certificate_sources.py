@@ -22,8 +22,6 @@ import numpy as np
 
 from agent_envs.audit.play import View
 
-__all__ = ["load_environment", "mcp_time", "openenv_init", "sum_in_tags"]
-
 FOLDER = Path("runs/certificates")
 TIMES = FOLDER / "times"
 PORT = 18_230

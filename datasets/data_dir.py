@@ -9,8 +9,6 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import table
 
-__all__ = ["data_dir", "data_name", "expanded", "official_dir", "user_path"]
-
 
 def data_dir() -> Path:
     """Return the folder of prepared data: `$AGENT_ENVS_DATA`, or `~/.cache/agent_envs`."""

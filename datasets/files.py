@@ -27,17 +27,6 @@ from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
 from agent_envs.tasks import FileTasks, read_rows
 
-__all__ = [
-    "fetch_splits",
-    "file_tasks",
-    "find_files",
-    "find_local_splits",
-    "find_splits",
-    "replaced_folder",
-    "write_jsonl",
-    "write_split",
-]
-
 T = TypeVar("T")
 
 _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")

@@ -14,8 +14,6 @@ from agent_envs.datasets.papersearch.generate import generate_papersearch
 from agent_envs.datasets.webshop.generate import generate_webshop
 from agent_envs.errors import ConfigError, did_you_mean
 
-__all__ = ["GENERATORS", "generate"]
-
 GENERATORS: dict[str, Callable[..., Path]] = {
     "alfworld": generate_alfworld,
     "papersearch": generate_papersearch,

@@ -19,8 +19,6 @@ from typing import Any
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 
-__all__ = ["NAMED", "NamedModel", "fetch_model", "model_path"]
-
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:

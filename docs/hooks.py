@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from agent_envs.cli.main import COMMANDS, command_parser
+from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("adapters", "datasets", "wrappers")
@@ -45,6 +47,7 @@ SEARCHED = {
 
 NOTEBOOK = re.compile(r"(\]\(notebooks/\w+)\.ipynb\)")
 EXAMPLE = re.compile(r'^( *)>>> .*(?:\n\1(?!""").+)*', re.MULTILINE)
+DOTTED = re.compile(r"agent_envs(?:\.[a-z]\w*)+")
 FENCE = "````"
 
 
@@ -61,41 +64,64 @@ class Module(NamedTuple):
 
 
 def public_modules(root: Path = ROOT) -> dict[str, Module]:
-    """Return every module that lists its public names, by the module's name."""
-    found = {}
+    """Return every public module by its name, with its public names.
+
+    A package's public names are those of its `__all__`, and it shows them where they are defined. A module is public as
+    a whole if a page, a template or the registration of an environment names it. A name with an underscore never is.
+    """
+    pages = [*(root / "docs").rglob("*.md"), *root.glob("README*.md"), *(root / "agent_envs/templates").rglob("*.txt")]
+    named = {name for path in pages for name in DOTTED.findall(path.read_text(encoding="utf-8"))}
+    named |= {str(gym.registry[env_id].entry_point).partition(":")[0] for env_id in ENV_IDS + PICTURE_IDS + FOREIGN_IDS}
+    trees, exported = dict[str, ast.Module](), dict[str, list[str]]()
     for folder in ("agent_envs", *TOP):
         for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             name = ".".join(parts if folder == "agent_envs" else ("agent_envs", *parts)).removesuffix(".__init__")
             if (folder == "agent_envs" and parts[1] in (*TOP, *LEFT_OUT)) or "._" in name:
                 continue
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            own, numbers, listed = _set_names(tree)
-            if listed is not None:
-                public = [each for each in ast.literal_eval(listed) if not each.startswith("__")]
-                about = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
-                defined = [each for each in public if each in own]
-                found[name] = Module(about, public, defined, [each for each in public if each in numbers])
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+            if path.name == "__init__.py":
+                exported[name] = _listed(trees[name])
+    found = {}
+    for name, tree in trees.items():
+        own, numbers = _set_names(tree)
+        if name in exported:
+            public = exported[name]
+        elif name in named:
+            public = [each for each in (*own, *numbers) if not each.startswith("_")]
+        else:
+            above = {each for package, names in exported.items() if name.startswith(f"{package}.") for each in names}
+            public = [each for each in own if each in above]
+        if public:
+            about = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
+            defined = [each for each in public if each in own]
+            found[name] = Module(about, public, defined, [each for each in public if each in numbers])
     return found
 
 
-def _set_names(tree: ast.Module) -> tuple[set[str], set[str], ast.expr | None]:
-    """Return the names a module defines, those that it sets several of at once, and its `__all__`."""
-    own, numbers, listed = set(), set(), None
+def _listed(tree: ast.Module) -> list[str]:
+    """Return the names of a package's `__all__`; none if it has no such list."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+            return [each for each in ast.literal_eval(node.value) if not each.startswith("__")]
+    return []
+
+
+def _set_names(tree: ast.Module) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the names a module defines, in its order, and those that it sets several of at once."""
+    own, numbers = dict[str, None](), dict[str, None]()
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            own.add(node.name)
+            own[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Tuple):
-                    numbers |= {each.id for each in target.elts if isinstance(each, ast.Name)}
-                elif isinstance(target, ast.Name) and target.id == "__all__":
-                    listed = node.value
+                    numbers |= dict.fromkeys(each.id for each in target.elts if isinstance(each, ast.Name))
                 elif isinstance(target, ast.Name):
-                    own.add(target.id)
+                    own[target.id] = None
         elif isinstance(node, ast.If):  # a definition for each platform or release
-            own |= {each.name for each in ast.walk(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)}
-    return own, numbers, listed
+            own |= dict.fromkeys(e.name for e in ast.walk(node) if isinstance(e, ast.ClassDef | ast.FunctionDef))
+    return own, numbers
 
 
 def page_of(module: str) -> str:
@@ -129,8 +155,8 @@ def reference_pages() -> Iterator[tuple[str, str]]:
         pages[page_of(name)] += lines + [line for each in module.defined for line in (f"::: {name}.{each}", "")]
     index = [
         "# Python\n",
-        "Every public name of the package: those that a module's `__all__` lists. Modules without one, and names that "
-        "begin with an underscore, may change at any time.\n",
+        "Every public name of the package: what its packages list in `__all__`, and the modules that this site "
+        "names. Everything else, and names that begin with an underscore, may change at any time.\n",
     ]
     for page, lines in sorted(pages.items(), key=lambda item: (item[0] != "core", item[0])):
         title = "agent_envs" if page == "core" else f"agent_envs.{page}"

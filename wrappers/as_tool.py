@@ -23,8 +23,6 @@ from agent_envs.tools.base import open_specs
 from agent_envs.tools.registry import ToolResult
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["AsTool"]
-
 
 class AsTool(PlacedWrapper):
     """Take commands as calls of one tool, `env_step{"command": ...}`, instead of as plain text.

@@ -15,8 +15,6 @@ from agent_envs.spaces import ImageText, longer
 from agent_envs.text import clean_text
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["Augment"]
-
 
 class Augment(PlacedWrapper):
     """Add what ``fn`` returns to the observation, under a heading.

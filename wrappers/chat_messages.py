@@ -26,8 +26,6 @@ from agent_envs.spaces import ImageText, MessagesSpace, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["ChatMessages", "action_parser"]
-
 _LEAST_ROOM = 400  # characters of JSON; with less left the prompt is full
 
 

@@ -10,8 +10,6 @@ import gymnasium as gym
 from agent_envs.messages import Message, copied, joined_content
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["ContextWrapper", "add_to_task", "split_exchanges"]
-
 
 def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
     """Split a prompt into its opening (instructions and task) and its exchanges: an action and the answers to it.

@@ -8,8 +8,6 @@ import gymnasium as gym
 
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["ExpertLabels"]
-
 
 class ExpertLabels(PlacedWrapper):
     """Add to info what the expert would do in the state that was reached, whoever got there, for ``--teacher``.

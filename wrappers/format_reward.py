@@ -9,8 +9,6 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["FormatReward"]
-
 
 class FormatReward(PlacedWrapper):
     """Add ``weight`` times the share of well-formed actions to the reward of an episode's last step.

@@ -17,9 +17,6 @@ from agent_envs.pictures.png import shrunk
 from agent_envs.spaces import ImageText
 from agent_envs.wrappers.text_game import TextGame
 
-__all__ = ["ImageGame"]
-
-
 _rendering = threading.Lock()  # pygame, and importing it, are not thread-safe
 
 

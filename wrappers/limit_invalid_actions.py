@@ -10,8 +10,6 @@ from agent_envs import checks
 from agent_envs.episodes.record import GIVEN_UP
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["LimitInvalidActions"]
-
 
 class LimitInvalidActions(PlacedWrapper):
     """Truncate an episode after ``limit`` actions in a row that are marked with ``info["invalid_action"]``.

@@ -12,8 +12,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.tools.registry import ToolResult
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["MalformedCalls"]
-
 _NOT_RUN = "not run: another call of this text is malformed"
 
 

@@ -17,8 +17,6 @@ from agent_envs.registration import available_actions
 from agent_envs.spaces import longer
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["NumberedActions"]
-
 _NUMBER = re.compile(r"\s*([0-9]{1,6})(?:[.:)](?!\d)|(?=\s)|$)\s*(.*)", re.DOTALL)
 _DOTS = "..."  # stands for free text in an available action
 _LIST_LENGTH = 1 << 18  # characters of a list of actions

@@ -10,8 +10,6 @@ from agent_envs import checks
 from agent_envs.pictures.picture import ImageObservation, around
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["PrependInstructions"]
-
 
 class PrependInstructions(PlacedWrapper):
     """Put the instructions, and the tools with the way to call them, before the first observation of each episode.

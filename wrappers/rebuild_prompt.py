@@ -23,8 +23,6 @@ from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["RebuildPrompt"]
-
 _tokenizers: PerProcess[Any] = PerProcess()
 _PROBLEMS = 3
 _LONGEST_PROBLEM = 300  # characters

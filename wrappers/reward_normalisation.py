@@ -14,8 +14,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import env_name
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["ReturnStatistics", "RewardNormalisation", "return_statistics"]
-
 
 @dataclass(slots=True)
 class ReturnStatistics:

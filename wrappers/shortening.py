@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from agent_envs.messages import Message, content_text, cut_content, joined_content
 
-__all__ = ["shorten"]
-
 _LEAST_SHOWN = 16  # characters of a shortened message
 
 

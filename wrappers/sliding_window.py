@@ -11,8 +11,6 @@ from agent_envs import checks
 from agent_envs.messages import Message
 from agent_envs.wrappers.context import ContextWrapper, split_exchanges
 
-__all__ = ["SlidingWindow"]
-
 
 class SlidingWindow(ContextWrapper):
     """Show the instructions, the first observation and the last ``k`` exchanges.

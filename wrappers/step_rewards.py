@@ -11,8 +11,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import offered_tools
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["InvalidActionPenalty", "StepPenalty", "ToolCallReward"]
-
 
 class _StepReward(PlacedWrapper):
     """Add ``_part(info)`` to the reward of every step, and to ``info["reward_components"]`` under ``component``."""

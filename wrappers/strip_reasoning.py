@@ -10,8 +10,6 @@ from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["StripReasoning"]
-
 
 class StripReasoning(PlacedWrapper):
     """Remove reasoning from an action before the environment reads it: ``<think>``, ``[THINK]``, Harmony's analysis.

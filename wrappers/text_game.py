@@ -16,8 +16,6 @@ from agent_envs.spaces import UnicodeText
 from agent_envs.text import check_action
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-__all__ = ["TextGame"]
-
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _MAX_ACTIONS = 1000
 _GAMES = 100_000  # seeds that count as tasks

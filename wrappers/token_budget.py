@@ -22,8 +22,6 @@ from agent_envs.wrappers.context import ContextWrapper, add_to_task, split_excha
 from agent_envs.wrappers.shortening import shorten
 from agent_envs.wrapping.order import Place
 
-__all__ = ["TokenBudget"]
-
 _TOKEN_CHARS = 64  # except for runs of blanks no token is longer, so that longer texts need not be counted
 
 

@@ -11,8 +11,6 @@ import torch
 from agent_envs.adapters.estimators.rows import StepRows, TokenRows
 from agent_envs.errors import DataError
 
-__all__ = ["check_episodes", "check_log_probs", "check_rows", "note_zero_advantages", "say_once"]
-
 _log = logging.getLogger(__name__)
 
 

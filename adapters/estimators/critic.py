@@ -24,8 +24,6 @@ from agent_envs.adapters.estimators.segments import (
 )
 from agent_envs.errors import ConfigError
 
-__all__ = ["add_token_rewards", "bi_level_gae", "from_tokens", "gae", "token_gae"]
-
 
 def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """Step-level GAE (Agent-R1, arXiv 2511.14460; StepPO, arXiv 2604.18401).

@@ -12,8 +12,6 @@ from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, St
 from agent_envs.adapters.estimators.segments import discounted_sums, group_centred, lay_out
 from agent_envs.errors import ConfigError
 
-__all__ = ["gigpo", "similar_anchors"]
-
 
 def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """GiGPO (arXiv 2505.10978, section 4): A = A^E + w A^S.

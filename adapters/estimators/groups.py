@@ -24,10 +24,6 @@ from agent_envs.adapters.estimators.segments import (
 )
 from agent_envs.errors import ConfigError
 
-__all__ = [
-    "gdpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_pp_baseline", "relative_scores", "remax", "rloo",
-]  # fmt: skip
-
 _ROUND_OFF = 1e-6
 
 

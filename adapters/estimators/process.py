@@ -15,8 +15,6 @@ from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
 from agent_envs.checks import choice, number
 from agent_envs.errors import DataError, did_you_mean
 
-__all__ = ["ProcessRewards", "RewardScale", "component_table", "prime_normalised", "process_rewards"]
-
 
 def component_table(parts: Sequence[Mapping[str, float]]) -> tuple[torch.Tensor, list[str]]:
     """Return the reward components of steps as float64 of shape [steps, components], and the components' names.

@@ -16,8 +16,6 @@ from agent_envs.adapters.estimators.token_baselines import optimal_token_baselin
 from agent_envs.checks import choice, load_function
 from agent_envs.errors import ConfigError
 
-__all__ = ["ESTIMATORS", "VERL_NAMES", "Estimator", "get_estimator"]
-
 
 @dataclass(frozen=True)
 class Estimator:

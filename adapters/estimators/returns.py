@@ -8,8 +8,6 @@ from agent_envs.adapters.estimators.critic import add_token_rewards, from_tokens
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens, whiten
 
-__all__ = ["reinforce", "reinforce_pp"]
-
 
 def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """REINFORCE over steps (Williams 1992; Agent-R1's ``reinforce``): G_t = r_t + gamma G_{t+1}, whitened over steps.

@@ -11,8 +11,6 @@ import torch
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError
 
-__all__ = ["Advantages", "EstimatorOptions", "StepRows", "TokenRows"]
-
 
 @dataclass(frozen=True)
 class TokenRows:

@@ -14,11 +14,6 @@ import torch
 from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.errors import ConfigError
 
-__all__ = [
-    "StepLayout", "TokenLayout", "discounted_sums", "group_centred", "lay_out", "lay_out_tokens", "masked_whiten",
-    "next_in_segment", "segment_sums", "whiten",
-]  # fmt: skip
-
 _BLOCK = 16
 
 

@@ -30,8 +30,6 @@ from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, St
 from agent_envs.adapters.estimators.segments import StepLayout, TokenLayout, discounted_sums, lay_out, lay_out_tokens
 from agent_envs.errors import ConfigError
 
-__all__ = ["optimal_token_baseline", "score_norms", "tir_optimal_token_baseline"]
-
 
 def score_norms(log_probs: torch.Tensor, sum_pi_squared: torch.Tensor) -> torch.Tensor:
     """Return the squared norm of the gradient of each token's log-probability by the logits, shape [tokens].

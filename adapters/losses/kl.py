@@ -30,8 +30,6 @@ import torch
 from agent_envs.adapters.losses.tally import Tally, mean
 from agent_envs.checks import choice, number
 
-__all__ = ["KL_KINDS", "KLController", "kl_controller", "kl_in_reward", "kl_loss", "kl_penalty"]
-
 _PLAIN = ("abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse")
 KL_KINDS = tuple(sorted([*_PLAIN, *(f"{kind}+" for kind in _PLAIN)]))
 """Every kind by name."""

@@ -71,11 +71,6 @@ from agent_envs.adapters.losses.terms import (
 from agent_envs.checks import choice, load_function
 from agent_envs.errors import ConfigError
 
-__all__ = [
-    "LOSS_PRESETS", "POLICY_LOSSES", "PolicyLoss", "RatioWatch", "capo", "cispo", "clip_cov", "dppo_kl", "dppo_tv",
-    "dro", "geo_mean", "gspo", "kl_cov", "loss_preset", "policy_loss", "reinforce", "sapo", "vanilla",
-]  # fmt: skip
-
 
 @policy_loss_of
 def vanilla(t: Tokens, options: LossOptions) -> TokenLosses:

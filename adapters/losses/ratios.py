@@ -19,8 +19,6 @@ import torch
 from agent_envs.errors import DataError
 from agent_envs.files import JSONLines
 
-__all__ = ["LengthBin", "LengthFit", "fit_lengths", "read_ratios", "record_ratios"]
-
 EDGES = (1, 9, 17, 33, 65, 129, 257)
 """First length of each bin."""
 _STILL = 1e-5  # largest |S| of an update whose policy has not moved yet: round-off

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["Tally", "averages", "maximum", "mean", "merge"]
-
 
 class Tally(NamedTuple):
     """One metric of a part of a batch."""

@@ -13,10 +13,6 @@ import torch
 from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import number
 
-__all__ = [
-    "LARGEST", "LARGEST_OF_STEP", "LossOptions", "PolicyLoss", "TokenLosses", "Tokens", "clip", "policy_loss_of"
-]  # fmt: skip
-
 LARGEST = 20.0
 """Of |lp - old| in a ratio per token, as in verl."""
 LARGEST_OF_STEP = 10.0

@@ -6,8 +6,6 @@ import torch
 
 from agent_envs.adapters.losses.tally import Tally, mean
 
-__all__ = ["entropy_loss", "label_loss", "value_loss"]
-
 
 def value_loss(
     values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, weights: torch.Tensor, *,

@@ -28,8 +28,6 @@ import torch
 
 from agent_envs.checks import choice
 
-__all__ = ["WEIGHTINGS", "action_start", "step_weights", "token_weights"]
-
 WEIGHTINGS = ("row", "token", "trajectory")
 """The names: what a mini-batch's loss is a mean over."""
 

@@ -16,8 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from agent_envs.errors import BackendError
 
-__all__ = ["base_folder", "check_files", "load_base", "vision_folder"]
-
 _DIGEST = "digest.json"
 
 

@@ -22,8 +22,6 @@ from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["encode", "encoded", "play"]
-
 _HOPELESS = 200  # demonstrations after which none will fit if none did
 
 

@@ -14,8 +14,6 @@ from agent_envs.errors import BackendError, first_line
 from agent_envs.files import move_folder
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["save_model", "writing_weights"]
-
 
 def save_model(
     model: PreTrainedModel,

@@ -21,8 +21,6 @@ from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.features import forward_arguments
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["CONTEXT", "IGNORED", "RESPONSE", "Conversation", "Sequences", "SupervisedTrainer", "computes_bfloat16"]
-
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length

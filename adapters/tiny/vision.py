@@ -24,8 +24,6 @@ from agent_envs.adapters.tiny.base import base_folder, check_files, load_base, v
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 
-__all__ = ["VISION_CHAT_TEMPLATE", "VisionModel", "build_vision_model", "load_vision_base", "spread_features"]
-
 _TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _PIXELS = 256 * 256  # a larger picture is shrunk
 _READ = 256  # different pictures that set a tower's scale, at most

@@ -28,8 +28,6 @@ from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.local.loading import load_model
 from agent_envs.policies.tokens import load_tokenizer
 
-__all__ = ["make_warm_model"]
-
 TOKENS_PER_STEP = 4096
 _SAVED = 120.0  # seconds between two states, which take seconds to write
 MAX_TOKENS = 4_000_000

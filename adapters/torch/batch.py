@@ -19,8 +19,6 @@ from agent_envs.episodes.record import Episode, Step
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["Batch", "LabelsOf", "assemble"]
-
 LabelsOf = Callable[[Sequence[tuple[Episode, Step, Mapping[str, Any]]]], Sequence[tuple[int, ...]]]
 """Gives the tokens of the label of each state, by its episode, the step taken there and the info before it."""
 

@@ -49,12 +49,6 @@ from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
 from agent_envs.policies.local.features import forward_arguments, without_tokens
 
-__all__ = [
-    "LossOf", "Outputs", "Scores", "accumulate", "actor_loss", "credit", "critic_loss", "forward", "iterate", "learn",
-    "main", "mean_log_ratio", "score", "token_log_probs", "token_squares", "token_values", "train", "update",
-]  # fmt: skip
-
-
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
 
 

@@ -19,8 +19,6 @@ from agent_envs.rollout.branch import branch
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["grow", "play"]
-
 
 def play(
     run: Run,

@@ -40,8 +40,6 @@ from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
 from agent_envs.wrapping.specs import make_text_env, takes_splits
 
-__all__ = ["Run", "about", "load_critic", "named", "summary", "task_pools"]
-
 _log = logging.getLogger(__name__)
 
 _LIBRARIES = 0.6  # GB

@@ -19,8 +19,6 @@ from agent_envs.checks import choice, integer, json_object, number
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.specs import takes_splits
 
-__all__ = ["LoopConfig", "read_command_line"]
-
 
 def _option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})

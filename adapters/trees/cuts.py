@@ -12,8 +12,6 @@ from itertools import pairwise
 from agent_envs.adapters.trees.prefixes import SortedRows
 from agent_envs.checks import integer
 
-__all__ = ["cut", "spread"]
-
 
 def cut(rows: SortedRows, budget: int) -> list[SortedRows]:
     """Cut rows into parts of at most ``budget`` nodes; a longer row is alone.

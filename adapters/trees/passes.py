@@ -16,8 +16,6 @@ from agent_envs.errors import needs_extra
 with needs_extra("hf"):
     import torch
 
-__all__ = ["TreePass", "tree_pass", "tree_passes"]
-
 
 @dataclass(frozen=True)
 class TreePass:

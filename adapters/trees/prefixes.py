@@ -14,8 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 
-__all__ = ["PackedTree", "SortedRows", "pack_tree", "sort_rows"]
-
 
 @dataclass(frozen=True)
 class SortedRows:

@@ -27,8 +27,6 @@ from agent_envs.rollout.episode_run import close_env
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
-__all__ = ["EnvironmentRecord", "environment_class", "environment_dataset", "episode_reward", "tool_method"]
-
 # What the three tested kinds of vision-language models read a picture from; a text may not forge it.
 _CONTROL = re.compile(r"<(?=\|\w+\|>)")
 _RESERVED = frozenset({"get_reward", "record", "reset"})

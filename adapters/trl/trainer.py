@@ -38,8 +38,6 @@ from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.recorded import recorded_env
 
-__all__ = ["EpisodeTrainer", "episode_dataset", "read_task"]
-
 _LONGEST_CONTEXT = 16_384  # if the model does not specify one
 _COLUMNS = ("env_id", "index", "env_kwargs", "wrappers")
 _OTHERWISE = {  # arguments of GRPOConfig that would train something else than the steps of episodes

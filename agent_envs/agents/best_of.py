@@ -12,8 +12,6 @@ from agent_envs.checks import choice, integer
 from agent_envs.errors import PolicyError
 from agent_envs.policies.policy import Response
 
-__all__ = ["best_of"]
-
 Scorer = Callable[[Any, Sequence[Response]], Sequence[float]]
 """Maps the environment and the candidates to a score for each."""
 

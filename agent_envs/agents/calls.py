@@ -21,8 +21,6 @@ from agent_envs.parsers.detect import parse_recorded
 from agent_envs.policies.model import EpisodeModel
 from agent_envs.policies.policy import Response
 
-__all__ = ["MAX_CALLS", "CallLog", "as_messages"]
-
 MAX_CALLS = 200
 """Most calls of the model in an episode."""
 

@@ -24,8 +24,6 @@ from agent_envs.parsers.parser import ParsedAction
 from agent_envs.policies.openai.calls import call_text
 from agent_envs.policies.policy import Response
 
-__all__ = ["Asked", "Wire", "completion", "error_body", "events", "read_request", "text_of"]
-
 _ROLES = {"developer": "system", "function": "tool"}
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",

@@ -20,8 +20,6 @@ from agent_envs.errors import BackendError, ConfigError, PolicyError
 from agent_envs.messages import content_text
 from agent_envs.tools.mcp import guard
 
-__all__ = ["command"]
-
 _KEPT = ("PATH", "LANG", "TERM")  # of this process's environment
 _ANSWERS = ("last", "stdout", "none")
 _SIGNALS = range(192, 255)  # statuses with which the guard says that a signal has ended the program

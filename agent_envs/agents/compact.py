@@ -7,8 +7,6 @@ from typing import Any
 
 from agent_envs.messages import Message
 
-__all__ = ["compact"]
-
 _ASK = "Sum up what was done and found so far, so that the task can be finished from your words alone."
 
 

@@ -34,8 +34,6 @@ from agent_envs.text import clean_text
 with needs_extra("serve"):
     from aiohttp import web
 
-__all__ = ["Door", "named", "reading", "streamed", "the_door"]
-
 _MAX_REQUEST = 64 << 20  # bytes
 _COMMENT = 10.0  # seconds between two comments in a stream whose reply is not sampled yet
 _LEAVE = 2.0  # seconds that the answer to a client that has left is waited for, in case it asks again

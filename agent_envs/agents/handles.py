@@ -14,8 +14,6 @@ from agent_envs.policies.model import EpisodeModel, ModelPolicy
 from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import TokenModel
 
-__all__ = ["PlayedEnv", "RecordedModel"]
-
 
 class PlayedEnv:
     """The environment of an episode, as an agent plays it. In an async agent, `step` and `call` are awaited."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-__all__ = ["AsyncHost", "BlockingHost", "Player"]
-
 
 class Player(Protocol):
     """Who plays the episode and keeps its clocks."""

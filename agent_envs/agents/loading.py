@@ -24,8 +24,6 @@ from agent_envs.registration import layers
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import read_spec
 
-__all__ = ["Agent", "AgentPolicy", "Score", "load_agent", "with_agent"]
-
 Agent = Callable[..., Any]
 """`agent(env, model)`, async or not: see `PlayedEnv` and `RecordedModel`. What it returns is not used."""
 

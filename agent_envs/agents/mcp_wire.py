@@ -12,8 +12,6 @@ from agent_envs._version import __version__
 from agent_envs.errors import AgentEnvsError
 from agent_envs.messages import ToolSpec
 
-__all__ = ["ACT", "answer"]
-
 ACT: ToolSpec = {
     "type": "function",
     "function": {

@@ -13,8 +13,6 @@ from agent_envs.agents.chat_wire import text_of
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
-__all__ = ["as_chat", "as_message", "message_events"]
-
 _BILLING = "x-anthropic-billing-header"  # a line that programs put into their system text, other with each version
 _SIGNATURE = "agentr1"  # of thinking, which need not come back
 

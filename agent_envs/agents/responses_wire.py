@@ -14,8 +14,6 @@ from agent_envs.agents.chat_wire import text_of
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
-__all__ = ["Conversations", "as_chat", "as_response", "response_events"]
-
 _KEPT = ("model", "stream", "temperature", "top_p", "tool_choice")
 
 Conversations = dict[str, list[dict[str, Any]]]

@@ -16,8 +16,6 @@ from agent_envs.episodes.record import Episode, write_episodes
 from agent_envs.files import write_text
 from agent_envs.text import count_of, plain
 
-__all__ = ["KINDS", "Attempt", "Certificate", "Finding", "Kind", "exceeds"]
-
 _LUCK = 0.0005  # one side of it
 
 

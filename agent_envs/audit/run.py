@@ -23,8 +23,6 @@ from agent_envs.registration import versions
 from agent_envs.rollout.panel import named
 from agent_envs.spaces import UnicodeText
 
-__all__ = ["audit"]
-
 _TASKS = 100
 _EACH = 3  # findings of a kind
 _Check = Callable[[Arena, Study], Iterator[Finding]]

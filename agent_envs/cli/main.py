@@ -15,8 +15,6 @@ from agent_envs._version import __version__
 from agent_envs.cli.options import add_options, spelled
 from agent_envs.errors import ConfigError, run_command
 
-__all__ = ["COMMANDS", "command_parser", "main"]
-
 
 class _Command(NamedTuple):
     """A subcommand: a module of `agent_envs.cli` with its name.

@@ -27,8 +27,6 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult, tool_spec
 from agent_envs.tools.python import MAX_CHARS, PythonTool
 
-__all__ = ["STYLES", "CodeEnv", "CodeState"]
-
 STYLES = ("tool", "retool", "mathtir")
 """How programs are written and answered."""
 

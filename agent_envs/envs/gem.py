@@ -19,8 +19,6 @@ from agent_envs.envs.replayed import Reply
 from agent_envs.errors import MissingExtraError
 from agent_envs.text_env import Outcome
 
-__all__ = ["GemEnv"]
-
 _GAMES = "game:"
 # What wins a game, by its class: read from the hidden state.
 _WINS: Mapping[str, Callable[[Any], str]] = {

@@ -28,8 +28,6 @@ from agent_envs.tools.listed import OfferedTool
 from agent_envs.tools.mcp.server import Reply, Server
 from agent_envs.tools.mcp.transports import Address
 
-__all__ = ["MCPEnv", "MCPTask"]
-
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _INSTRUCTIONS = "Solve the task with the tools. Then write the final answer alone, without a call."
 _LONGEST_INSTRUCTIONS = 20_000  # characters of a server's own

@@ -38,8 +38,6 @@ from agent_envs.threads import background_loop
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools.listed import ListedTool, OfferedTool, checked_tools
 
-__all__ = ["OpenEnvEnv"]
-
 _CODE = re.compile(r"\(code: (\w+)\)\s*$")
 _REFUSALS = ("VALIDATION_ERROR", "INVALID_JSON")
 _LARGEST_MB = 32.0

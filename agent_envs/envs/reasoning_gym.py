@@ -18,8 +18,6 @@ from agent_envs.errors import ConfigError, first_line, needs_extra
 from agent_envs.per_process import PerProcess
 from agent_envs.text_env import Outcome
 
-__all__ = ["ReasoningGymEnv"]
-
 # Modules that run their own text alone, read in version 0.1.25.
 _READ = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio", "number_sorting", "propositional_logic"})
 

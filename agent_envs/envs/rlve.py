@@ -21,8 +21,6 @@ from agent_envs.envs.foreign import FIRST_SEEDS, OwnDraws, PosedEnv, PosedTask, 
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.text_env import Outcome
 
-__all__ = ["RLVEEnv"]
-
 _LONGEST = 4096  # characters of an answer, since verifiers take time that grows with it
 _HASHES = "PYTHONHASHSEED"  # which the package sets for every process that is started later
 

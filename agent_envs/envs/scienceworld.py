@@ -33,8 +33,6 @@ from agent_envs.prompts.texts import released
 from agent_envs.tasks import ListedTasks, TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["SPLITS", "VARIATIONS", "ScienceTask", "ScienceWorldEnv", "scienceworld_prompt", "variations"]
-
 REWARDS = ("score", "agentr1")
 SIMPLIFICATIONS = ("teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
 _WON = 10.0  # what the released recipe pays

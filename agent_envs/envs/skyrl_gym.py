@@ -23,8 +23,6 @@ from agent_envs.envs.replayed import ReplayedEnv, Reply
 from agent_envs.errors import ConfigError, DataError, check_release, first_line
 from agent_envs.tasks import IndexedTasks
 
-__all__ = ["SkyRLGymEnv"]
-
 # How the right answer is written, for the environments that only read texts, and so need no trust.
 _ANSWERS = {"aime": "Answer: {}", "gsm8k": "#### {}", "gsm8k_multi_turn": "#### {}"}
 

@@ -21,8 +21,6 @@ from agent_envs.envs.replayed import Reply
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, check_release, first_line
 from agent_envs.text_env import Outcome
 
-__all__ = ["TextArenaEnv", "random_move"]
-
 _MOVE = re.compile(r"\[([^\[\]\n]{1,40})\]")
 _LONGEST_MOVE = 4096  # characters: games search moves with patterns that take the square of this in time
 _MOST_TURNS = 1000  # of an opponent in a row

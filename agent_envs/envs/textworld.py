@@ -35,8 +35,6 @@ from agent_envs.files import table
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["TextWorldEnv", "answer"]
-
 # The games that tw-make makes: the highest level, or 0 without levels, and the other options that it takes.
 _CHALLENGES: Mapping[str, tuple[int, str]] = table(__package__, "suites.json")["textworld_challenges"]
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = table(__package__, "suites.json")["textworld_defaults"]

@@ -29,8 +29,6 @@ from agent_envs.threads import LoopThread
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools.listed import OfferedTool, checked_tools
 
-__all__ = ["VerifiersEnv"]
-
 # Errors of a rollout that are the policy's: it wrote what cannot be read.
 _OWN_ERRORS = ("EmptyModelResponseError", "InvalidModelResponseError", "ToolCallError", "ToolParseError")
 

@@ -25,18 +25,6 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
 from agent_envs.rewards import total
 
-__all__ = [
-    "MEASURES",
-    "STEP_FILE",
-    "Configuration",
-    "Measure",
-    "Run",
-    "correlation",
-    "group_runs",
-    "read_run",
-    "spread",
-]
-
 
 class Measure(NamedTuple):
     """A quantity that is drawn in its own panel."""

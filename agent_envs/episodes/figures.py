@@ -15,8 +15,6 @@ from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.rewards import total
 
-__all__ = ["FORMATS", "draw_configurations", "errors_of", "from_zero", "new_figure", "plain", "save", "whole_steps"]
-
 FORMATS = (".png", ".svg", ".pdf")
 """Suffixes of the files that can be written."""
 # Okabe and Ito's colours, which colour-blind readers can tell apart; from the ninth on they repeat with dashes.

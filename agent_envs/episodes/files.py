@@ -10,8 +10,6 @@ from typing import Any
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 
-__all__ = ["episode_paths", "read_records"]
-
 _OTHER = ("metrics.jsonl", "starts.jsonl")  # files of a run folder that hold no episodes
 
 

@@ -8,8 +8,6 @@ from itertools import takewhile
 from operator import eq
 from typing import Any
 
-__all__ = ["shortened", "whole"]
-
 _GROWING = ("observation", "prompt_ids", "prompt_pictures")
 _LONGEST = 1 << 28  # tokens and messages that the steps of an episode go on from: 2 GiB of memory
 

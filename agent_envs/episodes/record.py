@@ -28,22 +28,6 @@ from agent_envs.pictures.png import data_url
 from agent_envs.rewards import total
 from agent_envs.text import count_of, plain
 
-__all__ = [
-    "GIVEN_UP",
-    "MAX_EPISODE_BYTES",
-    "SCHEMA_VERSION",
-    "Episode",
-    "Step",
-    "StopReason",
-    "append_episode",
-    "calls_of",
-    "episode_pictures",
-    "read_episodes",
-    "stored_episodes",
-    "stored_row",
-    "write_episodes",
-]
-
 SCHEMA_VERSION = 1
 """Version of the dictionaries that `Episode.to_dict` makes; those of an agent's episodes have the next one."""
 MAX_EPISODE_BYTES = 1 << 27

@@ -14,8 +14,6 @@ from agent_envs.episodes.plain import recorded, to_json_types
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError
 
-__all__ = ["Replayed", "RewardFunction", "replay", "reward_by"]
-
 RewardFunction = Callable[[Episode], "float | Sequence[float]"]
 """Returns the return of an episode, or the reward of each step."""
 

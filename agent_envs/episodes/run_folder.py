@@ -21,8 +21,6 @@ from agent_envs.errors import BackendError, ConfigError, DataError, first_line
 from agent_envs.files import FileLock, JSONLines, read_text, write_text
 from agent_envs.pictures.folder import PictureFolder
 
-__all__ = ["EpisodeLog", "counted_seconds", "keep_settings", "locked_folder", "read_settings"]
-
 _log = logging.getLogger(__name__)
 _COUNTED_EVERY = 5.0  # seconds between two writes of a time
 

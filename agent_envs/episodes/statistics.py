@@ -12,22 +12,6 @@ import numpy as np
 
 from agent_envs.episodes.record import Episode
 
-__all__ = [
-    "FamilyScore",
-    "Interval",
-    "clustered_mean",
-    "clustered_share",
-    "difference",
-    "estimate",
-    "grouped",
-    "pass_at_k",
-    "pass_hat_k",
-    "score_episodes",
-    "score_families",
-    "share",
-    "t_quantile",
-]
-
 _Z = 1.959964
 _ALL = "all"
 

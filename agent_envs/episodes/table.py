@@ -12,8 +12,6 @@ from agent_envs.messages import observation_text
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["episodes_to_frame"]
-
 
 def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pandas.DataFrame:
     """Return a table with a row per episode or per step.

@@ -14,8 +14,6 @@ from agent_envs.episodes.record import Step, StopReason
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.rewards import total
 
-__all__ = ["EpisodeVerdict"]
-
 _FIELDS = ("reward", "rewards", "success", "score", "info", "stop_reason", "error")
 
 

@@ -16,8 +16,6 @@ from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["DeepSeekParser"]
-
 _BEGIN_ALL, _END_ALL = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _BEGIN, _SEPARATOR, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _FENCE = "```json"

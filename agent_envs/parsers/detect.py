@@ -8,8 +8,6 @@ from agent_envs.messages import ToolCall
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import ParsedAction
 
-__all__ = ["parse_recorded"]
-
 # Every text with calls in a format contains one of its marks. If two formats match, the first is right.
 _MARKS = (
     ("<|channel|>", "harmony"),

@@ -11,8 +11,6 @@ from dataclasses import replace
 from agent_envs.messages import ParseFailure
 from agent_envs.parsers.parser import ParsedAction, Parser
 
-__all__ = ["without_foreign_calls"]
-
 _OPENINGS = {
     r"<tool_call>": "Hermes, Qwen or GLM",
     r"<function=": "Qwen3-Coder",

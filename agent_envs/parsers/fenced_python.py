@@ -15,8 +15,6 @@ from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.parser import ParsedAction, only_argument
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["FencedPythonParser"]
-
 _OPEN = re.compile(r"^(`{3,})(?:python|py)[ \t]*\n", re.MULTILINE)
 
 

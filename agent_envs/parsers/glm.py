@@ -19,8 +19,6 @@ from agent_envs.parsers.json_calls import ANY, argument_types, no_calls, scan_ca
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["GlmParser"]
-
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _OPENING = re.compile(_OPEN)
 _KEY = re.compile(r"\s*<arg_key>([^<]{1,200})</arg_key>\s*<arg_value>")

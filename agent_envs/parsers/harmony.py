@@ -15,8 +15,6 @@ from agent_envs.parsers.dialects import without_foreign_calls
 from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_json, too_many, written_json
 from agent_envs.parsers.parser import ParsedAction
 
-__all__ = ["HarmonyParser"]
-
 _MESSAGE = "<|message|>"
 _CALL = "<|call|>"
 _START = "<|start|>"

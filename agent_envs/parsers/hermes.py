@@ -16,8 +16,6 @@ from agent_envs.parsers.json_calls import MAX_CALLS, check_call, load_json, read
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["HermesParser"]
-
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"\s*")
 

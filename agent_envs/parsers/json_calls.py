@@ -14,25 +14,6 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.text import clean_text
 
-__all__ = [
-    "ANY",
-    "MAX_CALLS",
-    "MAX_DEPTH",
-    "argument_types",
-    "check_call",
-    "json_types",
-    "load_json",
-    "no_calls",
-    "read_json",
-    "resolved",
-    "scan_calls",
-    "scan_objects",
-    "too_many",
-    "typed_argument",
-    "written_argument",
-    "written_json",
-]
-
 MAX_CALLS = 100
 """Maximum number of calls parsed in a text; the rest is one failure, so that parsing takes linear time."""
 

@@ -15,8 +15,6 @@ from agent_envs.parsers.json_calls import scan_objects, written_json
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["LlamaParser"]
-
 _OPENING = re.compile(r'<\|python_tag\|>\s*|(?=(?:\[\s*)?\{\s*")')
 _BETWEEN = re.compile(r";?\s*")
 _ENDS = ("<|eom_id|>", "<|eot_id|>")

@@ -16,8 +16,6 @@ from agent_envs.parsers.json_calls import MAX_CALLS, check_call, no_calls, read_
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["MistralParser"]
-
 _TAG = "[TOOL_CALLS]"
 _MORE = re.compile(r'\[ARGS\]|\{\s*"(?:name|arguments)"\s*:')
 _NAMED = re.compile(r"\s*([\w./-]{1,200})(?:\[CALL_ID\]\w{1,64})?(?:\[ARGS\]|(?=\s*\{))")

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 
-__all__ = ["ParsedAction", "Parser", "describe_tools", "only_argument"]
-
 
 @dataclass(slots=True)  # not frozen, for speed: see Outcome
 class ParsedAction:

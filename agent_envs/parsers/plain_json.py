@@ -12,8 +12,6 @@ from agent_envs.parsers.json_calls import scan_objects, written_json
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["PlainJsonParser"]
-
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n")
 _START = re.compile(r'(?=(?:\[\s*)?\{\s*")')
 

@@ -23,8 +23,6 @@ from agent_envs.parsers.json_calls import ANY, argument_types, no_calls, scan_ca
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["QwenCoderParser"]
-
 _FUNCTION = re.compile(r"<function=([^>\n]{1,200})>")
 _PARAMETER = re.compile(r"\s*<parameter=([^>\n]{1,200})>\n?")
 _CLOSE_FUNCTION, _CLOSE_PARAMETER = "</function>", "</parameter>"

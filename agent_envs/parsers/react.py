@@ -14,8 +14,6 @@ from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.parser import ParsedAction, only_argument
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["ReActParser"]
-
 _ARGUMENTS = {"search": "entity", "lookup": "keyword", "finish": "answer"}
 _COMMAND = re.compile(r"(?<![A-Za-z])(search|lookup|finish)\[", re.IGNORECASE)
 _EXPECTED = "expected one action: search[entity], lookup[keyword] or finish[answer]"

@@ -12,8 +12,6 @@ from agent_envs.parsers.dialects import without_foreign_calls
 from agent_envs.parsers.harmony import HarmonyParser
 from agent_envs.parsers.parser import ParsedAction, Parser
 
-__all__ = ["ReasoningParser", "find_blocks", "split_reasoning", "strip_reasoning"]
-
 _MAX_LEADING = 8  # blocks at the beginning that are handled one by one, so that parsing takes linear time
 _TAGS = (  # opening, closing, and whether the opening may be in the prompt
     ("<think>", "</think>", True),

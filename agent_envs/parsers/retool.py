@@ -16,8 +16,6 @@ from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.parser import ParsedAction, only_argument
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["ReToolParser"]
-
 _OPENING, _CLOSING = "<code>", "</code>"
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 

@@ -15,8 +15,6 @@ from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers.parser import ParsedAction, only_argument
 from agent_envs.parsers.reasoning import ReasoningParser
 
-__all__ = ["SearchR1Parser"]
-
 _OPENING = re.compile(r"<(search|answer)>")
 _EXPECTED = (
     "expected <search>query</search> to search, or <answer>answer</answer> to give the final answer; "

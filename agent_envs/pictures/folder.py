@@ -13,8 +13,6 @@ from agent_envs.files import open_data, replacing
 from agent_envs.pictures.picture import IMAGE, Picture
 from agent_envs.pictures.png import LARGEST_FILE, LARGEST_SIDE, png_url, read_picture, to_png
 
-__all__ = ["FOLDER", "PictureFolder", "reference", "stored_observation"]
-
 FOLDER = "pictures"
 """Name of the folder."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")

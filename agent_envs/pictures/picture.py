@@ -17,20 +17,6 @@ from numpy.typing import NDArray
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.text import clean_text, cut
 
-__all__ = [
-    "IMAGE",
-    "ImageObservation",
-    "Picture",
-    "Pictured",
-    "alike",
-    "around",
-    "as_picture",
-    "is_pictured",
-    "literal",
-    "observation_parts",
-    "pixels",
-]
-
 IMAGE = "<image>"
 """What stands for a picture in the text of an observation."""
 

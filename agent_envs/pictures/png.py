@@ -21,21 +21,6 @@ from numpy.typing import NDArray
 from agent_envs.errors import DataError, needs_extra
 from agent_envs.pictures.picture import Picture, as_picture, pixels
 
-__all__ = [
-    "LARGEST_FILE",
-    "LARGEST_SIDE",
-    "base64_png",
-    "data_url",
-    "from_base64",
-    "from_data_url",
-    "needs_pillow",
-    "png_url",
-    "read_picture",
-    "shown_pictures",
-    "shrunk",
-    "to_png",
-]
-
 LARGEST_SIDE = 8192
 """Greatest height and width in pixels of a picture that is read from a file."""
 LARGEST_FILE = 1 << 28

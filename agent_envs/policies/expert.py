@@ -12,8 +12,6 @@ from agent_envs.errors import PolicyError
 from agent_envs.messages import Observation
 from agent_envs.policies.policy import episode_rng
 
-__all__ = ["ExpertPolicy"]
-
 
 class ExpertPolicy:
     """Play ``expert_action()``, or ``demo_action(rng, noise)`` with ``noise`` above 0.

@@ -12,8 +12,6 @@ from agent_envs.per_process import PerProcess
 from agent_envs.policies.model import EpisodeModel, ModelPolicy
 from agent_envs.policies.policy import Actor, Policy, PolicyLike, check_policy
 
-__all__ = ["MadePolicy"]
-
 _made: PerProcess[PolicyLike | Sequence[PolicyLike]] = PerProcess()
 
 

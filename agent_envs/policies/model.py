@@ -11,8 +11,6 @@ from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["EpisodeModel", "ModelActor", "ModelPolicy"]
-
 
 class EpisodeModel(Protocol):
     """A model in one episode, with the past of its calls: sampled text keeps its tokens in later prompts."""

@@ -19,8 +19,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import Message, Observation
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["Action", "Actor", "Policy", "PolicyLike", "Response", "check_policy", "episode_rng"]
-
 
 @dataclass(frozen=True)
 class Response:

@@ -13,8 +13,6 @@ from agent_envs.messages import Observation
 from agent_envs.policies.policy import episode_rng
 from agent_envs.registration import available_actions
 
-__all__ = ["RandomPolicy", "random_value"]
-
 _CALL_SHARE = 0.75
 _TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
 

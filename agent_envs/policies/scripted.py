@@ -11,8 +11,6 @@ from agent_envs.errors import ConfigError, PolicyError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Action
 
-__all__ = ["ScriptedPolicy"]
-
 Script = Sequence[Action] | Callable[[Any, dict[str, Any]], Action]
 
 

@@ -36,8 +36,6 @@ from agent_envs.prompts.past import TokenPast, TokenPrompt
 from agent_envs.prompts.pictures import PictureTokens
 from agent_envs.spaces import refuse_pictures
 
-__all__ = ["Sampled", "TokenModel", "TokenPolicy", "load_tokenizer", "response_text"]
-
 
 class Sampled(NamedTuple):
     """One response of a model."""

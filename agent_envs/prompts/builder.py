@@ -18,8 +18,6 @@ from agent_envs.messages import Message, ToolSpec, content_text, joined_content,
 from agent_envs.prompts.facts import ChatTemplate, Ending, answered, probe
 from agent_envs.prompts.pictures import PictureTokens
 
-__all__ = ["PromptBuilder", "with_instructions"]
-
 _WHO = "a prompt of tokens"
 
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from agent_envs.messages import Message, Observation, observation_messages
 from agent_envs.prompts.builder import with_instructions
 
-__all__ = ["Conversation", "Turn"]
-
 
 class Turn(NamedTuple):
     """What an observation adds to a conversation."""

@@ -16,8 +16,6 @@ from agent_envs.messages import Message, ToolSpec, content_parts, content_text, 
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
 
-__all__ = ["Past", "TokenPast", "TokenPrompt"]
-
 T = TypeVar("T")
 
 

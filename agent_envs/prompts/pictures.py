@@ -22,8 +22,6 @@ import numpy as np
 from agent_envs.errors import ConfigError, DataError, PromptError, first_line, needs_extra
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["ARCHITECTURES", "IMAGE_PROCESSOR", "PictureInputs", "PictureTokens", "fitted", "load_picture_tokens"]
-
 IMAGE_TOKEN = "<|image_pad|>"
 IMAGE_PROCESSOR = "preprocessor_config.json"
 """The file in a model's folder that says how it reads pictures."""

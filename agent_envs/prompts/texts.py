@@ -14,8 +14,6 @@ from agent_envs.checks import string as text_of
 from agent_envs.errors import ConfigError
 from agent_envs.files import read_text
 
-__all__ = ["PromptTexts", "filler", "read_prompts", "released"]
-
 _LARGEST = 1 << 20  # bytes of a file of prompts
 
 

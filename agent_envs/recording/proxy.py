@@ -22,8 +22,6 @@ from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 with needs_extra("serve"):
     from aiohttp import web
 
-__all__ = ["RecordingServer"]
-
 _log = logging.getLogger(__name__)
 _VERDICT_WAIT = 60.0  # seconds that a verdict waits for running calls
 _CLOSE_WAIT = 5.0

@@ -29,8 +29,6 @@ from agent_envs.pictures.folder import PictureFolder
 from agent_envs.policies.openai.keys import without_keys
 from agent_envs.policies.openai.token_fields import SampledTokens
 
-__all__ = ["EpisodeStore", "FinishedError", "OpenEpisode"]
-
 _log = logging.getLogger(__name__)
 _LONGEST_KEY, _LONGEST_LINE = 10_000, 1 << 30
 _RECORDED = re.compile(rb'"episode_id":\s*("(?:[^"\\]|\\.)*")')

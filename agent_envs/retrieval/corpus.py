@@ -15,16 +15,6 @@ from agent_envs.checks import shown
 from agent_envs.errors import DataError
 from agent_envs.files import numbered_lines
 
-__all__ = [
-    "corpus_files",
-    "document_title",
-    "file_marks",
-    "read_corpus",
-    "read_objects",
-    "row_contents",
-    "row_id",
-]
-
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json")
 
 

@@ -30,8 +30,6 @@ from agent_envs.retrieval.corpus import document_title, file_marks, read_objects
 from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 from agent_envs.retrieval.storage import FileWriter, map_array, new_folder, write_manifest
 
-__all__ = ["DenseRetriever", "Encoder", "memory_of"]
-
 _log = logging.getLogger(__name__)
 
 Encoder = Callable[[list[str]], Any]

@@ -10,8 +10,6 @@ from agent_envs.checks import choice, integer
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.retrieval.retriever import Shared
 
-__all__ = ["SentenceEncoder"]
-
 _POOLING = ("cls", "last", "mean")
 
 

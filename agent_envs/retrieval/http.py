@@ -33,8 +33,6 @@ from agent_envs.errors import (
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.retriever import Hit, Recent, Shared, check_request
 
-__all__ = ["HTTPPool", "HTTPReply", "HTTPRetriever", "retry_after", "short"]
-
 _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
 _MAX_RESPONSE = 64 << 20

@@ -30,8 +30,6 @@ from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.retriever import Hit, Retriever, check_request
 
-__all__ = ["LuceneRetriever", "build_index", "load_pyserini"]
-
 _VECTOR_MODULE = "jdk.incubator.vector"
 
 

@@ -24,8 +24,6 @@ from agent_envs.retrieval.bm25.build import check_parameters
 from agent_envs.retrieval.corpus import row_contents, row_id
 from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 
-__all__ = ["OkapiRetriever"]
-
 _WORD = re.compile("[a-z0-9]+")
 
 

@@ -18,8 +18,6 @@ from agent_envs.retrieval.okapi import OkapiRetriever
 from agent_envs.retrieval.papers.service import parse_options
 from agent_envs.retrieval.retriever import Retriever
 
-__all__ = ["open_encoder", "open_retriever"]
-
 _opened: PerProcess[Retriever] = PerProcess()
 
 

@@ -11,8 +11,6 @@ from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
 from agent_envs.retrieval.corpus import row_id
 
-__all__ = ["Hit", "Recent", "Retriever", "Shared", "StaticRetriever", "check_request"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -16,8 +16,6 @@ from fractions import Fraction
 
 from agent_envs.errors import DataError
 
-__all__ = ["extract_answer", "gold_answer", "plain", "tail", "whole_number"]
-
 TAIL = 10_000
 """How many characters at the end of a text are searched for its last number."""
 

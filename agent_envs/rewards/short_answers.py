@@ -16,8 +16,6 @@ import re
 import string
 from collections.abc import Iterable
 
-__all__ = ["exact_match", "f1", "normalize_answer", "squad_f1", "substring_match"]
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CLOSED_CLASS = frozenset({"yes", "no", "noanswer"})

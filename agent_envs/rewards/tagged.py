@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bare", "boxed", "last_answer", "tagged_answer"]
-
 _TAG = re.compile(r"(?i)<(/?)answer>")
 _AFTER = re.compile(r"(?is).*\banswers?\**(?: is| are|:)(?::|\*+(?=\s))*\s*(.{1,5000})")
 _MARKED = re.compile(

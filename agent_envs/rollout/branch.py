@@ -24,8 +24,6 @@ from agent_envs.policies.model import ModelActor, ModelPolicy
 from agent_envs.policies.policy import Response
 from agent_envs.rollout.one import run_episode
 
-__all__ = ["branch"]
-
 
 def branch(
     env: gym.Env[Any, str], policy: ModelPolicy, size: int, *, at: Sequence[int] | None = None,

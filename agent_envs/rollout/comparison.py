@@ -27,8 +27,6 @@ from agent_envs.episodes.statistics import Interval, share
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.rollout.panel import Panel, read_panel
 
-__all__ = ["MEASURES", "Difference", "EvaluatedRun", "PairedComparison", "compare_runs", "read_evaluated"]
-
 MEASURES = ("success", "score", "reward", "steps")
 """What is compared, each a mean over episodes."""
 

@@ -17,8 +17,6 @@ from agent_envs.messages import Message, Observation, ToolSpec
 from agent_envs.policies.policy import Policy
 from agent_envs.prompts.conversation import Conversation
 
-__all__ = ["Demonstration", "demonstrate", "demonstrated", "without_nulls"]
-
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:

@@ -45,8 +45,6 @@ from agent_envs.registration import env_name, layers
 if TYPE_CHECKING:
     from agent_envs.messages import Observation
 
-__all__ = ["EpisodeRun", "EpisodeTask", "Recorder", "close_env"]
-
 TextEnvLike = gym.Env[Any, str]
 
 _log = logging.getLogger(__name__)

@@ -28,8 +28,6 @@ from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],

@@ -15,8 +15,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.rollout.panel import Panel
 from agent_envs.text import count_of, plain
 
-__all__ = ["EpisodeScore", "Evaluation", "Prices", "score_episode"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prices:

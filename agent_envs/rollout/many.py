@@ -20,8 +20,6 @@ from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.rollout.slots import TextEnvLike, play_tasks
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
-__all__ = ["FIRST_EPISODES", "player_of", "run_episodes"]
-
 FIRST_EPISODES = 8
 """If this many episodes end first and all with an error, something is broken for all of them."""
 

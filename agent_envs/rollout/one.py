@@ -20,8 +20,6 @@ from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock
 
-__all__ = ["arun_episode", "check_timeouts", "run_episode", "supervise"]
-
 TextEnvLike = gym.Env[Any, str]
 
 

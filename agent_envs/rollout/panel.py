@@ -34,8 +34,6 @@ from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, parse_wrapper
 
-__all__ = ["PANEL_FILE", "Panel", "canonical", "digest_of", "named", "panel_of", "read_panel"]
-
 PANEL_FILE = "panel.json"
 _SHORT = 12  # hex characters of a digest that people see
 _SHOWN_TASKS = 5

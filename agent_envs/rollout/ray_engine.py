@@ -23,8 +23,6 @@ from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
 from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
 
-__all__ = ["RayEngine", "RayWorker"]
-
 _LIVES = 4  # workers that one episode may lose before it is taken for the reason
 _PATIENCE = 5.0  # seconds for a connection
 _HOST = re.compile(r"([^/]+):(\d+)")

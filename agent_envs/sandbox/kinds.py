@@ -10,8 +10,6 @@ from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import Result
 from agent_envs.sandbox.sandbox import Sandbox
 
-__all__ = ["check_sandbox", "keeps_variables", "open_sandbox", "run"]
-
 _NAMES = ("forked", "monty")
 _ADDRESSES = ("http://", "https://")
 

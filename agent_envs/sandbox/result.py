@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["MAX_OUTPUT", "STATUSES", "Result", "Status", "bounded_text"]
-
 MAX_OUTPUT = 65536
 """Bytes of stdout and of stderr that a program may write."""
 

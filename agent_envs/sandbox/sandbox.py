@@ -15,8 +15,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
-__all__ = ["LONGEST", "MEMORY", "TIMEOUT", "Interpreter", "Program", "Sandbox", "Session"]
-
 TIMEOUT = 10.0
 """Seconds that a program may run, if nothing else is said."""
 LONGEST = 86400.0

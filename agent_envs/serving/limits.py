@@ -11,8 +11,6 @@ from pathlib import Path
 from agent_envs.checks import integer, number
 from agent_envs.serving.protocol import MAX_MESSAGE
 
-__all__ = ["Limits"]
-
 _MOST_WORKERS = 0 if os.name == "nt" else 1024  # Windows inherits no sockets
 
 

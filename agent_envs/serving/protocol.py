@@ -33,8 +33,8 @@ _LONGEST = 4000  # characters of an error message
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
     name: kind
-    for name in errors.__all__
-    if isinstance(kind := getattr(errors, name), type) and kind is not MissingExtraError
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.AgentEnvsError) and kind is not MissingExtraError
 } | {"ResetNeeded": ResetNeeded, "TypeError": TypeError}
 
 

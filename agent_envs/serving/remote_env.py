@@ -24,8 +24,6 @@ from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, kept_action
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Snapshot, TextEnv
 
-__all__ = ["RemoteEnv"]
-
 T = TypeVar("T")
 
 _MOST_BITS = 1000  # of an integer that a float holds

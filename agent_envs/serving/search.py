@@ -29,8 +29,6 @@ from agent_envs.threads import run_in_thread
 with needs_extra("serve"):
     from aiohttp import web
 
-__all__ = ["SearchServer"]
-
 _MAX_BODY = 16 << 20
 _MAX_QUERIES = 4096
 _MAX_CHARACTERS = 1 << 20  # of all queries of a request

@@ -20,8 +20,6 @@ from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import apply_wrappers
 
-__all__ = ["ServedEnv", "describe", "environment_metadata", "prompt_parts", "schemas"]
-
 _NOTHING = object()
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 

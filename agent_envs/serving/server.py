@@ -12,8 +12,6 @@ from agent_envs.serving.pool import Pool
 from agent_envs.serving.routes import refusal, routes
 from agent_envs.serving.served_env import ServedEnv
 
-__all__ = ["EnvServer"]
-
 _CONNECTIONS = 2048  # that are possible at once, however few episodes are
 
 

@@ -16,8 +16,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.messages import FunctionSpec, ToolSpec
 from agent_envs.tools.schemas import tidied
 
-__all__ = ["FunctionTool", "Tool", "open_specs", "string_parameter", "tool", "tool_spec"]
-
 
 class Tool:
     """A tool that a policy can call. Subclass it for tools with state; ``tool`` makes one from a function.

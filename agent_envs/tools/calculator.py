@@ -20,8 +20,6 @@ from typing import NoReturn
 from agent_envs.errors import ToolError
 from agent_envs.tools.base import tool
 
-__all__ = ["calculator", "evaluate", "format_number"]
-
 MAX_LENGTH = 1000  # characters of an expression
 MAX_DEPTH = 40  # open parentheses, and powers of powers
 MAX_BITS = 1024  # of a result's magnitude, about 308 decimal digits

@@ -10,8 +10,6 @@ from agent_envs.sandbox import Result, Sandbox, Session, open_sandbox
 from agent_envs.sandbox.sandbox import LONGEST, MEMORY, TIMEOUT
 from agent_envs.tools.base import Tool, string_parameter
 
-__all__ = ["PythonTool", "result_text"]
-
 MAX_CHARS = 8192
 """Characters of a program's output that a policy sees, if nothing else is said."""
 

@@ -17,8 +17,6 @@ from agent_envs.text import clean_text
 from agent_envs.tools.base import Tool, tool
 from agent_envs.tools.schemas import compiled, misfit, with_integers
 
-__all__ = ["ToolRegistry", "ToolResult"]
-
 MAX_NAME_LENGTH = 200  # characters of a tool's name as called: a policy may write any name
 
 

@@ -13,8 +13,6 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.parsers.json_calls import json_types, resolved
 
-__all__ = ["compiled", "misfit", "tidied", "with_integers"]
-
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SCHEMAS = ("contains", "else", "if", "items", "not", "propertyNames", "then")
 _REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}

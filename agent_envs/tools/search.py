@@ -9,8 +9,6 @@ from agent_envs.errors import ToolError
 from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
 from agent_envs.tools.base import Tool, string_parameter
 
-__all__ = ["Passage", "SearchResults", "SearchTool", "check_limits", "check_query", "find_passages"]
-
 LAYOUTS = ("numbered", "information")
 MAX_QUERY = 4096  # characters; no sensible query is longer
 NOTHING = "No passage matches the query; try other words."

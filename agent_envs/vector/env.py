@@ -17,8 +17,6 @@ from agent_envs.messages import Observation
 from agent_envs.vector.fleet import Command, EnvFleet
 from agent_envs.vector.infos import batch_infos
 
-__all__ = ["Received", "TextVectorEnv"]
-
 EnvFn = Callable[[], gym.Env[Any, str]]
 Stepped = tuple[tuple[Observation, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 _LISTS = (Sequence, np.ndarray)

@@ -20,8 +20,6 @@ from agent_envs import checks
 from agent_envs.vector.env import TextVectorEnv
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
-__all__ = ["make_vec"]
-
 
 def make_vec(
     env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],

@@ -21,8 +21,6 @@ from agent_envs.files import JSONLines, replacing
 from agent_envs.viewer.page import DATA, inert_json, plain_json, template
 from agent_envs.viewer.shape import FIELDS, Numbered, RowMaker, origins, shown_episode
 
-__all__ = ["file_names", "numbered_records", "training_curves", "write_view"]
-
 _PER_CHUNK = 20  # episodes
 _ROWS = 5000  # rows of the list that are packed together
 _MOST_POINTS = 500  # of a curve, about the pixels of its picture

@@ -13,8 +13,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.registration import layers
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, shows_pictures
 
-__all__ = ["REFUSED", "Place", "PlacedWrapper", "check_stock"]
-
 
 class Place(enum.IntEnum):
     """The place of a wrapper, counted from the environment outwards."""

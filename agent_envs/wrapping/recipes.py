@@ -12,8 +12,6 @@ from agent_envs.checks import choice
 from agent_envs.wrapping.recorded import RecordedEnv
 from agent_envs.wrapping.specs import read_spec
 
-__all__ = ["RECIPES", "RELEASES", "recipe"]
-
 RELEASES = ("capo", "steppo", "agent-r1")
 """The releases, the newest first."""
 

@@ -19,8 +19,6 @@ from agent_envs.errors import ConfigError, DataError, first_line
 from agent_envs.registration import env_maker_of
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
 
-__all__ = ["RecordedEnv", "episode_env", "recorded_env", "run_settings"]
-
 _DATA_NAMES = ("generated", "official")  # any other data is a path
 _LARGEST = 300_000  # a generated world of more takes more time and memory than a record may ask for
 _PARTS: dict[str, tuple[type, str]] = {

@@ -16,17 +16,6 @@ from agent_envs.registration import env_maker_of, make_env
 from agent_envs.spaces import refuse_pictures
 from agent_envs.wrapping.order import check_stock
 
-__all__ = [
-    "WrapperSpec",
-    "apply_wrappers",
-    "env_maker",
-    "make_text_env",
-    "parse_wrapper",
-    "read_spec",
-    "takes_splits",
-    "wrapper_names",
-]
-
 _WRAPPERS = "agent_envs.wrappers"
 
 WrapperSpec = str | Callable[[gym.Env[Any, str]], gym.Env[Any, str]]

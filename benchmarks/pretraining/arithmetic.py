@@ -9,8 +9,6 @@ from transformers import PreTrainedTokenizerBase
 
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 
-__all__ = ["practice_arithmetic"]
-
 _EQUATIONS = 12  # of a sequence
 
 

@@ -16,8 +16,6 @@ from transformers import Qwen2ForCausalLM
 
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences
 
-__all__ = ["practice", "teach_to_copy"]
-
 
 def teach_to_copy(model: Qwen2ForCausalLM, seed: int = 0) -> None:
     """Initialise a head of each of the first two layers as an induction head, in place.

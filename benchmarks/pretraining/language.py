@@ -52,20 +52,6 @@ from benchmarks.pretraining.moments import Stumbling, encode_moments, ending, op
 from benchmarks.pretraining.renaming import renamed
 from benchmarks.pretraining.tokenizer import build_tokenizer
 
-__all__ = [
-    "OutOfTime",
-    "Recipe",
-    "Trainer",
-    "add_numbers",
-    "main",
-    "make_sequences",
-    "make_tokenizer",
-    "mixture",
-    "pretrain",
-    "train",
-    "write_base",
-]
-
 SHAPE: dict[str, Any] = {
     "hidden_size": 128, "layers": 3, "heads": 4, "intermediate_size": 384, "rope_theta": 100_000.0,
     "context_length": 4096,

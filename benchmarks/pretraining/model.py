@@ -7,8 +7,6 @@ import math
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-__all__ = ["build_model"]
-
 
 def build_model(
     tokenizer: PreTrainedTokenizerBase,

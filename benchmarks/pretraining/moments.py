@@ -18,8 +18,6 @@ from agent_envs.policies import Actor, Policy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Stumbling", "encode_moments", "ending", "opening", "transcript"]
-
 _LONG_WORD = re.compile(r"\w{3,}")
 
 

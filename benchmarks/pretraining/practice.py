@@ -24,8 +24,6 @@ from agent_envs.messages import Content, Message, content_of
 from agent_envs.pictures.picture import Picture
 from benchmarks.pretraining.seen import Located, Picked, SeenPage, Thing
 
-__all__ = ["CLOSE", "SIZE", "described", "fewer_things", "looked_for", "pages", "placed", "vocabulary"]
-
 SIZE = 256
 """Pixels of the longest side of a page as it is shown."""
 CLOSE = 128

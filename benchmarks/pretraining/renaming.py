@@ -12,8 +12,6 @@ import numpy as np
 from agent_envs.messages import Message, text_alone
 from agent_envs.rollout.demonstrations import Demonstration
 
-__all__ = ["Spell", "renamed"]
-
 Spell = Callable[[int, int], str]
 """Invents words: the one with a number, of a split."""
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from agent_envs.messages import Message
 from agent_envs.pictures.picture import Picture
 
-__all__ = ["Located", "Picked", "SeenPage", "Thing"]
-
 
 class Thing(NamedTuple):
     """A thing and what is to be seen of it."""

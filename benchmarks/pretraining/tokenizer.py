@@ -22,8 +22,6 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from agent_envs.checks import integer
 
-__all__ = ["CHAT_TEMPLATE", "END", "PAD", "build_tokenizer"]
-
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
 _CONTROL = (PAD, "<|im_start|>", END)

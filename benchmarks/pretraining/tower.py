@@ -15,8 +15,6 @@ from agent_envs.adapters.tiny.vision import VisionModel
 from agent_envs.pictures.picture import Picture
 from benchmarks.pretraining.seen import SeenPage, Thing
 
-__all__ = ["TowerTrainer", "settle_features"]
-
 Pages = Callable[[Sequence[int], int], Iterator[SeenPage]]
 _FAR = 2  # words of a thing that can be told on the whole page: its colour and its kind
 _CODE = slice(3, 5)

@@ -37,8 +37,6 @@ from benchmarks.pretraining.language import add_numbers, join_sequences, train, 
 from benchmarks.pretraining.seen import Located
 from benchmarks.pretraining.tower import TowerTrainer, settle_features
 
-__all__ = ["PlaceTrainer", "main", "pretrain"]
-
 SHAPE: dict[str, int] = {"patch": 16, "width": 48}
 TASK: dict[str, Any] = {"level": 1, "families": "find"}
 _MOST = (1, 2, 3, 6, 6)  # most things on a page on which something is looked for

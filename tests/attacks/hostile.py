@@ -5,7 +5,6 @@ something listens, the process id of the host, and the name of an abstract Unix 
 """
 
 # ruff: noqa: E501  programs are one line each
-__all__ = ["ENDS", "programs"]
 
 _READS = {
     "open": "print('BREACH', open({p}).read(50))",

@@ -105,7 +105,7 @@ def test_every_public_name_is_on_a_page_of_the_reference(load_file, site):
     packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     listed = {line.split(" ", 1)[0] for line in zlib.decompress(packed).decode().splitlines()}
     modules = hooks.public_modules()
-    assert {"agent_envs", "agent_envs.datasets.generate", "agent_envs.adapters.estimators.rows"} <= set(modules)
+    assert {"agent_envs", "agent_envs.envs.gsm8k.env", "agent_envs.adapters.estimators.rows"} <= set(modules)
     text = {name: (site / "reference" / f"{hooks.page_of(name)}.html").read_text(encoding="utf-8") for name in modules}
     for name, module in modules.items():
         assert f'id="module-{name}"' in text[name]

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["engine", "fusion"]
-
 _ENGINE = """#!{python}
 import os, signal, sys, time
 if sys.argv[1] == "kill": sys.exit(0)

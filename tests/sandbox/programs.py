@@ -1,7 +1,6 @@
 """Ordinary programs, as a policy writes them: every complete sandbox must print what CPython prints."""
 
 # ruff: noqa: E501  a program is easier to read with its lines whole
-__all__ = ["NEEDS_PACKAGES", "PROGRAMS"]
 
 _TEXT = r"""
 # arithmetic

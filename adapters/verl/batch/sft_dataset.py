@@ -18,8 +18,6 @@ from agent_envs.errors import DataError
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.demonstrations import without_nulls
 
-__all__ = ["DemonstrationDataset"]
-
 
 class DemonstrationDataset(MultiTurnSFTDataset):
     """verl's multi-turn dataset with the prompts of the rollout; the loss is on responses and their end tokens only.

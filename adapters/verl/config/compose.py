@@ -26,7 +26,6 @@ from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import (
     EXACT,
-    Difference,
     Released,
     differences,
     read_value,
@@ -37,8 +36,6 @@ from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.errors import ConfigError, MissingExtraError, first_line
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
-
-__all__ = ["DEFAULT_HARDWARE", "Composed", "Difference", "RunConfig", "algorithms", "compose_run", "group_names"]
 
 DEFAULT_HARDWARE = "h100-4"  # of a preset named with three parts; most of the published runs had four GPUs
 

@@ -17,8 +17,6 @@ from agent_envs.agents.loading import load_agent
 from agent_envs.checks import boolean, choice, integer, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
-__all__ = ["Settings", "read_settings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

@@ -19,8 +19,6 @@ from agent_envs.errors import BackendError, ConfigError, check_release
 from agent_envs.files import write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
-__all__ = ["check_pickles", "find_actor", "hugging_face_folder", "last_step"]
-
 _log = logging.getLogger(__name__)
 
 _TRUST = "if you trust the run as you trust a program, give --trust"

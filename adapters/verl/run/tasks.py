@@ -24,11 +24,6 @@ from agent_envs.files import replacing
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env, takes_splits
 
-__all__ = [
-    "Tasks", "choose_tasks", "env_kwargs", "make_env", "make_rows", "mixed_rows", "rows_of_files", "training_rows",
-    "validation_rows", "write_rows",
-]  # fmt: skip
-
 _SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
 
 

@@ -39,8 +39,6 @@ from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome, TextEnv
 
-__all__ = ["ALFWorldEnv"]
-
 ENGINES = ("native", "textworld")
 _GENERATED = re.compile(rf"/trial_G([0-9]{{6}})(/{re.escape(GAME_FILE)}|)$")
 _PUT = re.compile(r"(?:put (.+) (?:in/on|in|on)|move (.+) to) (.+)")

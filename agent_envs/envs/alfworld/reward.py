@@ -5,8 +5,6 @@ from __future__ import annotations
 from agent_envs.envs.alfworld.engine import GameState
 from agent_envs.envs.alfworld.game import GroundedGame
 
-__all__ = ["condition_rate"]
-
 _CHANGES = {
     "pick_clean_then_place_in_recep": "isclean",
     "pick_cool_then_place_in_recep": "iscool",

@@ -11,8 +11,6 @@ from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.text_env import Outcome
 
-__all__ = ["GSM8KCodeEnv"]
-
 
 class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     """Answer a word problem with the help of Python.

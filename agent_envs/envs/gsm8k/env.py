@@ -32,8 +32,6 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
-__all__ = ["GSM8KEnv", "GSM8KTasks", "GSM8KToolEnv", "StepwiseGSM8K"]
-
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
 STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length

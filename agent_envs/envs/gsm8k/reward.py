@@ -12,8 +12,6 @@ from agent_envs.envs.answers import judged
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.text_env import Outcome
 
-__all__ = ["REWARDS", "judge", "score_agentr1"]
-
 REWARDS = ("terminal", "agentr1")
 NO_NUMBER = "No number was found in the answer. Expected the final answer as a number after ####, like: #### 72"
 

@@ -38,8 +38,6 @@ from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
 
-__all__ = ["HelpDeskEnv"]
-
 _INSTRUCTIONS = (
     "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}. "
     "The rules:\n\n{book}"

@@ -30,8 +30,6 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.listed import ListedTool, OfferedTool
 
-__all__ = ["TauBenchEnv"]
-
 _TOOLS: Mapping[str, dict[str, ReleasedTool]] = {"airline": AIRLINE, "retail": RETAIL}
 _ERROR = "Error: "
 

@@ -22,8 +22,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 
-__all__ = ["MathCodeEnv"]
-
 REWARDS = ("terminal", "released")
 _NO_BOX = "No answer was found. Expected the final answer inside \\boxed{}, like: \\boxed{72}"
 _SHOWN = 200  # characters of an answer that the last observation repeats

@@ -67,8 +67,6 @@ from agent_envs.tools import ToolRegistry
 from agent_envs.tools.base import open_specs, tool_spec
 from agent_envs.tools.registry import ToolResult
 
-__all__ = ["PaperSearchEnv"]
-
 _selectors: PerProcess[CachedSelector] = PerProcess()
 _MAX_OBSERVATION = 1 << 18  # characters; enough for five calls with ten long abstracts each
 

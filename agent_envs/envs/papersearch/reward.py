@@ -13,22 +13,6 @@ from types import MappingProxyType
 from agent_envs.retrieval.papers.paper import title_key
 from agent_envs.rewards import total
 
-__all__ = [
-    "CALL_REWARDS",
-    "ERROR",
-    "MIN_SCORE",
-    "OK",
-    "REPEATED",
-    "SUCCESS_RECALL",
-    "UNKNOWN",
-    "ScoredCall",
-    "agentr1",
-    "f1",
-    "no_reward",
-    "paperscout",
-    "retrieval_metrics",
-]
-
 OK, REPEATED, UNKNOWN, ERROR = "ok", "repeated", "unknown", "error"
 
 MIN_SCORE = 0.01  # the least score with which a paper joins the pool

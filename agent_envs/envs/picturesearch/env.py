@@ -35,8 +35,6 @@ from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 
-__all__ = ["PictureSearchEnv"]
-
 _SIZES = (128, 256, 512, 1024)
 _SHOWN = 200  # characters of an answer that are repeated
 _pages: PerProcess[LargePicture] = PerProcess(keep=256)  # about a megabyte each

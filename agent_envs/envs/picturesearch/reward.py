@@ -10,8 +10,6 @@ import re
 
 from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 
-__all__ = ["is_right"]
-
 _NUMBERS = re.compile(r"(?<![0-9])-?[0-9]{1,20}")  # a line between two numbers is no sign
 _OPTION = re.compile(r"[*`]*\(?([A-Z])\)?[*`]*[.:)]?[*`]*(?:\s+(.*))?", re.DOTALL)
 

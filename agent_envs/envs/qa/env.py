@@ -38,8 +38,6 @@ from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.base import open_specs, tool_spec
 from agent_envs.tools.search import SearchResults, SearchTool, check_limits
 
-__all__ = ["HotpotQAEnv", "MuSiQueEnv", "QAEnv", "TwoWikiMultihopQAEnv"]
-
 
 class QAEnv(ToolEnv):
     """Answer a question with a search engine. The three tasks below differ only in their data."""

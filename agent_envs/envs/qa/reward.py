@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 
 from agent_envs.rewards.short_answers import exact_match, f1, substring_match
 
-__all__ = ["REWARDS", "answer_scores", "qa_format"]
-
 REWARDS = ("em", "f1", "qa_format", "sub_em")
 
 _TURN = re.compile(r"<think>.*?</think>\s*<tool_call>.*?</tool_call>\s*", re.DOTALL)

@@ -22,8 +22,6 @@ from agent_envs.errors import ConfigError
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 
-__all__ = ["TableQAEnv"]
-
 _SHOWN_LINES = 4  # of each file, header included
 _SHOWN_LINE = 200
 _SHOWN = 200

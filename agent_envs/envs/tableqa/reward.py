@@ -15,8 +15,6 @@ from typing import Any
 
 from agent_envs.rewards.tagged import bare, tagged_answer
 
-__all__ = ["given_answers", "same_answers"]
-
 _LONGEST = 1000  # characters of a value that are compared
 _SEPARATOR = re.compile(r"[;\n|]")
 _BULLET = re.compile(r"[-•*]\s+")

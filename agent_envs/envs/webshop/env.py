@@ -34,8 +34,6 @@ from agent_envs.files import write_text
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome, Snapshot, TextEnv
 
-__all__ = ["WebShopEnv"]
-
 EXPERTS = ("explore", "oracle")
 _MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
 _MOST_IN_SMALL = 10_000  # its search is in memory

@@ -13,8 +13,6 @@ from agent_envs.envs.webshop.fuzzy import alike
 from agent_envs.envs.webshop.nouns import Tagger
 from agent_envs.envs.webshop.words import words
 
-__all__ = ["REWARDS", "SUCCESS", "basic_color", "purchase_reward", "step_reward"]
-
 REWARDS = ("official", "agentr1")
 SUCCESS = 0.999  # the least score of a purchase that counts as success
 _RIGHT, _INVALID = 10.0, -0.1  # reward="agentr1"

@@ -16,8 +16,6 @@ from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 with needs_extra("hf"):
     import torch
 
-__all__ = ["check_pictures", "context_length", "load_model", "make_engine", "stop_token_ids", "takes_pictures"]
-
 _log = logging.getLogger(__name__)
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}

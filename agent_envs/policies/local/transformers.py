@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["TransformersPolicy"]
-
 _LONGEST_CONTEXT = 16_384
 
 

@@ -20,8 +20,6 @@ from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
 from agent_envs.threads import LoopThread
 
-__all__ = ["VLLMPolicy"]
-
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 10.0

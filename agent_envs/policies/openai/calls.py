@@ -15,17 +15,6 @@ from agent_envs.pictures.png import data_url
 from agent_envs.policies.openai.reply import read_reply
 from agent_envs.policies.policy import Response
 
-__all__ = [
-    "FormatCall",
-    "Turn",
-    "answer_calls",
-    "call_text",
-    "from_openai",
-    "server_content",
-    "server_message",
-    "to_openai",
-]
-
 _PICTURES = "The pictures of the results, in order:"
 
 FormatCall = Callable[[str, dict[str, Any]], str]

@@ -41,8 +41,6 @@ from agent_envs.prompts.builder import with_instructions
 from agent_envs.prompts.past import Past
 from agent_envs.threads import background_loop
 
-__all__ = ["OpenAIPolicy", "written"]
-
 _OWN_FIELDS = ("role", "content", "tool_calls")
 _CHARACTERS_PER_TOKEN = 4  # if a server does not count tokens
 

@@ -18,8 +18,6 @@ from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
 
-__all__ = ["Reply", "ServerCall", "read_reply"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:

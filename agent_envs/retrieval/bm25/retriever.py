@@ -31,8 +31,6 @@ from agent_envs.retrieval.corpus import file_marks, read_objects
 from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
-__all__ = ["BM25Retriever"]
-
 _ENGINES = ("auto", "numba", "numpy")
 _NUMBA_FROM = 50_000  # documents; with fewer, loading numba costs more than it saves
 _SMALL_CORPUS = 16 << 20  # bytes

@@ -19,8 +19,6 @@ from agent_envs.retrieval.papers import graph_api
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder
 
-__all__ = ["ArxivAPI", "read_feed", "search_text"]
-
 URL = "https://export.arxiv.org/api"
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _TOTAL = "{http://a9.com/-/spec/opensearch/1.1/}totalResults"

@@ -29,8 +29,6 @@ from agent_envs.retrieval.http import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, safe_id, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder, read_key
 
-__all__ = ["GraphAPI", "HTTPPapers", "SemanticScholar", "read_papers"]
-
 URL = "https://api.semanticscholar.org/graph/v1"
 FIELDS = "title,abstract,year,publicationDate,externalIds"
 KEY = "SEMANTIC_SCHOLAR_API_KEY"

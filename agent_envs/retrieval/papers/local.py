@@ -25,8 +25,6 @@ from agent_envs.retrieval.papers.paper import Paper, PaperRow, date_number, norm
 from agent_envs.retrieval.retriever import Shared
 from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
 
-__all__ = ["LocalPapers"]
-
 FORMAT = "agent_envs.papers"
 VERSION = 1
 _REMEMBERED_PAPERS = 1 << 14

@@ -22,8 +22,6 @@ from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.paper import PaperBackend, Selector
 from agent_envs.retrieval.papers.service import NOTE, ReplyStore, parse_options
 
-__all__ = ["BACKENDS", "SELECTORS", "open_backend", "open_selector"]
-
 BACKENDS: dict[str, str] = {
     "arxiv": "arxiv_api:ArxivAPI",
     "http": "graph_api:HTTPPapers",

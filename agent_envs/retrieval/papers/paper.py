@@ -20,23 +20,6 @@ from agent_envs.errors import DataError
 from agent_envs.files import replacing
 from agent_envs.retrieval.corpus import read_objects, row_id
 
-__all__ = [
-    "Paper",
-    "PaperBackend",
-    "PaperRow",
-    "Selector",
-    "arxiv_date",
-    "arxiv_id",
-    "date_number",
-    "normal_date",
-    "paper_row",
-    "read_papers",
-    "safe_id",
-    "title_key",
-    "within_date",
-    "write_papers",
-]
-
 _DATE = re.compile(r"\s*(\d{4})(?:[-/.]?(\d{2})(?:[-/.]?(\d{2}))?)?(?:[T ].*)?\s*", re.DOTALL)
 _NEW = r"\d{4}\.\d{4,5}"
 _OLD = r"[a-z-]+(?:\.[A-Z]{2})?/\d{7}"

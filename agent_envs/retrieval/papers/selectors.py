@@ -41,18 +41,6 @@ from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
 from agent_envs.retrieval.papers.service import Service, read_key
 from agent_envs.retrieval.retriever import Recent, Shared
 
-__all__ = [
-    "CachedSelector",
-    "ClassifierSelector",
-    "GoldSelector",
-    "JudgeSelector",
-    "LexicalSelector",
-    "PromptedSelector",
-    "fill_prompt",
-    "read_prompt",
-    "read_score",
-]
-
 _log = logging.getLogger(__name__)
 
 _FIELD = re.compile(r"\{(query|title|abstract)\}")

@@ -22,8 +22,6 @@ from agent_envs.errors import (
 from agent_envs.files import read_text, write_text
 from agent_envs.retrieval.http import HTTPPool, HTTPReply
 
-__all__ = ["NOTE", "ReplyStore", "Service", "cache_folder", "canonical_url", "parse_options", "read_key"]
-
 T = TypeVar("T")
 
 NOTE = "backend.json"

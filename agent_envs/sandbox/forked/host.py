@@ -18,8 +18,6 @@ from agent_envs.sandbox.forked.zygote_process import WALLS, ZygoteProcess
 from agent_envs.sandbox.result import Result
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
 
-__all__ = ["ForkedSandbox"]
-
 _RUNNING = 4  # programs that run at once for each processor; others wait
 
 _sandboxes: weakref.WeakSet[ForkedSandbox] = weakref.WeakSet()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 
-__all__ = ["ENV", "composed"]
-
 ENV = "AgentR1/GSM8KTool-v0"
 
 

@@ -19,8 +19,6 @@ import torch
 
 from agent_envs.errors import AgentEnvsError
 
-__all__ = ["CONTEXT", "CPURolloutDriver", "Driver", "TransformersDriver", "VLLMPolicyDriver", "VerlVLLMDriver"]
-
 CONTEXT = 2048
 """Tokens of prompt and response."""
 _ROLLOUT = "actor_rollout_ref.rollout"

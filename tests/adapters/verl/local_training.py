@@ -32,8 +32,6 @@ from agent_envs.adapters.verl.rollout.episode_rows import PADDING, Row
 from agent_envs.adapters.verl.run import plugin  # noqa: F401  what every process of a run loads
 from agent_envs.adapters.verl.run.process import process_environment
 
-__all__ = ["LocalBatch", "build_worker", "local_batch"]
-
 nest = torch.nested.nested_tensor_from_jagged
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("verl")
 
 from test_verl_losses import (  # noqa: E402
     Made,
-    actor,
+    actor,  # noqa: F401  a fixture
     actor_config,
     gradients,
     objective,
@@ -28,7 +28,6 @@ from verl.trainer.ppo import core_algos  # noqa: E402
 from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 
-__all__ = ["actor"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 MINE = """
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
@@ -47,7 +46,7 @@ def ours(log_probs, old_log_probs, advantages, weights, step_ids, options, is_we
 @pytest.mark.parametrize(
     ("name", "mean", "weighting"), [("vanilla", "token-mean", "token"), ("gspo", "seq-mean-token-mean", "row")]
 )
-def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, weighting):
+def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, weighting):  # noqa: F811
     rows = rows_of(play(9, "mixed"), merge=False)
     function, seen = core_algos.POLICY_LOSS_REGISTRY[name], []
 
@@ -72,7 +71,7 @@ def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, 
     assert sum({info["global_batch_size"] for _, info in seen}) == len(made.batch.table())
 
 
-def test_a_mini_batch_without_trained_tokens_is_no_update(actor):
+def test_a_mini_batch_without_trained_tokens_is_no_update(actor):  # noqa: F811
     made = Made(rows_of(play(1, "grow", groups=1, per_group=2), merge=False), actor)
     columns, _ = made.columns(dataclasses.replace(objective(), row_loss=len))
     columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
