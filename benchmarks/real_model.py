@@ -54,15 +54,17 @@ class Cell:
 
 LOOP: dict[str, Any] = {
     "steps": 100, "tasks": 32, "group": 8, "learning_rate": 3e-5, "warmup": 3, "eval_every": 10, "save_every": 10,
-    "max_response_tokens": 96, "max_tokens": 2048, "concurrency": 256,
+    "max_response_tokens": 96, "max_tokens": 1536, "concurrency": 128,
 }  # fmt: skip
 """The loop's settings that every cell shares."""
-TEACHER = {"teacher": "expert", "teacher_until": 60}
 CELLS = {
-    "GSM8KTool": Cell("AgentR1/GSM8KTool-v0"),
-    "GSM8KTool-teacher": Cell("AgentR1/GSM8KTool-v0", loop=TEACHER),
-    "HotpotQA": Cell("AgentR1/HotpotQA-v0", loop={"max_tokens": 4096}),
-    "ALFWorld": Cell("AgentR1/ALFWorld-v0", noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}),
+    "GSM8KTool": Cell("AgentR1/GSM8KTool-v0", warm_start=400),
+    "GSM8KTool-teacher": Cell("AgentR1/GSM8KTool-v0", warm_start=400, loop={"teacher": "expert", "teacher_until": 60}),
+    "HotpotQA": Cell("AgentR1/HotpotQA-v0", warm_start=400, loop={"max_tokens": 4096}),
+    "ALFWorld": Cell(
+        "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}
+    ),
+    "HelpDesk": Cell("AgentR1/HelpDesk-v0", {"level": 1}, warm_start=500, noise=0.2, loop={"max_tokens": 3072}),
 }
 
 
