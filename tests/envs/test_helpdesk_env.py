@@ -175,6 +175,33 @@ def test_every_domain_is_solved_at_every_level_and_in_plain_talk(name):
             assert reward == 1 and info["task_family"] == name
 
 
+@pytest.mark.parametrize("level", [1, 3, 7])
+def test_an_expert_that_says_its_reasons_says_each_rule_and_the_one_that_forbids(level):
+    """The reasons are not said to the customer, and whoever reads the answers in them judges as the expert does."""
+    judged = 0
+    for index in range(8):
+        env = make(level=level, expert="reasons").unwrapped
+        env.reset(options={"index": index})
+        terminated = False
+        while not terminated:
+            action = env.expert_action()
+            thought, _, act = action.rpartition("</think>\n")
+            answers = re.findall(r"^(\d+\.\d+)( against \d+\.\d+)?: .*, (yes|no)\.$", thought, re.M)
+            if thought and env._customer().wish:
+                chains = []
+                for rule, against, holds in answers:
+                    chains += [] if against else [(rule, [])]
+                    chains[-1][1].append(holds == "yes")
+                barring = [rule for rule, links in chains if [*links, False].index(False) % 2]
+                assert (f"Rule {barring[0]} forbids it." if barring else "No rule forbids it.") in thought
+                assert not barring or f'"rule": "{barring[0]}"' in act
+                judged += 1
+            _, reward, terminated, _, info = env.step(action)
+            assert "think" not in env.state.mind.last
+        assert reward == 1 and info["success"]
+    assert judged >= 8
+
+
 def test_greedy_play_has_the_same_outcome_every_time():
     policy = ScriptedPolicy(["Could you tell me your name and code word?", "Shall I go ahead?", "It is done."] * 30)
     found = evaluate(ENV, policy, n=3, samples=3, env_kwargs={"level": 2}, progress=False)

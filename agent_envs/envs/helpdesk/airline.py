@@ -78,16 +78,8 @@ def book_reservation(tables: Tables, *, user_id: str, **asked: Any) -> str:
             del methods[payment["payment_id"]]
     trip = {name: asked[name] for name in ("origin", "destination", "flight_type", "cabin")}
     extras = {name: asked[name] for name in ("total_baggages", "nonfree_baggages", "insurance")}
-    reservation = {
-        "reservation_id": number,
-        "user_id": user_id,
-        **trip,
-        "flights": flights,
-        "passengers": asked["passengers"],
-        "payment_history": payments,
-        "created_at": _NOW,
-        **extras,
-    }
+    reservation = {"reservation_id": number, "user_id": user_id, **trip, "flights": flights}
+    reservation |= {"passengers": asked["passengers"], "payment_history": payments, "created_at": _NOW, **extras}
     tables.used["reservations"] = tables.used.get("reservations", {}) | {number: reservation}
     user["reservations"].append(number)
     return json.dumps(reservation)

@@ -117,6 +117,8 @@ class HelpDeskEnv(ToolEnv):
       they have the same names and numbers. A server that fails raises a `BackendError`.
     - `model`, `url`: the model that gives the voice, and its server with OpenAI's chat completions.
     - `reward`: see above.
+    - `expert`: "explore" acts on what was said and shown; "reasons" also says in `<think>`, before it judges, what each
+      rule tests and whether it holds.
     - `parser`, `max_parallel_calls`: see `ToolEnv`.
 
     ## Data
@@ -130,7 +132,7 @@ class HelpDeskEnv(ToolEnv):
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")
-    recorded_arguments = ("level", "domains", "talk", "customer", "reward")
+    recorded_arguments = ("level", "domains", "talk", "customer", "reward", "expert")
     later_arguments = ("customer", "model")
     reward_range = (0.0, 1.0)
     call_reminder = "The text is empty. Call a tool: {format}, or say something to the customer."
@@ -145,10 +147,11 @@ class HelpDeskEnv(ToolEnv):
         model: str = "",
         url: str | None = None,
         reward: str = "terminal",
+        expert: str = "explore",
         parser: str = "hermes",
         **kwargs: Any,
     ) -> None:
-        self.level = level
+        self.level, self.expert = level, choice("expert", expert, ["explore", "reasons"])
         self.domains = domains if isinstance(domains, str) else tuple(domains)
         self.talk = choice("talk", talk, ["varied", "plain"])
         self.customer = choice("customer", customer, ["scripted", "voiced"])
@@ -279,4 +282,5 @@ class HelpDeskEnv(ToolEnv):
         return self._written(mistaken_move(customer, rng) if rng.random() < noise else next_move(customer))
 
     def _written(self, move: Move) -> str:
-        return self.format_call(move.tool, dict(move.arguments)) if move.tool else move.text
+        action = self.format_call(move.tool, dict(move.arguments)) if move.tool else move.text
+        return f"<think>\n{move.reasons}\n</think>\n{action}" if self.expert == "reasons" and move.reasons else action

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
+from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES
 from agent_envs.datasets.helpdesk.generated.rules import Section
 from agent_envs.datasets.helpdesk.generated.solving import Wish, amount_of, facts_of
@@ -27,6 +28,8 @@ class Move(NamedTuple):
     text: str = ""
     tool: str = ""
     arguments: Mapping[str, Any] = {}
+    reasons: str = ""
+    """Why, where it has judged: each rule with what it tests, and what follows."""
 
 
 def next_move(customer: Customer, mistake: str = "") -> Move:
@@ -117,7 +120,8 @@ class _Expert:
             if self.mistake == "bar":
                 others = [f"{section.number}.{chain.first}" for chain in section.chains]
                 reason = next((other for other in others if other != reason), reason)
-            return Move("", "decline", {"id": wish.item, "act": act.name, "rule": reason})
+            note = {"id": wish.item, "act": act.name, "rule": reason}
+            return Move("", "decline", note, self._reasons(judged, wish, reason))
         asked = dict(self.customer.wanted)
         amount = self._amount(section, wish)
         if amount is not None and self.mistake == "amount":
@@ -130,10 +134,23 @@ class _Expert:
             clauses = [clause.replace(" my ", " your ") for clause in clauses]
             thing = act.object.replace("{item}", f"{self.domain.item.noun} {number}")
             offer = self._say("offer", do=" ".join([act.verbs[0], thing, *clauses])).text
-            return Move(f"{self._say('tell', n=amount).text} {offer}" if self.customer.asks_amount else offer)
+            told = f"{self._say('tell', n=amount).text} " if self.customer.asks_amount else ""
+            return Move(told + offer, reasons=self._reasons(judged, wish))
         if amount is not None and act.amount is not None:
             asked[act.amount.name] = amount
         return Move("", act.name, {"id": number, **asked})
+
+    def _reasons(self, section: Section, wish: Wish, reason: str = "") -> str:
+        """Return what each rule of a section tests and whether that holds, and which rule forbids the wish, if any."""
+        facts, lines = self._facts(wish), []
+        for chain in section.chains:
+            for number, link in enumerate(chain.links, chain.first):
+                actual, field = facts(link.condition), link.condition.field.replace("_", " ")
+                value = f"{abs(int(actual))} days" if link.condition.options.kind == "date" else value_key(actual)
+                against = f" against {section.number}.{number - 1}" if number > chain.first else ""
+                holds = "yes" if link.holds(actual) else "no"
+                lines.append(f"{section.number}.{number}{against}: {link.clause}? {field} {value}, {holds}.")
+        return "\n".join([*lines, f"Rule {reason} forbids it." if reason else "No rule forbids it."])
 
     def _facts(self, wish: Wish) -> Any:
         done: dict[str, int] = {}

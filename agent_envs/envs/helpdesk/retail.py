@@ -10,6 +10,7 @@ from agent_envs.envs.helpdesk.released_tables import SHARED, ReleasedTool, Table
 from agent_envs.errors import ToolError
 
 _REASONS = ("no longer needed", "ordered by mistake")
+_NAMES = ("first_name", "last_name")
 _ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
 
 
@@ -76,10 +77,9 @@ def cancel_pending_order(tables: Tables, *, order_id: str, reason: str) -> str:
         raise ToolError("invalid reason")
     refunds = [{**payment, "transaction_type": "refund"} for payment in order["payment_history"]]
     for payment in refunds:
-        if "gift_card" in payment["payment_method_id"]:
-            _spend(
-                _methods(tables, order, payment["payment_method_id"])[payment["payment_method_id"]], -payment["amount"]
-            )
+        method = payment["payment_method_id"]
+        if "gift_card" in method:
+            _spend(_methods(tables, order, method)[method], -payment["amount"])
     order |= {"status": "cancelled", "cancel_reason": reason}
     order["payment_history"] += refunds
     return json.dumps(order)
@@ -92,13 +92,9 @@ def exchange_delivered_order_items(
     order = _order(tables, order_id, "delivered", "exchanged")
     difference = round(_difference(_replacements(tables, order, item_ids, new_item_ids)), 2)
     _cover(_methods(tables, order, payment_method_id)[payment_method_id], difference, "price difference")
-    order |= {
-        "status": "exchange requested",
-        "exchange_items": sorted(item_ids),
-        "exchange_new_items": sorted(new_item_ids),
-        "exchange_payment_method_id": payment_method_id,
-        "exchange_price_difference": difference,
-    }
+    order |= {"status": "exchange requested", "exchange_items": sorted(item_ids)}
+    order |= {"exchange_new_items": sorted(new_item_ids), "exchange_payment_method_id": payment_method_id}
+    order["exchange_price_difference"] = difference
     return json.dumps(order)
 
 
@@ -109,13 +105,8 @@ def find_user_id_by_email(tables: Tables, *, email: str) -> str:
 
 def find_user_id_by_name_zip(tables: Tables, **asked: str) -> str:
     """Return the id of the first customer of a name at a postcode."""
-    name = (asked["first_name"].lower(), asked["last_name"].lower(), asked["zip"])
-    return _first(
-        tables,
-        lambda user: (
-            (user["name"]["first_name"].lower(), user["name"]["last_name"].lower(), user["address"]["zip"]) == name
-        ),
-    )
+    wanted = [*(asked[part].lower() for part in _NAMES), asked["zip"]]
+    return _first(tables, lambda user: [*(user["name"][n].lower() for n in _NAMES), user["address"]["zip"]] == wanted)
 
 
 def _first(tables: Tables, fits: Any) -> str:
@@ -192,11 +183,8 @@ def return_delivered_order_items(tables: Tables, *, order_id: str, item_ids: lis
         raise ToolError("payment method should be either the original payment method or a gift card")
     if missing(item_ids, [item["item_id"] for item in order["items"]]):
         raise ToolError("some item not found")
-    order |= {
-        "status": "return requested",
-        "return_items": sorted(item_ids),
-        "return_payment_method_id": payment_method_id,
-    }
+    order |= {"status": "return requested", "return_items": sorted(item_ids)}
+    order["return_payment_method_id"] = payment_method_id
     return json.dumps(order)
 
 
