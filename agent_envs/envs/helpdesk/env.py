@@ -133,7 +133,7 @@ class HelpDeskEnv(ToolEnv):
 
     settled_arguments = ("tools", "tool_timeout", "rules")
     recorded_arguments = ("level", "domains", "talk", "customer", "reward", "expert")
-    later_arguments = ("customer", "model")
+    later_arguments = ("customer", "model", "expert")
     reward_range = (0.0, 1.0)
     call_reminder = "The text is empty. Call a tool: {format}, or say something to the customer."
 
