@@ -44,6 +44,7 @@ from agent_envs.adapters.torch.batch import Batch, assemble
 from agent_envs.adapters.torch.playing import grow, play
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
+from agent_envs.adapters.torch.tasks import Tasks
 from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import run_command
@@ -311,34 +312,31 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
         BackendError: Too many episodes broke.
     """
     config, group, began = run.config, run.config.group, time.monotonic()
-    drawn, taught = run.draw(number), config.teaching.weight_at(number) > 0
+    drawn, taught = run.tasks.draw(number, run.records), config.teaching.weight_at(number) > 0
     episodes: list[Episode] = []
     greedy: list[Episode] = []
     trees: list[Tree] = []
-    levels: Record = {}
-    for name, level, tasks in drawn:
-        how: dict[str, Any] = {"taught": taught, **({"level": level} if level else {})}
+    parts_of: Record = {}
+    for of, tasks in drawn:
         if config.branch:
-            trees += (grown := grow(run, number, tasks, first=len(trees), **how))
+            trees += (grown := grow(run, of, number, tasks, taught, first=len(trees)))
             played = [episode for tree in grown for episode in tree.episodes]
         else:
-            played = play(run, number, config.split, tasks, group, config.temperature, **how)
+            played = play(run, of, number, config.split, tasks, group, config.temperature, taught)
         if run.estimator.needs_baseline:
-            greedy += play(run, number, config.split, tasks, 1, 0.0, **{**how, "taught": False})
-        known = [episode.success for episode in played if not episode.stop_reason.broken]
-        if level:
-            levels |= {f"{name}/episodes": len(known), f"{name}/success": sum(known) / max(len(known), 1)}
+            greedy += play(run, of, number, config.split, tasks, 1, 0.0)
+        parts_of |= solved(of, played)
         episodes += played
     broken = failures.note((episode.stop_reason, episode.error) for episode in episodes)
-    record: Record = named("train", about(episodes) | broken | levels)
+    record: Record = named("train", about(episodes) | broken | parts_of)
     baselines = None
     if run.estimator.needs_baseline:
         baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(group)]
     record["seconds/play"] = time.monotonic() - began
     began = time.monotonic()
     if "critic" in run.models:
-        of_run = (run.tokenizer, config.max_tokens, run.tool_instructions)
-        episodes = [with_last_state(episode, *of_run) for episode in episodes]
+        of_run, words = (run.tokenizer, config.max_tokens), run.tasks.tool_instructions
+        episodes = [with_last_state(episode, *of_run, words(episode)) for episode in episodes]
     of_group = [i // group for i in range(len(episodes))]
     parts: tuple[Any, ...] = ()
     if config.branch:
@@ -354,6 +352,23 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     return record
 
 
+def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
+    """Return the success on a level or on one of several environments, by its name; nothing where there is no other."""
+    known = [episode.success for episode in episodes if not episode.stop_reason.broken]
+    return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)} if of.name else {}
+
+
+def evaluate(run: Run, number: int) -> Record:
+    """Play the held-out tasks of each environment once; return the metrics of all and of each."""
+    episodes: list[Episode] = []
+    by_env: Record = {}
+    for of in run.tasks.environments:
+        played = play(run, of, number, run.config.eval_split, of.held_out, 1, run.config.temperature)
+        by_env |= solved(of, played)
+        episodes += played
+    return named("val", about(episodes) | by_env)
+
+
 def train(config: LoopConfig) -> list[Record]:
     """Train a model and save it in OUT/checkpoint/model, or resume a run that was stopped.
 
@@ -366,13 +381,11 @@ def train(config: LoopConfig) -> list[Record]:
     """
     run, failures = Run(config), FailureBudget(config.max_broken)
     if not run.records:
-        episodes = play(run, 0, config.eval_split, run.held_out, 1, config.temperature)
-        run.log({"step": 0, **named("val", about(episodes))})
+        run.log({"step": 0, **evaluate(run, 0)})
     for number in run.iterations():
         record: Record = {"step": number, **iterate(run, number, failures)}
         if run.evaluates(number):
-            episodes = play(run, number, config.eval_split, run.held_out, 1, config.temperature)
-            record |= named("val", about(episodes))
+            record |= evaluate(run, number)
         run.log(record)
         run.save(number)
     return run.records

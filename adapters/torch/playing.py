@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,8 @@ import torch
 
 from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.torch.run import Run
+from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.adapters.torch.tasks import Tasks
 from agent_envs.episodes.record import Episode
 from agent_envs.policies import TransformersPolicy
 from agent_envs.rollout.branch import branch
@@ -21,24 +21,17 @@ from agent_envs.wrapping.specs import make_text_env
 
 
 def play(
-    run: Run,
-    number: int,
-    split: str,
-    tasks: Any,
-    per_task: int,
-    temperature: float,
-    taught: bool = False,
-    level: Mapping[str, Any] = MappingProxyType({}),
+    run: Run, of: Tasks, number: int, split: str, tasks: Any, per_task: int, temperature: float, taught: bool = False
 ) -> list[Episode]:
-    """Play each task `per_task` times, in the order of the tasks; tokens and log-probabilities are kept as sampled.
+    """Play each of some tasks `per_task` times, in their order; tokens and log-probabilities are kept as sampled.
 
-    If it is `taught`, the info of every state has its label. ``level`` has further arguments of the environment.
+    If it is `taught`, the info of every state has its label.
     """
-    config = run.config
-    env_kwargs, wrappers = _environment(run, split, taught, level)
+    config = of.config
+    env_kwargs, wrappers = _environment(config, split, taught)
     policy = _policy(run, number, temperature)
     episodes = run_episodes(
-        config.env, policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
+        str(config.env), policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
         seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
         concurrency=config.concurrency, step_timeout=config.step_timeout or None, on_error="record", progress=False,
         agent=config.agent or None, score=config.score or None,
@@ -47,17 +40,14 @@ def play(
     return episodes
 
 
-def grow(
-    run: Run, number: int, tasks: Any, taught: bool = False, level: Mapping[str, Any] = MappingProxyType({}),
-    first: int = 0,
-) -> list[Tree]:  # fmt: skip
+def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False, first: int = 0) -> list[Tree]:
     """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`.
 
     ``first`` is the number of the first task; the others are those of `play`.
     """
-    config, branches = run.config, Branches.read(run.config.branch)
+    config, branches = of.config, Branches.read(of.config.branch)
     policy, size = _policy(run, number, config.temperature), 1 + branches.more
-    env_kwargs, wrappers = _environment(run, config.split, taught, level)
+    env_kwargs, wrappers = _environment(config, config.split, taught)
 
     def grown(unit: tuple[int, int, int]) -> Tree:
         task, index, trunk = unit
@@ -65,7 +55,7 @@ def grow(
         rng = np.random.default_rng([config.seed, number, index, trunk])
         step = int(rng.integers(branches.first, branches.last + 1))
         own = policy.with_seed(config.group * policy.seed + trunk)
-        env = make_text_env(config.env, env_kwargs, wrappers)
+        env = make_text_env(str(config.env), env_kwargs, wrappers)
         try:
             episodes = branch(env, own, size, at=[step], seed=config.seed, options={"index": index})
         finally:
@@ -80,12 +70,9 @@ def grow(
     return trees
 
 
-def _environment(
-    run: Run, split: str, taught: bool, level: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _environment(config: LoopConfig, split: str, taught: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the arguments and wrappers of the environment, which tells the labels if the model is taught."""
-    config = run.config
-    own = {**config.env_kwargs_of(split), **level}, config.wrappers
+    own = config.env_kwargs_of(split), config.wrappers
     return config.teaching.asked(*own) if taught else own
 
 

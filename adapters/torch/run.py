@@ -11,20 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification
 
 from agent_envs.adapters.batches import fitting_tokens, token_bytes
-from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import label_ids
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.adapters.torch.tasks import RunTasks
 from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode, Step, StopReason
@@ -38,7 +37,7 @@ from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import load_picture_tokens
 from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
-from agent_envs.wrapping.specs import make_text_env, takes_splits
+from agent_envs.wrapping.specs import takes_splits
 
 _log = logging.getLogger(__name__)
 
@@ -75,19 +74,12 @@ class Run:
         self._began, self.stopped = time.monotonic(), False
         self.estimator = get_estimator(config.estimator)
         self._watch = RatioWatch(config.loss, updates=config.mini_batches * config.epochs)
-        self.pool, self.held_out, space, self.tool_instructions = task_pools(config)
-        of_levels = Curriculum(config.levels).env_kwargs if config.levels else []
-        self.pools = [
-            task_pools(
-                dataclasses.replace(config, env_kwargs={**config.env_kwargs, **own}, levels={}, curriculum="uniform")
-            )[0]
-            for own in of_levels
-        ]
-        """Number of tasks of each level."""
+        self.tasks = RunTasks(config)
+        space = self.tasks.environments[0].space
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
         if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
-        settings["versions"] = versions(config.env)
+        settings["versions"] = {k: v for _, one in config.environments for k, v in versions(str(one.env)).items()}
         keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
         if old.exists() and not checkpoint.exists():
@@ -180,19 +172,6 @@ class Run:
         """Whether the held-out tasks are played after an iteration."""
         return number == self.config.steps or bool(self.config.eval_every and number % self.config.eval_every == 0)
 
-    def draw(self, number: int) -> list[tuple[str, dict[str, Any], np.ndarray]]:
-        """Draw an iteration's tasks: the name and the argument of each of its levels, and the indices of its tasks."""
-        config, rng = self.config, np.random.default_rng([self.config.seed, number])
-        if not config.levels:
-            return [("", {}, rng.choice(self.pool, min(config.tasks, self.pool), replace=False))]
-        levels = Curriculum(config.levels, config.curriculum)
-        drawn = levels.draw(config.tasks, seed=config.seed, number=number, steps=config.steps, records=self.records)
-        return [
-            (levels.names[i], levels.env_kwargs[i], rng.choice(pool, min(drawn.count(i), pool), replace=False))
-            for i, pool in enumerate(self.pools)
-            if i in drawn
-        ]
-
     def labels(self, states: Sequence[tuple[Episode, Step, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
         """Return the tokens of the teacher's label in each state, given with its episode, its step, and its info."""
         builders: dict[str, PromptBuilder] = {}
@@ -200,8 +179,9 @@ class Run:
         for episode, step, info in states:
             if (builder := builders.get(episode.episode_id)) is None:
                 builder = builders[episode.episode_id] = PromptBuilder(
-                    self.tokenizer, episode.tools, pictures=self.pictures, tool_instructions=self.tool_instructions
-                )
+                    self.tokenizer, episode.tools, pictures=self.pictures,
+                    tool_instructions=self.tasks.tool_instructions(episode),
+                )  # fmt: skip
             room = self.config.max_tokens - len(step.prompt_ids or ())
             labels.append(label_ids(builder, info, min(self.config.max_response_tokens, room)))
         return labels
@@ -245,12 +225,13 @@ class Run:
         if not start.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
-            splits = takes_splits(config.env)
+            env, pool = str(config.env), self.tasks.environments[0].pool
+            splits = takes_splits(env)
             make_warm_model(
-                start, config.env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
+                start, env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
                 seed=config.seed,
                 env_kwargs=config.env_kwargs_of(config.split) | ({"data": "generated"} if splits else {}),
-                wrappers=config.wrappers, max_length=config.max_tokens, pool=None if splits else self.pool,
+                wrappers=config.wrappers, max_length=config.max_tokens, pool=None if splits else pool,
                 pictures=pictures,
             )  # fmt: skip
         return str(start)
@@ -285,42 +266,6 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
         except (OSError, ValueError) as e:
             raise ConfigError(f"{path} cannot be a critic: {first_line(e)}") from e
     return model.to(device).eval()
-
-
-def task_pools(config: LoopConfig) -> tuple[int, np.ndarray, gym.Space[Any], str]:
-    """Return the number of tasks to train on, the indices of those to evaluate on, the space of observations, and the
-    tools in words.
-
-    An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
-
-    Raises:
-        ConfigError: The environment does not exist, or has no expert to teach.
-    """
-    one_split = not takes_splits(config.env)
-    sizes: list[int] = []
-    for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
-        taught, own = config.teacher and not sizes, (config.env_kwargs_of(split), config.wrappers)
-        env = make_text_env(config.env, *(config.teaching.asked(*own) if taught else own))
-        space = env.observation_space
-        _, info = env.reset(options={"index": 0})  # a wrapper may reject every task
-        if taught and "expert_action" not in info:
-            raise ConfigError(
-                f"{config.env} has no expert for the first task of its split {split!r}: leave out teacher, or take "
-                "data that has one (generated tasks do)"
-            )
-        if not env.has_wrapper_attr("num_tasks"):
-            raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
-        sizes.append(int(env.get_wrapper_attr("num_tasks")))
-        words = env.get_wrapper_attr("tool_instructions") if env.get_wrapper_attr("tools") else ""
-        env.close()
-    if not config.eval_tasks:
-        return sizes[0], np.arange(0), space, words
-    first = 0
-    if one_split:
-        sizes = [sizes[0] - sizes[0] // 10, sizes[0] // 10]
-        first = sizes[0]
-    drawn = first + np.random.default_rng(config.seed).permutation(sizes[1])
-    return sizes[0], drawn[: config.eval_tasks], space, words
 
 
 def about(episodes: Sequence[Episode]) -> Record:

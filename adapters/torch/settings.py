@@ -13,6 +13,7 @@ from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
 from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
+from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.teacher import Teacher
 from agent_envs.agents.loading import load_agent
 from agent_envs.checks import choice, integer, json_object, number
@@ -32,7 +33,10 @@ class LoopConfig:
         ConfigError: A value that is not allowed.
     """
 
-    env: str = _option("", "environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own")
+    env: str | tuple[str, ...] = _option(
+        "",
+        "environment, such as AgentR1/GSM8KTool-v0, or module:ID of your own; several with their weights: A=0.7 B=0.3",
+    )
     out: str = _option("", "folder of the run; run the same command again to resume")
     model: str = _option(
         "", "Hugging Face model or folder to start from (default: tiny-base; with pictures, tiny-vision)"
@@ -121,6 +125,8 @@ class LoopConfig:
             number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:
             raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
+        if len(self.environments) > 1 and (self.levels or self.warm_start):
+            raise ConfigError("levels and warm_start are of one environment: leave them out with several")
         if not (self.teacher and self.teacher_mode == "alone" and not self.teacher_until):
             get_estimator(self.estimator).check_group(self.group, "group")
         if self.levels:
@@ -153,8 +159,18 @@ class LoopConfig:
         """What the run is taught."""
         return Teacher(self.teacher, self.teacher_weight, self.teacher_until, self.teacher_mode)
 
+    @property
+    def environments(self) -> list[tuple[float, LoopConfig]]:
+        """The weight of each environment, and these settings with it alone."""
+        if isinstance(self.env, str):
+            return [(1.0, self)]
+        shares = read_shares(self.env)
+        own = env_kwargs_by_env(self.env_kwargs, shares)
+        return [(w, dataclasses.replace(self, env=env, env_kwargs=own.get(env, {}))) for env, w in shares.items()]
+
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Return the keyword arguments of the environment for a split, which one without splits is not told."""
+        """Return the keyword arguments of the only environment for a split, which one without splits is not told."""
+        assert isinstance(self.env, str)
         if not takes_splits(self.env):
             return dict(self.env_kwargs)
         return {"data": self.data, **self.env_kwargs, "split": split}
@@ -176,10 +192,12 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
         epilog="example: %(prog)s --env AgentR1/GSM8KTool-v0 --env-kwargs '{\"level\": 1}' "
         "--wrapper 'FormatReward(weight=0.1)' --out runs/loop",
     )
-    metavars = {"env": "ID", "out": "DIR", "model": "DIR", int: "N", float: "X", str: "NAME"}
+    metavars = {"out": "DIR", "model": "DIR", int: "N", float: "X", str: "NAME"}
     for option in dataclasses.fields(LoopConfig):
         name, text, default = f"--{option.name.replace('_', '-')}", option.metadata["help"], option.default
-        if isinstance(default, tuple):
+        if option.name == "env":
+            parser.add_argument(name, action="append", metavar="ID", required=True, help=text)
+        elif isinstance(default, tuple):
             flag, metavar = ("--wrapper", "SPEC") if option.name == "wrappers" else (name, "ROLE")
             parser.add_argument(flag, dest=option.name, action="append", default=[], metavar=metavar, help=text)
         elif option.name in ("env_kwargs", "levels"):
@@ -189,9 +207,11 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
         else:
             text += f" (default: {default})" if default != "" else ""
             metavar = metavars.get(option.name, metavars[type(default)])
-            needed = option.name in ("env", "out")
+            needed = option.name == "out"
             parser.add_argument(name, type=type(default), default=default, metavar=metavar, required=needed, help=text)
     given = vars(parser.parse_args(argv))
     given |= {name: json_object(f"--{name.replace('_', '-')}", given[name]) for name in ("env_kwargs", "levels")}
     given |= {name: tuple(given[name]) for name in ("wrappers", "train_roles")}
+    shares = read_shares(given["env"])
+    given["env"] = next(iter(shares)) if len(shares) == 1 else tuple(given["env"])
     return LoopConfig(**given)

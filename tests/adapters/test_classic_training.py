@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from agent_envs.adapters.torch.loop import train  # noqa: E402
-from agent_envs.adapters.torch.run import task_pools  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
+from agent_envs.adapters.torch.tasks import tasks_of  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,7 +55,7 @@ def trained(name, out, model_path):
 
 
 def test_a_game_is_trained_on_some_seeds_and_evaluated_on_others(model_path, tmp_path):
-    pool, held_out, *_ = task_pools(config("FrozenLake-v1", tmp_path, eval_tasks=50))
+    _, _, pool, held_out, *_ = tasks_of(config("FrozenLake-v1", tmp_path, eval_tasks=50))
     assert len(held_out) == 50 and held_out.min() >= pool > 1000
     trained("FrozenLake-v1", tmp_path / "run", model_path)
 
@@ -74,7 +74,7 @@ def test_every_game_trains(name, model_path, tmp_path, monkeypatch):
 def test_an_argument_that_an_environment_of_a_module_does_not_take_is_one_message(tmp_path):
     pytest.importorskip("minigrid", reason="needs the extra games: pip install 'agent-envs[games]'")
     with pytest.raises(ConfigError, match="sizes"):
-        task_pools(LoopConfig(env="minigrid:MiniGrid-Empty-5x5-v0", out=str(tmp_path), env_kwargs={"sizes": 3}))
+        tasks_of(LoopConfig(env="minigrid:MiniGrid-Empty-5x5-v0", out=str(tmp_path), env_kwargs={"sizes": 3}))
 
 
 def test_an_environment_without_a_number_of_tasks(tmp_path):
@@ -82,4 +82,4 @@ def test_an_environment_without_a_number_of_tasks(tmp_path):
         instructions, tools = "", ()
 
     with pytest.raises(ConfigError, match="does not say how many tasks"):
-        task_pools(config("FrozenLake-v1", tmp_path, wrappers=(Spoken,)))
+        tasks_of(config("FrozenLake-v1", tmp_path, wrappers=(Spoken,)))

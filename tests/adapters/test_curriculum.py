@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -100,6 +101,36 @@ def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path
     assert all(r["groups_without_signal"] <= 4 for r in whole[1:])
     with pytest.raises(ConfigError, match="does not take 'seize'"):
         train(LoopConfig(env="AgentR1/ALFWorld-v0", out=str(tmp_path / "x"), levels={"seize": [1, 2]}))
+
+
+def test_several_environments_are_played_by_their_weights_and_told_apart(model_path, tmp_path):
+    words = ["--env", "AgentR1/ALFWorld-v0=3", "--env", "AgentR1/GSM8KTool-v0=1", "--out", "x", "--env-kwargs"]
+    given = read_command_line([*words, '{"AgentR1/ALFWorld-v0": {"max_episode_steps": 2}}'])
+    assert [(weight, str(one.env), one.env_kwargs) for weight, one in given.environments] == [
+        (0.75, "AgentR1/ALFWorld-v0", {"max_episode_steps": 2}), (0.25, "AgentR1/GSM8KTool-v0", {}),
+    ]  # fmt: skip
+
+    def config(out, **more):
+        small = {"tasks": 8, "group": 2, "eval_tasks": 3, "max_response_tokens": 4, "save_every": 1, "steps": 3}
+        return dataclasses.replace(
+            given, out=str(tmp_path / out), model=model_path, concurrency=1, device="cpu", **small, **more
+        )
+
+    whole = train(config("whole"))
+    train(config("parts", minutes=1e-6))
+    parts = train(config("parts"))
+    names = [f"train/{one.env}/episodes" for _, one in given.environments]
+    played = np.array([[record.get(name, 0) for name in names] for record in whole[1:]])
+    assert (played.sum(axis=1) == 16).all() and played[:, 0].sum() > played[:, 1].sum() > 0
+    assert (played == [[record.get(name, 0) for name in names] for record in parts[1:]]).all()
+    assert whole[-1]["val/episodes"] == 6 and whole[-1]["val/AgentR1/GSM8KTool-v0/episodes"] == 3
+    for wrong, message in (
+        ({"warm_start": 5}, "of one environment: leave them out with several"),
+        ({"env": ("A-v0", "B-v0")}, "several environments need weights: --env A-v0=0.5"),
+        ({"env_kwargs": {"level": 1}}, "several environments --env-kwargs is"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            config("x", **wrong)
 
 
 def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, monkeypatch, caplog, capsys):

@@ -548,8 +548,8 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
 
     really_play, really_assemble, groups = torch_loop.play, torch_loop.assemble, []
 
-    def play(run, number, split, tasks, per_task, temperature, taught=False):
-        episodes = really_play(run, number, split, tasks, per_task, temperature)
+    def play(*how):
+        episodes = really_play(*how)
         down = {"stop_reason": StopReason.ERROR, "error": "Traceback ...\nx.BackendDownError: nothing answers"}
         return [dataclasses.replace(e, **(down if i % 4 == 1 else {})) for i, e in enumerate(episodes)]
 
@@ -578,9 +578,9 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
     asked, seeds, assembled = [], [], []
     really_play, really_update, really_assemble = torch_loop.play, torch_loop.update, torch_loop.assemble
 
-    def play(run, number, split, tasks, per_task, temperature, taught=False):
+    def play(run, of, number, split, tasks, per_task, temperature, taught=False):
         asked.append((split, len(tasks), per_task, temperature))
-        episodes = really_play(run, number, split, tasks, per_task, temperature)
+        episodes = really_play(run, of, number, split, tasks, per_task, temperature)
         if temperature:
             return episodes
         paid = [dataclasses.replace(e.steps[0], reward=float(i)) for i, e in enumerate(episodes)]

@@ -20,8 +20,9 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
+from agent_envs.adapters.shares import read_env_kwargs, read_shares
 from agent_envs.adapters.verl.config.checks import check_config
-from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, read_env_kwargs, read_shares
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import (

@@ -1,0 +1,47 @@
+"""Several environments in one run: what ``--env A=0.7 --env B=0.3`` and their ``--env-kwargs`` say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from agent_envs.checks import json_object, number
+from agent_envs.errors import ConfigError
+
+
+def read_shares(given: str | Sequence[str] | None) -> dict[str, float]:
+    """Return the weights of the environments that ``--env`` names, which sum up to 1.
+
+    >>> read_shares(["A-v0=3", "B-v0=1"])
+    {'A-v0': 0.75, 'B-v0': 0.25}
+    """
+    named = [given] if isinstance(given, str) else list(given or ())
+    weights: dict[str, float] = {}
+    for each in named:
+        name, equals, weight = each.rpartition("=") if "=" in each else (each, "", "1")
+        if len(named) > 1 and not equals:
+            raise ConfigError(f"several environments need weights: --env {name}=0.5, got --env {name}")
+        if name in weights:
+            raise ConfigError(f"--env {name} is given twice")
+        try:
+            weights[name] = float(number(f"the weight of --env {name}", float(weight), above=0))
+        except ValueError as e:
+            raise ConfigError(f"the weight of --env {name} must be a number above 0, got {weight!r}") from e
+    return {name: weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+def read_env_kwargs(text: str | None, envs: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return the arguments that ``--env-kwargs`` gives, of each environment by its id, of the only one under ``""``."""
+    return env_kwargs_by_env(json_object("--env-kwargs", text), envs)
+
+
+def env_kwargs_by_env(found: Mapping[str, Any], envs: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return arguments by environment, of the only one under ``""``."""
+    if len(envs) < 2:
+        found = {"": dict(found)}
+    elif strange := [name for name, value in found.items() if name not in envs or not isinstance(value, dict)]:
+        raise ConfigError(f"with several environments --env-kwargs is {{ID: {{NAME: VALUE}}}}; got {strange[0]!r}")
+    for name in ("split", "data"):
+        if any(name in arguments for arguments in found.values()):
+            raise ConfigError(f"--env-kwargs contains {name!r}; use --{name}")
+    return dict(found)

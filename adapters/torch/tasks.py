@@ -1,0 +1,121 @@
+"""The tasks of a run of the PyTorch loop: of each environment, or of each level of one, to train on and held out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.adapters.curriculum import Curriculum
+from agent_envs.adapters.run import Record
+from agent_envs.adapters.torch.settings import LoopConfig
+from agent_envs.episodes.record import Episode
+from agent_envs.errors import ConfigError
+from agent_envs.wrapping.specs import make_text_env, takes_splits
+
+
+class Tasks(NamedTuple):
+    """The tasks of an environment or of one of its levels."""
+
+    name: str
+    """In the metrics: ``level/2``, or the environment's id where there are several; "" if there is nothing to tell."""
+    config: LoopConfig
+    """The run's settings with this environment, or level, alone."""
+    pool: int
+    """Number of tasks to train on."""
+    held_out: np.ndarray
+    """Indices of the tasks to evaluate on, shape [tasks]."""
+    space: gym.Space[Any]
+    """Of the observations."""
+    tool_instructions: str
+    """The tools in words."""
+
+
+class RunTasks:
+    """All tasks of a run.
+
+    Raises:
+        ConfigError: An environment does not exist, does not say how many tasks it has, or has no expert to teach.
+    """
+
+    def __init__(self, config: LoopConfig) -> None:
+        self.config = config
+        several = len(config.environments) > 1
+        self.weights = [weight for weight, _ in config.environments]
+        self.environments = [tasks_of(one, str(one.env) if several else "") for _, one in config.environments]
+        """What is held out is of these."""
+        self.trained = self.environments
+        """What is trained on: the environments, or the levels of the only one."""
+        if config.levels:
+            levels = Curriculum(config.levels)
+            plain: dict[str, Any] = {"levels": {}, "curriculum": "uniform"}
+            self.trained = [
+                tasks_of(dataclasses.replace(config, env_kwargs={**config.env_kwargs, **own}, **plain), name)
+                for name, own in zip(levels.names, levels.env_kwargs, strict=True)
+            ]
+
+    def draw(self, number: int, records: Sequence[Record]) -> list[tuple[Tasks, np.ndarray]]:
+        """Draw an iteration's tasks: their indices, for each environment or level that has any.
+
+        Args:
+            number: Of the iteration, from 1.
+            records: The metrics of those before.
+        """
+        config, rng = self.config, np.random.default_rng([self.config.seed, number])
+        if config.levels:
+            levels = Curriculum(config.levels, config.curriculum)
+            drawn = levels.draw(config.tasks, seed=config.seed, number=number, steps=config.steps, records=records)
+            counts = [drawn.count(i) for i in range(len(self.trained))]
+        elif len(self.trained) > 1:
+            counts = rng.multinomial(config.tasks, self.weights).tolist()
+        else:
+            counts = [config.tasks]
+        return [
+            (tasks, rng.choice(tasks.pool, min(count, tasks.pool), replace=False))
+            for tasks, count in zip(self.trained, counts, strict=True)
+            if count
+        ]
+
+    def tool_instructions(self, episode: Episode) -> str:
+        """Return the tools of an episode's environment in words."""
+        known = {str(tasks.config.env): tasks.tool_instructions for tasks in self.environments}
+        return known[episode.env_id] if len(known) > 1 else self.environments[0].tool_instructions
+
+
+def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
+    """Return the tasks of the only environment of a run.
+
+    An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
+
+    Raises:
+        ConfigError: The environment does not exist, or has no expert to teach.
+    """
+    env_id = str(config.env)
+    one_split = not takes_splits(env_id)
+    sizes: list[int] = []
+    for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
+        taught, own = config.teacher and not sizes, (config.env_kwargs_of(split), config.wrappers)
+        env = make_text_env(env_id, *(config.teaching.asked(*own) if taught else own))
+        space = env.observation_space
+        _, info = env.reset(options={"index": 0})  # a wrapper may reject every task
+        if taught and "expert_action" not in info:
+            raise ConfigError(
+                f"{env_id} has no expert for the first task of its split {split!r}: leave out teacher, or take "
+                "data that has one (generated tasks do)"
+            )
+        if not env.has_wrapper_attr("num_tasks"):
+            raise ConfigError(f"{env_id} does not say how many tasks it has (num_tasks), so none can be drawn")
+        sizes.append(int(env.get_wrapper_attr("num_tasks")))
+        words = env.get_wrapper_attr("tool_instructions") if env.get_wrapper_attr("tools") else ""
+        env.close()
+    if not config.eval_tasks:
+        return Tasks(name, config, sizes[0], np.arange(0), space, words)
+    first = 0
+    if one_split:
+        sizes = [sizes[0] - sizes[0] // 10, sizes[0] // 10]
+        first = sizes[0]
+    drawn = first + np.random.default_rng(config.seed).permutation(sizes[1])
+    return Tasks(name, config, sizes[0], drawn[: config.eval_tasks], space, words)
