@@ -13,7 +13,7 @@ step's does, so that on prefix trees a label costs its own tokens alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 from agent_envs.adapters.batches import TokenBatch
 from agent_envs.adapters.losses import token_weights
 from agent_envs.checks import choice, integer, number
-from agent_envs.episodes.record import Step
+from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.prompts.builder import PromptBuilder
 
@@ -90,6 +90,28 @@ def label_ids(builder: PromptBuilder, info: Mapping[str, Any], most: int) -> tup
     answer: Any = [{"role": "tool", "name": "", "content": ""}] if info.get("expert_calls") else []
     ids = tuple(builder.response(text, answer))
     return ids if len(ids) <= most else ()
+
+
+def labels_in(
+    states: Sequence[tuple[Episode, Step, Mapping[str, Any]]],
+    builder_of: Callable[[Episode], PromptBuilder],
+    most: int,
+    longest: int,
+) -> list[tuple[int, ...]]:
+    """Return the tokens of the label in each state, given with its episode, the step taken there and its info.
+
+    Args:
+        states: The states.
+        builder_of: Gives the prompt builder of an episode.
+        most, longest: Maximum tokens of a label, and of a prompt with its label.
+    """
+    builders: dict[str, PromptBuilder] = {}
+    labels = []
+    for episode, step, info in states:
+        if (builder := builders.get(episode.episode_id)) is None:
+            builder = builders[episode.episode_id] = builder_of(episode)
+        labels.append(label_ids(builder, info, min(most, longest - len(step.prompt_ids or ()))))
+    return labels
 
 
 def with_labels(

@@ -20,7 +20,7 @@ from agent_envs.adapters.batches import fitting_tokens, token_bytes
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
-from agent_envs.adapters.teacher import label_ids
+from agent_envs.adapters.teacher import labels_in
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import RunTasks
@@ -174,17 +174,12 @@ class Run:
 
     def labels(self, states: Sequence[tuple[Episode, Step, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
         """Return the tokens of the teacher's label in each state, given with its episode, its step, and its info."""
-        builders: dict[str, PromptBuilder] = {}
-        labels = []
-        for episode, step, info in states:
-            if (builder := builders.get(episode.episode_id)) is None:
-                builder = builders[episode.episode_id] = PromptBuilder(
-                    self.tokenizer, episode.tools, pictures=self.pictures,
-                    tool_instructions=self.tasks.tool_instructions(episode),
-                )  # fmt: skip
-            room = self.config.max_tokens - len(step.prompt_ids or ())
-            labels.append(label_ids(builder, info, min(self.config.max_response_tokens, room)))
-        return labels
+
+        def builder_of(episode: Episode) -> PromptBuilder:
+            words = self.tasks.tool_instructions(episode)
+            return PromptBuilder(self.tokenizer, episode.tools, pictures=self.pictures, tool_instructions=words)
+
+        return labels_in(states, builder_of, self.config.max_response_tokens, self.config.max_tokens)
 
     def log(self, record: Record) -> None:
         """Append a line to metrics.jsonl; warn once if the ratios of the policy loss never leave 1."""

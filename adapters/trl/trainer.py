@@ -9,7 +9,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -25,18 +25,21 @@ from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights
 from agent_envs.adapters.step_rows import step_rows, steps_taken
 from agent_envs.adapters.task_rows import as_json, make_dataset
+from agent_envs.adapters.teacher import Labels, Teacher, labels_in, with_labels
 from agent_envs.adapters.trained import Trained, trained
 from agent_envs.agents.loading import Agent, Score, load_agent
 from agent_envs.checks import choice
-from agent_envs.episodes.record import Episode, write_episodes
+from agent_envs.episodes.record import Episode, Step, write_episodes
 from agent_envs.errors import BackendError, ConfigError, check_release
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.local.loading import context_length
 from agent_envs.policies.policy import Policy
 from agent_envs.policies.tokens import Sampled, TokenPolicy
+from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.recorded import recorded_env
+from agent_envs.wrapping.specs import make_text_env
 
 _LONGEST_CONTEXT = 16_384  # if the model does not specify one
 _COLUMNS = ("env_id", "index", "env_kwargs", "wrappers")
@@ -84,6 +87,9 @@ class EpisodeTrainer(GRPOTrainer):
         agent: Plays an episode with the model, as in ``run_episodes``; by default one call per step.
         score: Judges what the agent did, as in ``run_episodes``.
         train_roles: Roles of the agent that are trained; all by default.
+        teacher, teacher_weight, teacher_until, teacher_mode: The environment's solver labels the states that the policy
+            reaches, as in the PyTorch loop (`agent_envs.adapters.teacher`); a label is a row of its own, or the
+            response's tokens where it is the same.
         policy: Plays instead of the trainer's model: one that reports tokens and whose weights you update.
         model_context: Maximum tokens of prompt and response; by default the model's.
         concurrency: Episodes played at the same time.
@@ -107,6 +113,10 @@ class EpisodeTrainer(GRPOTrainer):
         agent: str | Agent | None = None,
         score: str | Score | None = None,
         train_roles: Sequence[str] = (),
+        teacher: str = "",
+        teacher_weight: float = 1.0,
+        teacher_until: int = 0,
+        teacher_mode: str = "mixed",
         policy: Policy | None = None,
         model_context: int | None = None,
         concurrency: int = 64,
@@ -140,12 +150,16 @@ class EpisodeTrainer(GRPOTrainer):
         self._estimator.check_group(group, "num_generations")
         self._options = EstimatorOptions(gamma=gamma)
         self._weighting = choice("weighting", weighting, WEIGHTINGS)
+        self._teacher = Teacher(teacher, teacher_weight, teacher_until, teacher_mode)
+        if teacher and agent is not None:
+            raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
         self._agent = None if agent is None else load_agent(agent)
         self._score, self._roles, self._policy, self._trust = score, tuple(train_roles), policy, trust
         self._model_context = model_context
         self._concurrency, self._step_timeout, self._episode_timeout = concurrency, step_timeout, episode_timeout
         self._failures = FailureBudget(max_broken)
         self._calls: Counter[tuple[int, str]] = Counter()
+        self._tool_instructions = dict[str, str]()
         super().__init__(model, [_episode_return], args, train_dataset, **kwargs)
 
     # ------------------------------------------------------------------------------------------- TRL's three questions
@@ -166,16 +180,33 @@ class EpisodeTrainer(GRPOTrainer):
             raise ConfigError(
                 "EpisodeTrainer takes no pictures: train with GRPOTrainer(environment_factory=environment_class(...))"
             )
-        steps = step_rows(tokens, found, steps_taken(found.episodes))
+        taken, taught = steps_taken(found.episodes), self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
+        label = np.full(len(tokens.input_ids), -1)
+        if taught:
+            states = zip(tokens.episode, taken, strict=True)
+            ids = self._labels([(found.episodes[i], step, info) for i, (_, step, info) in states])
+            tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
+        steps = step_rows(tokens, found, taken)
         assert steps.tokens is not None
         wrote = steps.tokens.step_row
         advantages, _ = self._estimator(steps, replace(self._options, group_size=group)).on_tokens(wrote)
         weights = token_weights(self._weighting, torch.from_numpy(tokens.length), steps.trajectory, wrote)
+        labels, credit = Labels(torch.from_numpy(label), taught), advantages * weights
+        if taught:
+            if self._teacher.mode == "silent":
+                labels = labels.without_signal(steps.group, wrote, advantages)
+            of_labels = labels.weights(self._weighting, steps.trajectory, torch.zeros_like(steps.trajectory))
+            credit = of_labels + (0.0 if self._teacher.mode == "alone" else credit)
+            for name, value in labels.metrics(wrote).items():
+                self._metrics[mode][f"teacher/{name}"].append(value)
+        learned = (wrote >= 0) | (labels.step >= 0)
         # TRL divides the sum over tokens by their number; our weights add up to 1
-        credit = (advantages * weights * int((wrote >= 0).sum())).float().numpy()
+        credit = credit * int(learned.sum())
+        sampled = np.where((learned & (wrote < 0)).numpy(), np.nan, tokens.logprobs)  # a label was not
+        of_tokens = learned.numpy(), sampled, credit.float().numpy()
         self._metrics[mode]["env/rows"].append((len(tokens.offsets) - 1) / max(len(self._episodes), 1))
         processes = range(self.accelerator.num_processes)
-        of_processes = [_rows_of(tokens, found, credit, process, len(inputs)) for process in processes]
+        of_processes = [_rows_of(tokens, found, label, of_tokens, process, len(inputs)) for process in processes]
         self._rows, most = of_processes[self.accelerator.process_index], max(map(len, of_processes))
         every = self.args.steps_per_generation if mode == "train" else 1
         filler = int(self._tokenizer.eos_token_id)
@@ -217,19 +248,36 @@ class EpisodeTrainer(GRPOTrainer):
             kinds.setdefault(json.dumps({**task, "index": None}, sort_keys=True), []).append(i)
         episodes: dict[int, Episode] = {}
         # every step, evaluation, batch and process draws its own, in a resumed run too
+        taught = mode == "train" and self._teacher.weight_at(step) > 0
         parts = step, 2 * self._calls[step, mode] + (mode == "eval"), self.accelerator.process_index
         seed = functools.reduce(lambda number, part: number * 1_000_003 + part, parts, self.args.seed)
         with self._policies(seed) as policy:
             for own in kinds.values():
                 first = tasks[own[0]]
+                env_kwargs, wrappers = first["env_kwargs"], first["wrappers"]
+                if taught:
+                    env_kwargs, wrappers = self._teacher.asked(env_kwargs, wrappers)
+                    with closing(make_text_env(first["env_id"], env_kwargs, wrappers)) as env:
+                        self._tool_instructions[first["env_id"]] = env.get_wrapper_attr("tool_instructions")
                 played = run_episodes(
                     first["env_id"], policy, len(own), options=[{"index": tasks[i]["index"]} for i in own], seeds=0,
-                    env_kwargs=first["env_kwargs"], wrappers=first["wrappers"], on_error="record", progress=False,
+                    env_kwargs=env_kwargs, wrappers=wrappers, on_error="record", progress=False,
                     agent=self._agent, score=self._score, concurrency=self._concurrency,
                     step_timeout=self._step_timeout, episode_timeout=self._episode_timeout,
                 )  # fmt: skip
                 episodes.update(zip(own, played, strict=True))
         return [episodes[i] for i in range(len(tasks))]
+
+    def _labels(self, states: Sequence[tuple[Episode, Step, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
+        """Return the tokens of the teacher's label in each state."""
+
+        def builder_of(episode: Episode) -> PromptBuilder:
+            words = self._tool_instructions[episode.env_id]
+            kwargs = cast(dict[str, Any], self.chat_template_kwargs)
+            return PromptBuilder(self._tokenizer, episode.tools, kwargs, tool_instructions=words)
+
+        longest = self._model_context or context_length(self.model) or _LONGEST_CONTEXT
+        return labels_in(states, builder_of, self.max_completion_length or _LONGEST_CONTEXT, longest)
 
     def _note(self, own: list[Episode], step: int, mode: str) -> None:
         """Count what broke, write this process's episodes, and log what they say."""
@@ -309,17 +357,26 @@ class _Row(NamedTuple):
     credit: list[float]
 
 
-def _rows_of(tokens: TokenBatch, found: Trained, credit: np.ndarray, process: int, per_process: int) -> list[_Row]:
-    """Return the rows of the episodes that a process played; each begins with its first response."""
-    first = np.unique(tokens.row, return_index=True)[1]  # a step of each row
+def _rows_of(
+    tokens: TokenBatch, found: Trained, label: np.ndarray, of_tokens: Sequence[np.ndarray], process: int, count: int
+) -> list[_Row]:
+    """Return the rows of the episodes that a process played; each begins with the first token that is learned.
+
+    Args:
+        tokens, found, label: The batch, its trajectories, and the step whose label each token is in.
+        of_tokens: Whether each token is learned, its log-probability when it was sampled, and its credit.
+        process, count: Number of the process, and how many episodes each of them plays.
+    """
+    rows = np.arange(len(tokens.offsets) - 1)
+    of_row = dict(zip(tokens.row.tolist(), range(len(tokens.row)), strict=True))  # a step of each row
     out = []
-    for row, trajectory in enumerate(tokens.episode[first].tolist()):
-        if found.source[trajectory] // per_process != process:
-            continue
+    for row in rows.tolist():
         begin, end = tokens.offsets[row], tokens.offsets[row + 1]
-        begins = int(begin + np.argmax(tokens.step_ids[begin:end] >= 0))
-        parts = (tokens.input_ids, tokens.step_ids >= 0, tokens.logprobs, credit)
-        ids, mask, logprobs, own = (part[begins:end].tolist() for part in parts)
+        step = of_row.get(row, int(label[end - 1]))
+        if found.source[int(tokens.episode[step])] // count != process or not of_tokens[0][begin:end].any():
+            continue
+        begins = int(begin + np.argmax(of_tokens[0][begin:end]))
+        ids, mask, logprobs, own = (part[begins:end].tolist() for part in (tokens.input_ids, *of_tokens))
         out.append(_Row(tokens.input_ids[begin:begins].tolist(), ids, list(map(int, mask)), logprobs, own))
     return out
 

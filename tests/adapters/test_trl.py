@@ -487,6 +487,35 @@ def test_the_gradient_is_the_loops(warm, tmp_path, estimator, gamma, weighting, 
         assert (theirs[name] - p.grad).abs().max() < 1e-4 * largest, name
 
 
+@pytest.mark.parametrize("mode", ["mixed", "alone", "silent"])
+def test_the_gradient_of_a_teacher_is_the_loops(warm, tmp_path, mode):
+    dataset = envs.episode_dataset(GSM, range(2), env_kwargs={"max_episode_steps": 4, **EASY})
+    teacher = {"teacher": "expert", "teacher_weight": 0.5, "teacher_mode": mode}
+    trainer = episodes_on(warm, tmp_path, dataset, **teacher)
+    batch = batch_of(trainer, dataset)
+    assert mode == "silent" or trainer._metrics["train"]["teacher/labels"][0] > 0
+    trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation
+    trainer.model.zero_grad()
+    trainer._compute_loss(trainer.model, batch).backward()
+    theirs = {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+
+    config = LoopConfig(env=GSM, group=4, mini_batches=1, **teacher)
+    ours = assemble(trainer._episodes, [0] * 4 + [1] * 4, labels_of=trainer._labels)
+    scores, labels = Scores(score(trainer.model, ours, config)), ours.labels(0.5)
+    advantages, _, _ = credit(ours, config, scores)
+    if mode == "silent":
+        labels = labels.without_signal(ours.steps.group, ours.step, advantages)
+    lengths = torch.bincount(ours.step[ours.step >= 0], minlength=len(ours.steps.trajectory))
+    weights = token_weights("trajectory", lengths, ours.steps.trajectory, ours.step)
+    taught = labels.weights("trajectory", ours.steps.trajectory, torch.zeros_like(ours.steps.trajectory))
+    loss = None if mode == "alone" else partial(actor_loss, ours, config, scores, advantages)
+    trainer.model.zero_grad()
+    accumulate(trainer.model, ours, weights if loss else 0 * weights, loss, config, taught)
+    largest = max(float(p.grad.abs().max()) for p in trainer.model.parameters())
+    for name, p in trainer.model.named_parameters():
+        assert (theirs[name] - p.grad).abs().max() < 1e-4 * largest, name
+
+
 def test_two_steps_on_commands_in_rebuilt_prompts_and_an_evaluation(warm, tmp_path):
     kwargs = {"size": 1, "max_episode_steps": 2}
     wrappers = ["StepPenalty", "RebuildPrompt"]
