@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import math
@@ -27,15 +26,14 @@ from agent_envs.adapters.step_rows import step_rows, steps_taken
 from agent_envs.adapters.task_rows import as_json, make_dataset
 from agent_envs.adapters.teacher import Labels, Teacher, labels_in, with_labels
 from agent_envs.adapters.trained import Trained, trained
+from agent_envs.adapters.trl.vllm import TRLVLLMPolicy
 from agent_envs.agents.loading import Agent, Score, load_agent
 from agent_envs.checks import choice
 from agent_envs.episodes.record import Episode, Step, write_episodes
-from agent_envs.errors import BackendError, ConfigError, check_release
-from agent_envs.pictures.picture import Picture
+from agent_envs.errors import ConfigError, check_release
 from agent_envs.policies import TransformersPolicy
 from agent_envs.policies.local.loading import context_length
 from agent_envs.policies.policy import Policy
-from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.recorded import recorded_env
@@ -325,7 +323,7 @@ class EpisodeTrainer(GRPOTrainer):
                     policy.close()
                     model.train(training)
 
-    def _vllm(self) -> _VLLMPolicy:
+    def _vllm(self) -> TRLVLLMPolicy:
         generation = self.vllm_generation
         alone = generation.mode == "colocate" and generation.tensor_parallel_size == 1
         if not alone and self.accelerator.num_processes > 1:
@@ -339,7 +337,7 @@ class EpisodeTrainer(GRPOTrainer):
         longest = self._model_context or context_length(self.model) or _LONGEST_CONTEXT
         most = min(self.max_completion_length or longest, longest)
         limits = {"max_tokens": most, "context_length": longest}
-        return _VLLMPolicy(self._tokenizer, generation, template_kwargs=self.chat_template_kwargs, **limits)
+        return TRLVLLMPolicy(self._tokenizer, generation, template_kwargs=self.chat_template_kwargs, **limits)
 
 
 def _episode_return(completions: Sequence[Any], **kwargs: Any) -> list[float]:
@@ -388,41 +386,3 @@ def read_task(row: Mapping[str, Any], trust: bool) -> dict[str, Any]:
     record = {"env": row["env_id"], "env_kwargs": json.loads(row["env_kwargs"]), "wrappers": list(row["wrappers"])}
     known = recorded_env(record, "a row of the dataset", trust=trust)
     return {**known._asdict(), "wrappers": list(known.wrappers), "index": int(row["index"])}
-
-
-class _VLLMPolicy(TokenPolicy):
-    """Samples from a trainer's vLLM: what is asked for while it is busy is its next batch."""
-
-    def __init__(self, tokenizer: Any, generation: Any, **how: Any) -> None:
-        ends = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-        super().__init__(tokenizer, stop_token_ids=ends, **how)
-        self._generation = generation
-        self._waiting: list[tuple[list[int], asyncio.Future[Sampled]]] = []
-        self._busy: asyncio.Task[None] | None = None
-
-    async def sample(
-        self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
-    ) -> Sampled:
-        future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        self._waiting.append((prompt_ids, future))
-        if self._busy is None or self._busy.done():
-            self._busy = asyncio.create_task(self._serve())
-        sampled = await future
-        return Sampled(sampled.token_ids[:max_tokens], (sampled.log_probs or ())[:max_tokens] or None)
-
-    async def _serve(self) -> None:
-        await asyncio.sleep(0.01)  # those that start together arrive one after the other
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
-                _, ids, logprobs, _ = await asyncio.to_thread(
-                    self._generation.generate, prompts=[prompt for prompt, _ in batch], images=None, num_generations=1
-                )
-            except Exception as e:  # noqa: BLE001  it goes to the episodes, whose steps record it
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(BackendError(f"TRL's vLLM failed: {e}"))
-                continue
-            for (_, future), tokens, tops in zip(batch, ids, logprobs, strict=True):
-                if not future.done():  # given up meanwhile
-                    future.set_result(Sampled(list(tokens), [top[0] for top in tops]))
