@@ -29,7 +29,7 @@ import gymnasium as gym
 
 from agent_envs.agents.loading import AgentPolicy, with_agent
 from agent_envs.cli.options import option
-from agent_envs.cli.policy import PolicyOptions, check_server
+from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
@@ -59,7 +59,7 @@ def run(options: Options) -> str:
     env = make_text_env(*options.chosen_env())
     try:
         policy = options.chosen_policy(seed=options.seed)
-        check_server(policy)
+        getattr(policy, "check_server", lambda: None)()
         policy = with_agent(policy, options.agent)
         chat = Chat(env, policy, index=options.index)
         chat.talk()

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agent_envs.checks import shown
 from agent_envs.cli.options import arguments_of, given_options, option
-from agent_envs.cli.policy import PolicyOptions, check_server
+from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.rollout.panel import Panel, read_panel
@@ -131,7 +131,6 @@ def run(options: Options) -> str:
     samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
     players = make_policies(samples, seed=options.seed)
-    check_server(players[0])
     settings = {
         **arguments_of(evaluate, options),
         **choice._asdict(),

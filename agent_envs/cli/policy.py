@@ -7,23 +7,18 @@ A policy is a row of `POLICIES`, made by a function that imports what it needs f
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from agent_envs import policies
 from agent_envs.checks import json_object, shown
 from agent_envs.cli.environments import RunOptions, response_limit
 from agent_envs.cli.options import given_options, option, refuse_unread
 from agent_envs.datasets.models import model_path
-from agent_envs.errors import BackendDownError, ConfigError, did_you_mean
+from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies import MadePolicy, Policy
-
-_CONNECTS = 2.5  # seconds within which a server takes a connection
 
 
 class PolicyKind(NamedTuple):
@@ -44,19 +39,6 @@ def _openai(options: dict[str, Any], seed: int) -> Policy:
     if "top_p" in options:
         request["top_p"] = options.pop("top_p")
     return policies.OpenAIPolicy(**options, request=request)
-
-
-def check_server(policy: Policy) -> None:
-    """Raise a BackendDownError if a policy's server takes no connection; behind a proxy it is not asked."""
-    if not isinstance(policy, policies.OpenAIPolicy) or getproxies():
-        return
-    where = urlsplit(policy.base_url or "https://api.openai.com")
-    try:
-        port = where.port or {"http": 80}.get(where.scheme, 443)
-        socket.create_connection((where.hostname or "", port), timeout=_CONNECTS).close()
-    except (OSError, ValueError) as e:
-        what = f"no server answers at {where.geturl()} ({e}): start it, or name another one by --base-url"
-        raise BackendDownError(what) from e
 
 
 def _vllm(options: dict[str, Any], seed: int) -> Policy:

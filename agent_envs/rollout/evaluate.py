@@ -119,6 +119,8 @@ def evaluate(
         wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
         scores: dict[str, EpisodeScore] = {}
         episodes: dict[str, Episode] = {}
+        for check in {check for each in given if (check := getattr(each, "check_server", None))}:
+            check()  # takes seconds, where episodes would try again and again
         log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
         if log is not None:
             _keep_panel(log, played)

@@ -9,14 +9,18 @@ import asyncio
 import copy
 import math
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import gymnasium as gym
 
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import (
     BackendBusyError,
+    BackendDownError,
     BackendError,
     BackendRefusedError,
     BackendReplyError,
@@ -43,6 +47,8 @@ from agent_envs.threads import background_loop
 
 _OWN_FIELDS = ("role", "content", "tool_calls")
 _CHARACTERS_PER_TOKEN = 4  # if a server does not count tokens
+
+_CONNECTS = 2.5  # seconds within which a server takes a connection
 
 
 class OpenAIPolicy:
@@ -154,6 +160,19 @@ class OpenAIPolicy:
         self._request: dict[str, Any] = {"model": model, **(request or {}), **given}
         if token_ids:
             self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
+
+    def check_server(self) -> None:
+        """Raise a BackendDownError if the server takes no connection; behind a proxy it is not asked."""
+        if getproxies():
+            return
+        where = urlsplit(self.base_url or "https://api.openai.com")
+        try:
+            port = where.port or {"http": 80}.get(where.scheme, 443)
+            socket.create_connection((where.hostname or "", port), timeout=_CONNECTS).close()
+        except (OSError, ValueError) as e:
+            raise BackendDownError(
+                f"no server answers at {where.geturl()} ({e}): start it, or name another one by base_url (--base-url)"
+            ) from e
 
     def start(self, env: gym.Env[Any, str]) -> ModelActor:
         return ModelActor(self.open(env), env)
