@@ -125,10 +125,9 @@ class HelpDeskEnv(ToolEnv):
     Generated: 100,000 train and 1,000 each of validation, test, new and twins. Sections of rules belong to one of
     train, validation and test; the expert solves every task.
 
-    tiny-base, of 0.8 million parameters, has never seen it. After 700 supervised steps on demonstrations without
-    mistakes it solves 22 of 64 test tasks of level 1 in one domain: it follows the procedure without a slip and judges
-    by chance. 14 iterations of reinforcement learning took it from 27 to 38 % of 128 tasks, by offering whatever is
-    asked for.
+    tiny-base, of 0.8 million parameters, has never seen it. On test tasks of level 1 in one domain, after 700
+    supervised steps without mistakes, it follows the procedure and judges by chance (22 of 64, no pair of twins). With
+    `expert="reasons"` it begins to read: 73 of 128, and 14 of 50 pairs, after twice 700 steps. Allowing all solves 54 %.
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")

@@ -116,7 +116,7 @@ def test_a_dry_run_prints_what_differs_and_what_verl_takes(name, capsys):
 
 def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
     alone = composed(env="AgentR1/HelpDesk-v0", algo="grpo").run
-    assert alone.warm_start == 500 and alone.demo_env_kwargs["domains"] == "bicycle_hire"
+    assert alone.warm_start == 1400 and alone.demo_env_kwargs["domains"] == "bicycle_hire"
     assert composed(env=["AgentR1/HelpDesk-v0=1", "AgentR1/GSM8KTool-v0=1"], algo="grpo").run.warm_start == 0
 
 
