@@ -49,6 +49,7 @@ def step_rows(
     anchors = [str(info.get("anchor", "")) for _, _, info in taken]
     numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
     components, names = component_table([step.info.get("reward_components") or {} for _, step, _ in taken])
+    envs = {env: i for i, env in enumerate(dict.fromkeys(episode.env_id for episode in found.episodes))}
     return StepRows(
         rewards=torch.from_numpy(tokens.rewards),
         trajectory=trajectory,
@@ -64,5 +65,6 @@ def step_rows(
         component_names=names,
         time=torch.tensor([step.time or 0 for _, step, _ in taken], dtype=torch.int64) if found.timed else None,
         role=None if found.roles is None else torch.tensor(found.roles)[trajectory],
+        env=torch.tensor([envs[e.env_id] for e in found.episodes])[trajectory] if len(envs) > 1 else None,
         names=[episode.episode_id for episode in found.episodes],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ class Estimator:
     """Whether rows must carry what the whole distribution of each token says: ``TokenRows.score_norms``."""
     compares_groups: bool = False
     """Whether trajectories are compared within their group: groups of one teach nothing."""
+    normalises: bool = False
+    """Whether what normalises advantages is of the whole batch: of several environments, each has its own."""
 
     def __call__(self, rows: StepRows, options: EstimatorOptions) -> Advantages:
         """Check the rows, apply the formula and count what deserves a warning.
@@ -50,7 +52,13 @@ class Estimator:
         if rows.role is not None:
             return self._by_role(rows, options)
         counts = check_rows(rows, options.group_size if self.compares_groups else None)
-        result = self.function(rows, options)
+        envs = rows.env[rows.valid].unique() if self.normalises and rows.env is not None else ()
+        if len(envs) > 1:
+            assert rows.env is not None
+            parts = [self.function(replace(rows, valid=rows.valid & (rows.env == env)), options) for env in envs]
+            result = _together(parts, {name: sum(p.metrics[name] for p in parts) for name in parts[0].metrics})
+        else:
+            result = self.function(rows, options)
         counts |= result.metrics | note_zero_advantages(result.advantages, rows.valid, self.name)
         return replace(result, metrics=counts)
 
@@ -65,11 +73,8 @@ class Estimator:
             role: self(replace(rows, valid=rows.valid & (rows.role == role), role=None), options)
             for role in rows.role.unique().tolist()
         }
-        columns = ("advantages", "returns", "token_advantages", "token_returns")
-        values: dict[str, Any] = {name: [getattr(part, name) for part in parts.values()] for name in columns}
-        summed = {name: None if each[0] is None else sum(each) for name, each in values.items()}
         metrics = {f"{name}/role_{role}": x for role, part in parts.items() for name, x in part.metrics.items()}
-        return Advantages(**summed, metrics=metrics)
+        return _together([*parts.values()], metrics)
 
     def check_group(self, size: int, setting: str) -> None:
         """Check that there is something to compare in groups of ``size`` episodes, which ``setting`` asks for.
@@ -84,14 +89,22 @@ class Estimator:
             )
 
 
+def _together(parts: Sequence[Advantages], metrics: dict[str, float]) -> Advantages:
+    """Return the advantages of parts of the rows that do not overlap, each 0 on the others, as one."""
+    columns = ("advantages", "returns", "token_advantages", "token_returns")
+    values: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in columns}
+    summed = {name: None if each[0] is None else sum(each) for name, each in values.items()}
+    return Advantages(**summed, metrics=metrics)
+
+
 ESTIMATORS: dict[str, Estimator] = {
     e.name: e
     for e in (
-        Estimator("bi_level_gae", bi_level_gae, needs_critic=True, needs_tokens=True),
-        Estimator("gae", gae, needs_critic=True, critic_at_action_start=True),
-        Estimator("gdpo", gdpo, needs_tokens=True, compares_groups=True),
+        Estimator("bi_level_gae", bi_level_gae, needs_critic=True, needs_tokens=True, normalises=True),
+        Estimator("gae", gae, needs_critic=True, critic_at_action_start=True, normalises=True),
+        Estimator("gdpo", gdpo, needs_tokens=True, compares_groups=True, normalises=True),
         Estimator("gigpo", gigpo, needs_anchors=True, compares_groups=True),
-        Estimator("gpg", gpg, compares_groups=True),
+        Estimator("gpg", gpg, compares_groups=True, normalises=True),
         Estimator("grpo", grpo, compares_groups=True),
         Estimator("grpo_passk", grpo_passk, compares_groups=True),
         Estimator(
@@ -99,16 +112,18 @@ ESTIMATORS: dict[str, Estimator] = {
             compares_groups=True,
         ),
         Estimator("opo", opo, needs_tokens=True, compares_groups=True),
-        Estimator("reinforce", reinforce),
-        Estimator("reinforce_pp", reinforce_pp, needs_tokens=True),
-        Estimator("reinforce_pp_baseline", reinforce_pp_baseline, needs_tokens=True, compares_groups=True),
+        Estimator("reinforce", reinforce, normalises=True),
+        Estimator("reinforce_pp", reinforce_pp, needs_tokens=True, normalises=True),
+        Estimator(
+            "reinforce_pp_baseline", reinforce_pp_baseline, needs_tokens=True, compares_groups=True, normalises=True
+        ),
         Estimator("remax", remax, needs_baseline=True),
         Estimator("rloo", rloo, compares_groups=True),
         Estimator(
             "tir_optimal_token_baseline", tir_optimal_token_baseline, needs_tokens=True, needs_score_norms=True,
             compares_groups=True,
         ),
-        Estimator("token_gae", token_gae, needs_critic=True, needs_tokens=True),
+        Estimator("token_gae", token_gae, needs_critic=True, needs_tokens=True, normalises=True),
     )
 }  # fmt: skip
 """Estimators by name."""

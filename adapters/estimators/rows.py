@@ -74,6 +74,8 @@ class StepRows:
     """Environment steps taken before the step, int64; None where each step is one."""
     role: torch.Tensor | None = None
     """Number of the trajectory's role, int64; None without roles. Those of a role are whitened among themselves."""
+    env: torch.Tensor | None = None
+    """Number of the trajectory's environment, int64; None if there is one. Each has its own normalisers."""
     names: Sequence[str] | None = None
     """Names of trajectories by number, for error messages."""
 

@@ -90,6 +90,20 @@ def plain(rows):
     return replace(rows, truncated=torch.zeros_like(rows.truncated))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_environments_of_a_batch_are_normalised_apart(name):
+    rows = build([2, 1, 3, 2], [0.0, 1.0, 0.2, 40.0, 0.0, 90.0, 5.0, 60.0], groups=[0, 0, 1, 1])
+    rows = replace(rows, env=rows.trajectory // 2)
+    estimator, options = get_estimator(name), EstimatorOptions()
+    both = estimator(rows, options)
+    alone = [estimator(replace(rows, valid=rows.env == env, env=None), options) for env in (0, 1)]
+    torch.testing.assert_close(both.advantages, alone[0].advantages + alone[1].advantages)
+    for a, b, c in zip(*(x.on_tokens(rows.tokens.step_row) for x in (both, *alone)), strict=True):
+        torch.testing.assert_close(a, b + c)
+    if estimator.compares_groups:
+        assert both.metrics["groups_compared"] == sum(part.metrics["groups_compared"] for part in alone) == 2
+
+
 # ---------------------------------------------------------------- by hand
 
 HAND = plain(build([2, 1], [0.0, 1.0, -1.0], tokens=[2, 1, 1]))

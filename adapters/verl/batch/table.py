@@ -104,6 +104,8 @@ def step_table(
     inside = [name if step.get("within") else "" for (name, _), step in zip(own, steps, strict=True)]
     peers = list(zip((item[3] for item in found), part, inside, strict=True))
     numbers, groups, roles = ({key: i for i, key in enumerate(dict.fromkeys(keys))} for keys in (own, peers, part))
+    played = [extra[item[1]].get("reward_extra_info", {}).get("env", "") for item in found]
+    envs = {env: i for i, env in enumerate(dict.fromkeys(played))}
     last = {key: i for i, key in enumerate(own)}
     final = [final_at.get(key[0], -1) if last[key] == i else -1 for i, key in enumerate(own)]
     texts = {text: i for i, text in enumerate(dict.fromkeys(step["anchor"] for step in steps))}
@@ -134,6 +136,7 @@ def step_table(
             component_names=component_names,
             time=ints(step["time"] for step in steps) if steps and "time" in steps[0] else None,
             role=ints(roles[role] for role in part) if len(roles) > 1 else None,
+            env=ints(envs[env] for env in played) if len(envs) > 1 else None,
             names=tuple(name for name, _ in numbers),
         ),
         row=ints(item[1] for item in found),
