@@ -58,8 +58,9 @@ class Curriculum:
         return [{name: value} for name, values in self.levels.items() for value in values]
 
     def draw(
-        self, count: int, *, seed: int, number: int, steps: int, records: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
+        self, count: int, *, seed: int, number: int, steps: int, records: Sequence[Mapping[str, Any]],
+        of: str = "train",
+    ) -> list[int]:  # fmt: skip
         """Return the level of each of an iteration's tasks, in the order of the levels.
 
         Args:
@@ -68,6 +69,7 @@ class Curriculum:
             number: Of the iteration, from 1.
             steps: Iterations of the run.
             records: The metrics of those before, with ``train/NAME/episodes`` and ``/success`` of the levels.
+            of: What these begin with.
         """
         names, rng = self.names, np.random.default_rng([seed, number, 1])
         if self.kind == "fixed":
@@ -79,8 +81,8 @@ class Curriculum:
             if record["step"]:
                 tried *= _KEPT
                 for i, name in enumerate(names):
-                    episodes = record.get(f"train/{name}/episodes", 0)
-                    solved = episodes * (record.get(f"train/{name}/success") or 0.0)
+                    episodes = record.get(f"{of}/{name}/episodes", 0)
+                    solved = episodes * (record.get(f"{of}/{name}/success") or 0.0)
                     tried[i] += solved, episodes - solved
         success = rng.beta(1.0 + tried[:, 0], 1.0 + tried[:, 1], size=(count, len(names)))
         return sorted(np.abs(success - 0.5).argmin(axis=1).tolist())

@@ -58,6 +58,10 @@ class Options:
     teacher: str | None = option(
         None, "who labels the states that the policy reaches: expert, or expert:NAME of several", metavar="WHO"
     )
+    levels: str | None = option(
+        None, "values of an argument of the environment to train on, as a JSON object", metavar="JSON"
+    )
+    curriculum: str | None = option(None, "how levels are chosen: uniform (default), fixed (in order) or learnable")
     out: str | None = option(
         None, "folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)", metavar="DIR"
     )
@@ -90,8 +94,9 @@ def run(options: Options) -> str:
     from agent_envs.datasets.models import model_path
 
     settings = dict(vars(options))
-    trust, dry_run, teacher = (settings.pop(name) for name in ("trust", "dry_run", "teacher"))
-    settings["overrides"] = [*options.overrides, *([f"++agentr1.teacher='{teacher}'"] if teacher else [])]
+    trust, dry_run = (settings.pop(name) for name in ("trust", "dry_run"))
+    chosen = {name: settings.pop(name) for name in ("teacher", "levels", "curriculum")}
+    settings["overrides"] = [*options.overrides, *(f"++agentr1.{k}='{v}'" for k, v in chosen.items() if v)]
     settings["model"] = None if options.model is None else model_path(options.model)
     composed = compose_run(**settings)
     check_verl(composed.verl())

@@ -42,6 +42,7 @@ from agent_envs.adapters.trees import sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
 from agent_envs.adapters.verl.batch.columns import step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
+from agent_envs.adapters.verl.batch.levels import Levels
 from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, endings, validation_metrics
 from agent_envs.adapters.verl.batch.phases import PhasedTrainer
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
@@ -82,9 +83,8 @@ class StepTrainer(PhasedTrainer):
         actor = config.actor_rollout_ref.actor
         check_config(config, self.estimator)
         loss = str(actor.policy_loss.loss_mode)
-        for notice in (self.objective.row_loss and row_loss_notice(loss), attention_notice(config)):
-            if notice:
-                logger.warning(notice)
+        for notice in filter(None, (self.objective.row_loss and row_loss_notice(loss), attention_notice(config))):
+            logger.warning(notice)
         self.loss_options = losses.loss_options(actor)
         self.failures = FailureBudget(self.settings.max_broken)
         self.counts_rows = self.settings.mini_batches_of_rows
@@ -103,6 +103,7 @@ class StepTrainer(PhasedTrainer):
         self.submitted = 0  # prompts of the whole run
         self.begun = 0  # those before this step
         self.batches = 0  # batches of the whole run
+        self.levels = Levels(self.settings.chosen, self.settings.seed)
         self.checkpoint_due = False
         super().__init__(config)
 
@@ -157,6 +158,7 @@ class StepTrainer(PhasedTrainer):
         self.prompts.update(zip(map(str, batch["uid"]), numbers, strict=True))
         self.submitted = numbers.stop
         batch["prompt_number"] = torch.tensor(numbers)
+        self.levels.choose(batch, self.global_steps, lambda: int(self.total_training_steps))
         if self.estimator.needs_baseline:  # one session more per prompt, which the agent loop plays greedily
             batch["__rollout_n__"] = torch.full((len(batch),), self.config.actor_rollout_ref.rollout.n + 1)
         return super()._submit_batch_to_rollout(batch)
@@ -251,7 +253,9 @@ class StepTrainer(PhasedTrainer):
             metrics.update(self._note_failures(part.rows for part in self.parts))
             if (roles := self.settings.train_roles) and not any(part.trained for part in self.parts):
                 raise ConfigError(f"nobody plays {' or '.join(map(repr, roles))}; train_roles trains nothing")
-            metrics.update(batch_metrics(self.parts, self.config.data))
+            metrics.update(
+                batch_metrics(self.parts, self.config.data) | self.levels.note(self.parts, self.global_steps)
+            )
         self.written = {"rollout_is_weights", losses.LABEL_WEIGHTS, losses.TOKEN_WEIGHTS} & result.columns.keys()
         nest = torch.nested.nested_tensor_from_jagged  # [rows, tokens of the row]
         columns = {name: nest(column, offsets) for name, column in result.columns.items()}
@@ -260,8 +264,7 @@ class StepTrainer(PhasedTrainer):
 
     def _note_failures(self, parts: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
         """Return how many episodes of a step broke, by kind; BackendError stops the run if these are too many."""
-        found = self.failures.note(endings(itertools.chain.from_iterable(parts)))
-        return {f"env/{name}": value for name, value in found.items()}
+        return {f"env/{k}": n for k, n in self.failures.note(endings(itertools.chain.from_iterable(parts))).items()}
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None
@@ -361,8 +364,8 @@ class StepTrainer(PhasedTrainer):
         self.phase.enter("saving", self.global_steps)
         self._take_devices()
         super()._save_checkpoint()
-        state = {**self.objective.state_dict(), "submitted": self.submitted, "batches": self.batches}
-        write_text(self._state_file(), json.dumps(state))
+        kept_too = {"submitted": self.submitted, "batches": self.batches, "levels": self.levels.records}
+        write_text(self._state_file(), json.dumps({**self.objective.state_dict(), **kept_too}))
         read = Path(self.config.actor_rollout_ref.model.path) / IMAGE_PROCESSOR
         kept = self._state_file().parent / "actor" / "huggingface"
         if read.is_file() and kept.is_dir() and not (kept / read.name).exists():
@@ -383,6 +386,7 @@ class StepTrainer(PhasedTrainer):
         if self.global_steps and self._state_file().exists():
             state = json.loads(read_text(self._state_file()))
             self.objective.load_state_dict(state)
+        self.levels.records = state.get("levels", [])
         self.batches = int(state.get("batches", self.global_steps))
         self.submitted = int(state.get("submitted", self.global_steps * int(self.config.data.train_batch_size)))
         return loaded

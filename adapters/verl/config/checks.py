@@ -126,6 +126,10 @@ def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
     )
     yield ahead and filters, "algorithm.filter_groups replaces groups, which needs agentr1.mode=sync"
     yield (
+        settings.levels and filters,
+        "agentr1.levels needs the success of all groups: algorithm.filter_groups.enable must be False",
+    )
+    yield (
         ahead and settings.mini_batches_of_rows,
         f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {settings.mode}",
     )

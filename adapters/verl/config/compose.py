@@ -217,6 +217,8 @@ def compose_run(
         check_config(verl, objective.estimator)
     if "file" not in verl.trainer.logger:
         raise ConfigError(f"trainer.logger must contain 'file', got {verl.trainer.logger}: metrics.jsonl comes from it")
+    if objective.settings.levels and (run.mixed or run.train_files):
+        raise ConfigError("--levels is for tasks that the run draws from one --env: leave out others and train_files")
     if (mean := "actor_rollout_ref.actor.loss_agg_mode") in overridden and objective.row_loss is None:
         raise ConfigError(f"{mean} follows from {_WEIGHTING}; set that instead")
     return composed

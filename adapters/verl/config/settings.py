@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import EstimatorOptions
 from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import WEIGHTINGS
 from agent_envs.adapters.teacher import Teacher
 from agent_envs.agents.loading import load_agent
-from agent_envs.checks import boolean, choice, integer, number, shown
+from agent_envs.checks import boolean, choice, integer, json_object, number, shown
 from agent_envs.errors import ConfigError, check_release, did_you_mean
 
 
@@ -62,6 +63,10 @@ class Settings:
     """Step by which that weight has fallen to 0; 0 to keep it."""
     teacher_mode: str = "mixed"
     """``mixed`` with the policy loss, ``alone`` in its place, or ``silent``: only for groups without a signal."""
+    levels: str = ""
+    """Values of an argument of the environment to train on, as JSON; "" for none. See `Curriculum`."""
+    curriculum: str = "uniform"
+    """How levels are chosen: ``uniform``, ``fixed`` or ``learnable``."""
     request_seeds: bool = True
     """Whether each request of generation has a seed, so that episodes repeat."""
     seed: int = 0
@@ -107,6 +112,10 @@ class Settings:
                 "agentr1.teacher labels the states of a loop of one call per step: leave out agentr1.agent, "
                 "agentr1.twin_final and agentr1.mini_batches_of_rows"
             )
+        if self.chosen is None and self.curriculum != "uniform":
+            raise ConfigError(f"agentr1.curriculum={self.curriculum} chooses among levels: add agentr1.levels")
+        if self.levels and self.ahead:
+            raise ConfigError(f"agentr1.levels needs agentr1.mode=sync, got {self.mode}")
         for name in ("stall_timeout", "step_timeout", "episode_timeout"):
             if (value := getattr(self, name)) is not None:
                 number(f"agentr1.{name}", value, above=0)
@@ -133,6 +142,11 @@ class Settings:
     def teaching(self) -> Teacher:
         """What the run is taught."""
         return Teacher(self.teacher, self.teacher_weight, self.teacher_until, self.teacher_mode)
+
+    @property
+    def chosen(self) -> Curriculum | None:
+        """The levels and how they are chosen, if there are any."""
+        return Curriculum(json_object("agentr1.levels", self.levels), self.curriculum) if self.levels else None
 
     @property
     def ahead(self) -> bool:

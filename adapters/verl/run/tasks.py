@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.task_rows import as_json
 from agent_envs.adapters.verl.config.compose import RunConfig
 from agent_envs.checks import choice
@@ -54,14 +55,17 @@ def env_kwargs(config: RunConfig, split: str) -> dict[str, Any]:
     return {**config.env_kwargs, **({"split": split, "data": config.data} if takes_splits(config.env) else {})}
 
 
-def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: int | None) -> Tasks:
+def choose_tasks(
+    config: RunConfig, *, tasks_per_step: int, validation_tasks: int | None, levels: Curriculum | None = None
+) -> Tasks:
     """Draw the run's tasks. The held-out ones are the same for every seed, so that runs can be compared.
 
     Held out are ``config.validation``, those of its splits that the data has; without it "valid_seen" and
     "valid_unseen" if the data has both; otherwise the split "validation" if there is one, otherwise "test". Each gives
     the same number of ``validation_tasks``, or all it has for None. If the data has none of them (a single file), or
     the run trains on the only one, `val_fraction` of the split is held out; of an environment without splits, such as a
-    game, the last ones. Passes are shuffled, and the last tasks of one that make no batch are left out.
+    game, the last ones. Passes are shuffled, and the last tasks of one that make no batch are left out. With
+    ``levels``, those that every level has are trained on.
 
     Raises:
         ConfigError: The split does not exist, has too few tasks to hold any out, or the environment does not say how
@@ -96,6 +100,11 @@ def choose_tasks(config: RunConfig, *, tasks_per_step: int, validation_tasks: in
         if not splits:
             order = np.concatenate([count - kept + np.random.default_rng(0).permutation(kept), pool[: count - kept]])
         orders, pool = [(split, order[:kept])], np.sort(order[kept:])
+    for own in () if levels is None else levels.env_kwargs:
+        env = make_env(replace(config, env_kwargs={**config.env_kwargs, **own}))
+        env.reset(options={"index": 0})
+        pool = pool[pool < int(env.get_wrapper_attr("num_tasks"))]
+        env.close()
     others = None if validation_tasks is None else validation_tasks // len(orders)
     first = None if others is None else validation_tasks - others * (len(orders) - 1)  # type: ignore[operator]
     drawn = _passes(len(pool), config.steps * tasks_per_step, tasks_per_step, config.seed)

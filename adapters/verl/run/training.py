@@ -148,7 +148,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     each = None if held_out is None else max(1, held_out // len(parts))
     size = config.data.train_batch_size
     drawn = () if run.train_files and run.val_files else parts
-    tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each) for part in drawn]
+    levels = read_settings(config).chosen
+    tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each, levels=levels) for part in drawn]
     pictures = _check_pictures(run, config, fetch=True)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
