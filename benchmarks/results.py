@@ -80,6 +80,8 @@ CONTEXTS = {
     "rebuilt": ("RebuildPrompt(history=4)",),
 }
 """The wrappers of each context in the study of contexts."""
+DEFAULT_TASKS = 256
+"""Held-out tasks of an id as `gym.make` gives it, that a trained model plays too."""
 STUDIED = ("HotpotQA", "ALFWorld", "PaperSearch")
 STUDY_SEEDS = 3
 STUDY = {"steps": 20, "warm_start": 100, "overrides": ["run.validation_tasks=256", "trainer.test_freq=20"]}
@@ -226,7 +228,20 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
         "after": ends[1],
         "cost": {name: round(sum(r[key] for r in trained) / len(trained), 1) for name, key in costs.items()},
         "curve": [{"step": r["step"], **{name: round(r[key], 4) for key, name in names.items()}} for r in curve],
+        **({} if cell.context else {"default": on_default(cell, folder)}),
     }
+
+
+def on_default(cell: Cell, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Play held-out tasks of the id as `gym.make` gives it, with tiny-base and with what a run made of it."""
+    out = {}
+    for end, model in (("before", ["--model", str(base_folder())]), ("after", ["--checkpoint", str(folder)])):
+        played = folder / f"default-{end}"
+        options = ["--env", cell.env, "--split", "validation", "--n", str(DEFAULT_TASKS), "--context-length", "4096"]
+        options += ["--max-tokens", "64", "--out", str(played), "--quiet"]
+        subprocess.run([sys.executable, "-m", "agent_envs", "eval", *options, *model], cwd=ROOT, check=True)
+        out[end] = _values(map(Episode.from_dict, read_records(next(played.glob("episodes.jsonl*")))))
+    return out
 
 
 def run(only: Sequence[str], force: bool, out: Path) -> None:
@@ -295,12 +310,12 @@ def _seeds(name: str, algo: str) -> list[dict[str, Any]]:
 
 def _table() -> Iterator[str]:
     trained = list(TRAINED)
-    head = ["id", *POLICIES, "tiny-base", *trained]
+    head = ["id", "arguments, wrappers", *POLICIES, "tiny-base", *trained]
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     rows = [(name, measure) for name in NAMES for measure in JUDGED.get(name, ("success",))]
     for name, measure in rows:
-        row = [name if measure == "success" else f"{name} ({measure})"]
+        row = [_judged(name, measure), _setting(_composed(Cell(name, "grpo").env, "grpo")[0].run)]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
             row.append(_mean([found["after"]], measure) if found else "not run")
@@ -310,6 +325,44 @@ def _table() -> Iterator[str]:
             runs = _seeds(name, algo)
             row.append(_gain(runs, measure) if runs else "" if name not in TRAINED[algo] else "not run")
         yield f"| {' | '.join(row)} |"
+
+
+def _judged(name: str, measure: str) -> str:
+    return name if measure == "success" else f"{name} ({measure})"
+
+
+def _setting(run: Any) -> str:
+    """The arguments of a run's environment, and its wrappers."""
+    return ", ".join(f"`{each}`" for each in (*(f"{k}={v!r}" for k, v in run.env_kwargs.items()), *run.wrappers))
+
+
+def _default_table() -> Iterator[str]:
+    """Yield a line an id: the same model on the cell's tasks and on the id as `gym.make` gives it."""
+    yield "| id | held out, the arguments above | held out, `gym.make(id)` |"
+    yield "| --- | --- | --- |"
+    for name in MAIN:
+        runs = [run for run in _seeds(name, "grpo") if "default" in run]
+        for measure in JUDGED.get(name, ("success",)) if runs else ():
+            ends = [(run, run["default"]) for run in runs]
+            shown = [
+                " → ".join(_mean([each[place][end] for each in ends], measure) for end in ("before", "after"))
+                for place in (0, 1)
+            ]
+            yield f"| {_judged(name, measure)} | {' | '.join(shown)} |"
+
+
+def _real_table() -> Iterator[str]:
+    """Yield a line for each cell of benchmarks/real_model.py; nothing while there is none."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("smollm2.*.json"))]
+    if found:
+        yield "| id, arguments | seed | untrained | warm start | after reinforcement | iterations | device, minutes |"
+        yield f"|{' --- |' * 7}"
+    for each in found:
+        rows = {row["what"]: f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in each["rows"]}
+        task = ", ".join([each["env"].split("/")[1], *(f"`{k}={v!r}`" for k, v in each["env_kwargs"].items())])
+        values = [rows.get(what, "") for what in ("untrained", "warm start", "trained")]
+        cost = f"{each['device']}, {each['minutes']}"
+        yield f"| {' | '.join(map(str, [task, each['seed'], *values, each['steps'], cost]))} |"
 
 
 def _gain(runs: Sequence[dict[str, Any]], measure: str) -> str:
@@ -386,13 +439,15 @@ def _readme(file: str) -> Iterator[str]:
         runs, measure = _seeds(name, "grpo"), JUDGED.get(name, ("success",))[0]
         row = _compared(runs).measures[measure]
         minutes = sum(run["minutes"] for run in runs) / len(runs)
-        judged = name if measure == "success" else f"{name} ({measure})"
         gain = f"{row.difference.value:+.3f}"
-        yield f"{judged} | {row.first:.3f} → {row.second:.3f} | **{gain}** | {minutes:.1f}"
+        yield f"{_judged(name, measure)} | {row.first:.3f} → {row.second:.3f} | **{gain}** | {minutes:.1f}"
 
 
 def _between(text: str, mark: str, lines: Iterable[str]) -> str:
-    """Return a text with other lines between a pair of marks."""
+    """Return a text with other lines between a pair of marks; with none, the text as it is."""
+    lines = list(lines)
+    if not lines:
+        return text
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
     before, _, rest = text.partition(begin)
     return f"{before}{begin}{chr(10).join(lines)}\n{end}{rest.partition(end)[2]}"
@@ -402,7 +457,7 @@ def page() -> None:
     """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
     text = PAGE.read_text(encoding="utf-8")
     parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(), "runs": _runs_table(),
-             "pictures": _pictures_table()}  # fmt: skip
+             "pictures": _pictures_table(), "real": _real_table(), "default": _default_table()}  # fmt: skip
     for mark, lines in parts.items():
         text = _between(text, mark, lines)
     write_text(PAGE, text)
