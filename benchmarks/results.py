@@ -49,6 +49,8 @@ from agent_envs.wrapping.specs import make_text_env
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
+RUNS = CELLS / "README.md"
+"""Every run with its command."""
 
 NAMES = (
     "GSM8KTool", "GSM8K", "GSM8KCode", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch",
@@ -456,7 +458,8 @@ def _between(text: str, mark: str, lines: Iterable[str]) -> str:
 def page() -> None:
     """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
     text = PAGE.read_text(encoding="utf-8")
-    parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(), "runs": _runs_table(),
+    write_text(RUNS, _between(RUNS.read_text(encoding="utf-8"), "runs", _runs_table()))
+    parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(),
              "pictures": _pictures_table(), "real": _real_table(), "default": _default_table()}  # fmt: skip
     for mark, lines in parts.items():
         text = _between(text, mark, lines)
