@@ -2,12 +2,12 @@
 
     python benchmarks/results.py run                     # every cell that is missing, one after another; resumable
     python benchmarks/results.py run --only HotpotQA/grpo/0 WebShop
-    python benchmarks/results.py page                    # docs/results.md and its figures from the cells that there are
+    python benchmarks/results.py page                    # docs/results.md, other tables and figures, from the cells
 
 A cell is a file of benchmarks/results/: an id, and a policy or an algorithm with a seed. A training cell is one
 `agentr1 train` with the preset cpu-tiny; its values are those of the run's own validation, task by task, before the
 first step and after the last. A cell counts as missing when its tasks, the preset's settings or tiny-base are others
-now. One that fails does not keep the others from running. `--force` runs a cell anew; `--out` is where the runs go.
+now. One that fails does not keep the others from running. `--force` repeats a cell; `--out` is where the runs go.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pictures_learning
 from tqdm import tqdm
 
 from agent_envs import __version__
@@ -236,13 +238,15 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
 
 def on_default(cell: Cell, folder: Path) -> dict[str, dict[str, list[float]]]:
     """Play held-out tasks of the id as `gym.make` gives it, with tiny-base and with what a run made of it."""
-    out = {}
-    for end, model in (("before", ["--model", str(base_folder())]), ("after", ["--checkpoint", str(folder)])):
+    out, agentr1 = {}, [sys.executable, "-m", "agent_envs"]
+    if not (after := folder / "exported").exists():  # --checkpoint would play with the arguments of the run
+        subprocess.run([*agentr1, "export", str(folder), "--out", str(after)], cwd=ROOT, check=True)
+    for end, model in (("before", base_folder()), ("after", after)):
         played = folder / f"default-{end}"
         options = ["--env", cell.env, "--split", "validation", "--n", str(DEFAULT_TASKS), "--context-length", "4096"]
         options += ["--max-tokens", "64", "--out", str(played), "--quiet"]
-        subprocess.run([sys.executable, "-m", "agent_envs", "eval", *options, *model], cwd=ROOT, check=True)
-        out[end] = _values(map(Episode.from_dict, read_records(next(played.glob("episodes.jsonl*")))))
+        subprocess.run([*agentr1, "eval", *options, "--model", str(model)], cwd=ROOT, check=True)
+        out[end] = _values(map(Episode.from_dict, read_records(sorted(played.glob("episodes.jsonl*")))))
     return out
 
 
@@ -311,22 +315,36 @@ def _seeds(name: str, algo: str) -> list[dict[str, Any]]:
 
 
 def _table() -> Iterator[str]:
-    trained = list(TRAINED)
-    head = ["id", "arguments, wrappers", *POLICIES, "tiny-base", *trained]
+    """Yield a line for each id and measure; what is not there yet is an empty field."""
+    head = ["id", "arguments and wrappers", *POLICIES, "tiny-base", "after grpo"]
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
-    rows = [(name, measure) for name in NAMES for measure in JUDGED.get(name, ("success",))]
-    for name, measure in rows:
-        row = [_judged(name, measure), _setting(_composed(Cell(name, "grpo").env, "grpo")[0].run)]
+    for name, measure in _rows():
+        row = [_judged(name, measure), _setting(_composed(f"AgentR1/{name}-v0", "grpo")[0].run)]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
-            row.append(_mean([found["after"]], measure) if found else "not run")
-        first = _seeds(name, "grpo")
-        row.append(_mean([run["before"] for run in first], measure) if first else "not run")
-        for algo in trained:
-            runs = _seeds(name, algo)
-            row.append(_gain(runs, measure) if runs else "" if name not in TRAINED[algo] else "not run")
+            row.append(_mean([found["after"]], measure) if found else "")
+        runs = _seeds(name, "grpo")
+        row += [_mean([run["before"] for run in runs], measure), _gain(runs, measure)] if runs else ["", ""]
         yield f"| {' | '.join(row)} |"
+
+
+def _estimators_table() -> Iterator[str]:
+    """Yield a line for each id that several estimators trained on."""
+    others = [algo for algo in TRAINED if algo != "grpo"]
+    names = [name for name in NAMES if any(_seeds(name, algo) for algo in others)]
+    if not names:
+        return
+    yield f"| id, arguments as above | grpo | {' | '.join(others)} |"
+    yield f"|{' --- |' * (len(others) + 2)}"
+    for name in names:
+        runs = [_seeds(name, algo) for algo in ("grpo", *others)]
+        yield f"| {name} | {' | '.join(_gain(each, 'success') if each else '' for each in runs)} |"
+
+
+def _rows() -> list[tuple[str, str]]:
+    """Return every id with what it is judged by."""
+    return [(name, measure) for name in NAMES for measure in JUDGED.get(name, ("success",))]
 
 
 def _judged(name: str, measure: str) -> str:
@@ -334,37 +352,45 @@ def _judged(name: str, measure: str) -> str:
 
 
 def _setting(run: Any) -> str:
-    """The arguments of a run's environment, and its wrappers."""
-    return ", ".join(f"`{each}`" for each in (*(f"{k}={v!r}" for k, v in run.env_kwargs.items()), *run.wrappers))
+    """Return the arguments of a run's environment, as `gym.make` takes them, and its wrappers."""
+    return _call(run.env_kwargs, run.wrappers)
+
+
+def _call(env_kwargs: dict[str, Any], wrappers: Iterable[str] = ()) -> str:
+    """Return arguments and wrappers as a field of a table, "none" where the id is played with its defaults."""
+    shown = [f"`{each}`" for each in (*(f"{k}={v!r}" for k, v in env_kwargs.items()), *wrappers)]
+    return ", ".join(shown) or "none"
 
 
 def _default_table() -> Iterator[str]:
-    """Yield a line an id: the same model on the cell's tasks and on the id as `gym.make` gives it."""
-    yield "| id | held out, the arguments above | held out, `gym.make(id)` |"
-    yield "| --- | --- | --- |"
-    for name in MAIN:
-        runs = [run for run in _seeds(name, "grpo") if "default" in run]
-        for measure in JUDGED.get(name, ("success",)) if runs else ():
-            ends = [(run, run["default"]) for run in runs]
-            shown = [
-                " → ".join(_mean([each[place][end] for each in ends], measure) for end in ("before", "after"))
-                for place in (0, 1)
-            ]
-            yield f"| {_judged(name, measure)} | {' | '.join(shown)} |"
+    """Yield a line for each id whose trained model also played the id's defaults; nothing if none did."""
+    found = [(name, measure, run) for name, measure in _rows() for run in _seeds(name, "grpo") if "default" in run]
+    if found:
+        yield "| id | seed | arguments as above | `gym.make(id)` |"
+        yield "| --- | --- | --- | --- |"
+    for name, measure, run in found:
+        ends = [[_mean([each[end]], measure) for end in ("before", "after")] for each in (run, run["default"])]
+        shown = " | ".join(" → ".join(values) for values in ends)
+        yield f"| {_judged(name, measure)} | {run['cell'].rpartition('/')[2]} | {shown} |"
 
 
 def _real_table() -> Iterator[str]:
-    """Yield a line for each cell of benchmarks/real_model.py; nothing while there is none."""
+    """Yield a line for each row of benchmarks/real_model.py's cells; nothing while there is none."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("smollm2.*.json"))]
     if found:
-        yield "| id, arguments | seed | untrained | warm start | after reinforcement | iterations | device, minutes |"
-        yield f"|{' --- |' * 7}"
+        yield "| id | arguments and wrappers | start | seed | model | success | calls | tokens | device, minutes |"
+        yield f"|{' --- |' * 9}"
     for each in found:
-        rows = {row["what"]: f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in each["rows"]}
-        task = ", ".join([each["env"].split("/")[1], *(f"`{k}={v!r}`" for k, v in each["env_kwargs"].items())])
-        values = [rows.get(what, "") for what in ("untrained", "warm start", "trained")]
-        cost = f"{each['device']}, {each['minutes']}"
-        yield f"| {' | '.join(map(str, [task, each['seed'], *values, each['steps'], cost]))} |"
+        about = [
+            each["env"].partition("/")[2],
+            _call(each["env_kwargs"], each["wrappers"]),
+            each["start"],
+            each["seed"],
+        ]
+        for row in each["rows"]:
+            success = f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+            costs = f"{row['calls']:.1f} | {row['length']:.0f} | {each['device']}, {each['minutes']}"
+            yield f"| {' | '.join(map(str, [*about, row['what'], success]))} | {costs} |"
 
 
 def _gain(runs: Sequence[dict[str, Any]], measure: str) -> str:
@@ -393,8 +419,9 @@ def _runs_table() -> Iterator[str]:
 
 
 def _contexts_table() -> Iterator[str]:
-    yield "| id | context | seeds | before | after | gain | actions | trained tokens of a step | seconds of a step |"
-    yield f"|{' --- |' * 9}"
+    head = "arguments and wrappers | context | seeds | before | after | gain | actions | tokens a step | seconds a step"
+    yield f"| id | {head} |"
+    yield f"|{' --- |' * 10}"
     for name in STUDIED:
         for context in CONTEXTS:
             runs = [run for seed in range(STUDY_SEEDS) if (run := _read(Cell(name, "grpo", seed, context)))]
@@ -405,7 +432,8 @@ def _contexts_table() -> Iterator[str]:
             ends = [f"{_average(run['curve'][end]['calls'] for run in runs):.1f}" for end in (0, -1)]
             tokens, seconds = (_average(run["cost"][what] for run in runs) for what in ("tokens", "seconds"))
             values = [len(runs), f"{row.first:.3f}", f"{row.second:.3f}", gain, " → ".join(ends), f"{tokens:,.0f}"]
-            yield f"| {name} | {context} | {' | '.join(map(str, values))} | {seconds:.0f} |"
+            setting = _setting(_composed(f"AgentR1/{name}-v0", "grpo", context)[0].run)
+            yield f"| {name} | {setting} | {context} | {' | '.join(map(str, values))} | {seconds:.0f} |"
 
 
 def _average(values: Iterable[float]) -> float:
@@ -413,14 +441,17 @@ def _average(values: Iterable[float]) -> float:
 
 
 def _pictures_table() -> Iterator[str]:
-    yield "| environment | trainer | seed | minutes | steps | before | after | gain |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| environment | arguments and wrappers | trainer | seed | minutes | steps | before | after | gain |"
+    yield f"|{' --- |' * 9}"
     for path in sorted(CELLS.glob("pictures.*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         ends = [(end["success"], end["episodes"]) for end in (found["curve"][0], found["curve"][-1])]
         shown = [share(value * count, count).shown() for value, count in ends]
         gain = difference(*ends[0], *ends[1]).shown("+")
-        about = [found[name] for name in ("env", "trainer", "seed", "minutes")]
+        options = pictures_learning.TASKS[found["env"]]
+        wrappers = [value for name, value in pairwise(options) if name == "--wrapper"]
+        setting = _call(json.loads(options[options.index("--env-kwargs") + 1]), wrappers)
+        about = [found["env"], setting, *(found[name] for name in ("trainer", "seed", "minutes"))]
         row = [*about, found["curve"][-1]["step"], *shown, gain]
         yield f"| {' | '.join(map(str, row))} |"
 
@@ -446,29 +477,35 @@ def _readme(file: str) -> Iterator[str]:
 
 
 def _between(text: str, mark: str, lines: Iterable[str]) -> str:
-    """Return a text with other lines between a pair of marks; with none, the text as it is."""
-    lines = list(lines)
-    if not lines:
-        return text
+    """Return a text with other lines between a pair of marks."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
     before, _, rest = text.partition(begin)
     return f"{before}{begin}{chr(10).join(lines)}\n{end}{rest.partition(end)[2]}"
 
 
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield each page with a table of results and what belongs into it."""
+    study = {"real": _real_table(), "table": _table(), "estimators": _estimators_table(), "default": _default_table(),
+             "versions": [_versions()], "contexts": _contexts_table(), "pictures": _pictures_table()}  # fmt: skip
+    readmes = {ROOT / name: {"results": _readme(name)} for name in HEADS}
+    for path, parts in {PAGE: study, RUNS: {"runs": _runs_table()}, **readmes}.items():
+        text = path.read_text(encoding="utf-8")
+        for mark, lines in parts.items():
+            text = _between(text, mark, lines)
+        yield path, text
+
+
 def page() -> None:
-    """Write the page's tables and the READMEs' tables between their marks, and draw the figures."""
-    text = PAGE.read_text(encoding="utf-8")
-    write_text(RUNS, _between(RUNS.read_text(encoding="utf-8"), "runs", _runs_table()))
-    parts = {"table": _table(), "versions": [_versions()], "contexts": _contexts_table(),
-             "pictures": _pictures_table(), "real": _real_table(), "default": _default_table()}  # fmt: skip
-    for mark, lines in parts.items():
-        text = _between(text, mark, lines)
-    write_text(PAGE, text)
-    missing = [str(cell) for cell in cells() if cell.row == "grpo" and cell.name in MAIN and _read(cell) is None]
+    """Write the tables of every page between their marks, and draw the figures."""
+    missing = [
+        str(cell)
+        for cell in cells()
+        if cell.row == "grpo" and cell.name in MAIN and not cell.context and _read(cell) is None
+    ]
     if missing:
-        sys.exit(f"the READMEs and the figures stay as they are until there are {', '.join(missing)}")
-    for name in HEADS:
-        write_text(ROOT / name, _between((ROOT / name).read_text(encoding="utf-8"), "results", _readme(name)))
+        sys.exit(f"the READMEs and the figures need {', '.join(missing)}: python benchmarks/results.py run")
+    for path, text in pages():
+        write_text(path, text)
     subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
 
 
@@ -477,7 +514,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="run the cells that are missing")
     runs.add_argument("--only", nargs="+", default=(), metavar="CELL", help="cells, or how their names start")
-    runs.add_argument("--force", action="store_true", help="run them anew")
+    runs.add_argument("--force", action="store_true", help="repeat those that there are")
     runs.add_argument("--out", type=Path, default=ROOT / "runs" / "results", help="folder for the training runs")
     commands.add_parser("page", help="write docs/results.md from the cells that there are")
     arguments = parser.parse_args()

@@ -238,7 +238,7 @@ def facts() -> list[tuple[str, str]]:
 
 def training_curve() -> str:
     """Return the curve of the command `make train`, from the cells of its seeds."""
-    cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results("GSM8KTool.grpo.*.json"))]
+    cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results("GSM8KTool.grpo.[0-9].json"))]
     tasks = len(cells[0]["after"])
     seeds = []
     for cell in cells:
@@ -260,7 +260,7 @@ def training_charts() -> str:
     """Return success or score, calls and length over training of three ids, from the cells of their seeds."""
     rows = []
     for name, judged in (("HotpotQA", "success"), ("PaperSearch", "success"), ("WebShop", "score")):
-        cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results(f"{name}.grpo.*.json"))]
+        cells = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(_results(f"{name}.grpo.[0-9].json"))]
         measures = {judged: judged, "calls": "calls", "length": "response tokens"}
         rows.append(
             [

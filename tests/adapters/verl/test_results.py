@@ -3,7 +3,8 @@
 Behaviours pinned here:
 1. Every committed cell is of today's tasks, settings and tiny-base.
 2. A cell of other tasks or settings is no result; runs that share no tasks are not compared.
-3. A failed cell does not keep the others from running; a wrong name is refused.
+3. Every page with a table of results is what the cells say; there is no line for what was not measured.
+4. A failed cell does not keep the others from running; a wrong name is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +56,33 @@ def test_a_cell_of_other_tasks_or_settings_is_missing(cells, tmp_path):
         assert cells._read(cell) is None
     cells.run([], False, tmp_path)
     assert cells._read(cell) == found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
+def test_pages_say_what_the_cells_say(results, root):
+    old = [path.name for path, text in results.pages() if path.read_text(encoding="utf-8") != text]
+    assert not old, "python benchmarks/results.py page"
+    played = json.loads(results.Cell("GSM8KTool", "grpo", 0).path.read_text(encoding="utf-8"))["default"]["after"]
+    for name in results.HEADS:  # what `make train` reaches on the id's defaults
+        text = (root / name).read_text(encoding="utf-8")
+        assert (
+            f" {results._average(success for success, _ in played.values()):.3f}" in text and str(len(played)) in text
+        )
+
+
+def test_a_page_has_no_lines_for_what_was_not_measured(cells):
+    cells.CELLS.mkdir()
+    tables = (cells._real_table, cells._estimators_table, cells._default_table)
+    assert [list(table()) for table in tables] == [[], [], []]
+    row = {"success": 0.25, "low": 0.2, "high": 0.31, "calls": 4.5, "length": 160}
+    about = {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"hops": 2}, "wrappers": ["FormatReward(weight=0.1)"]}
+    about |= {"start": "200 steps", "seed": 0, "device": "cpu", "minutes": 9.5, "rows": [{"what": "trained", **row}]}
+    (cells.CELLS / "smollm2.HotpotQA.0.json").write_text(json.dumps(about))
+    setting, values = (
+        "`hops=2`, `FormatReward(weight=0.1)` | 200 steps | 0",
+        "0.250 [0.200, 0.310] | 4.5 | 160 | cpu, 9.5",
+    )
+    assert list(cells._real_table())[2:] == [f"| HotpotQA-v0 | {setting} | trained | {values} |"]
 
 
 def test_runs_of_other_tasks_are_not_compared(results):
