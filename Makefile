@@ -12,9 +12,9 @@
 #   make lucene                     search compared with Lucene itself, in ./.venv-lucene (400 MB, with a Java of its own)
 #   make docs                       the documentation's site, in ./site; ./.venv needs 300 MB for that
 #   make test-sources               200 episodes of every other package's environment beside the package's own loop (hours)
-#   make certificates               the audits of docs/certificates.md that are missing, and the page
+#   make certificates               the audits of benchmarks/certificates that are missing, and their page
 #   make bench                      speed beside other packages', as tables
-#   make compare                    the suites of docs/comparison.md beside each other: what is missing, and the page (3 GB)
+#   make compare                    the suites of benchmarks/suites beside each other: what is missing, and the page (3 GB)
 #   make results                    the runs of docs/results.md that are missing, and the page (hours; goes on where it was stopped)
 #
 #   PYTHON=python3.12               the interpreter: 3.11 or 3.12, of `make test-base` 3.13 too

@@ -1,6 +1,6 @@
-"""The certificates of docs/certificates.md: an audit of every id of this project, and of released variants with faults.
+"""The certificates in benchmarks/certificates: an audit of every id of this project, and of released variants with faults.
 
-python benchmarks/certificates.py run              # audits those that are missing, and writes docs/certificates/*.json
+python benchmarks/certificates.py run              # audits those that are missing, and writes certificates/*.json
 python benchmarks/certificates.py run GSM8KTool    # audits these again
 python benchmarks/certificates.py page             # writes the page from the files
 """
@@ -21,9 +21,8 @@ from agent_envs.audit import KINDS, audit
 from agent_envs.audit.study import expert_act
 from agent_envs.files import write_text
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-FOLDER = DOCS / "certificates"
-PAGE = DOCS / "certificates.md"
+FOLDER = Path(__file__).resolve().parent / "certificates"
+PAGE = FOLDER / "README.md"
 
 
 class Case(NamedTuple):
@@ -184,11 +183,11 @@ FOREIGN = {
 _HEAD = """\
 # Certificates
 
-[`agentr1 audit`](writing_an_environment.md#auditing-the-reward) plays policies that should win no more than by chance.
+[`agentr1 audit`](../../docs/writing_an_environment.md#auditing-the-reward) plays policies that should win no more than by chance.
 In this project's environments none does; only variants that are kept as they were released pay for something else.
 Tasks are generated ones of the split `test`. A share is that of tasks solved by the best policy of its kind: one that
 says nothing, one text for all tasks, copies of a part of the question, random actions. What is found is named by its
-kind (`agent_envs.audit.KINDS`); `docs/certificates` has a file for each row, with every finding, check and version
+kind (`agent_envs.audit.KINDS`); beside this page is a file for each row, with every finding, check and version
 (`make certificates`).
 
 | environment | tasks | expert | silent | constant | copies | random | found |
@@ -199,7 +198,7 @@ kind (`agent_envs.audit.KINDS`); `docs/certificates` has a file for each row, wi
 _FOREIGN_HEAD = """
 ## Environments of other packages
 
-This is the same audit of [environments that other packages make](environments.md), with their own rewards. A finding is
+This is the same audit of [environments that other packages make](../../docs/environments.md), with their own rewards. A finding is
 a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one
 again: `agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
 

@@ -1,6 +1,6 @@
 """The comparison with other suites (benchmarks/suites): its page, its tables, and its probes of this package.
 
-1. docs/comparison.md has the tables of the committed figures
+1. benchmarks/suites/README.md has the tables of the committed figures
 2. what is missing is a dash, what failed comes with its error, and figures with how many times ours they are
 3. a suite that raises, pays a hostile action or returns no text has not survived it
 4. the probes of this package find what this package promises
@@ -37,7 +37,7 @@ def suites(root):
 
 
 def test_the_page_has_the_tables_of_the_committed_figures(suites, root):
-    text = (root / "docs" / "comparison.md").read_text(encoding="utf-8")
+    text = (root / "benchmarks" / "suites" / "README.md").read_text(encoding="utf-8")
     assert suites["compare"].page(text) == text, "run: python benchmarks/suites/compare.py page"
     assert sum(bool(suites["compare"].read(name)["cells"]) for name in suites["compare"].PEERS) >= 8
 

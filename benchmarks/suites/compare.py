@@ -1,4 +1,4 @@
-"""This package beside other suites, each in an installation of its own; and the tables of docs/comparison.md.
+"""This package beside other suites, each in an installation of its own; and the tables of benchmarks/suites/README.md.
 
     python benchmarks/suites/compare.py run                     # the cells that are missing, of all suites
     python benchmarks/suites/compare.py run --only gem trl      # of these suites
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-RESULTS, INSTALLED, PAGE = FOLDER / "results", ROOT / "runs" / "suites", ROOT / "docs" / "comparison.md"
+RESULTS, INSTALLED, PAGE = FOLDER / "results", ROOT / "runs" / "suites", FOLDER / "README.md"
 sys.path.insert(0, str(FOLDER))
 
 from probe import CELLS, processor_time  # noqa: E402

@@ -1,4 +1,4 @@
-"""The tables of docs/comparison.md, from the figures that compare.py keeps."""
+"""The tables of README.md, from the figures that compare.py keeps."""
 
 from __future__ import annotations
 
