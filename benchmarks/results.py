@@ -51,8 +51,8 @@ from agent_envs.wrapping.specs import make_text_env
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "results.md"
-RUNS = CELLS / "README.md"
-"""Every run with its command."""
+OTHERS = CELLS / "README.md"
+"""Every run with its command, and the studies."""
 
 NAMES = (
     "GSM8KTool", "GSM8K", "GSM8KCode", "HotpotQA", "TwoWikiMultihopQA", "MuSiQue", "ALFWorld", "WebShop", "PaperSearch",
@@ -335,11 +335,12 @@ def _estimators_table() -> Iterator[str]:
     names = [name for name in NAMES if any(_seeds(name, algo) for algo in others)]
     if not names:
         return
-    yield f"| id, arguments as above | grpo | {' | '.join(others)} |"
-    yield f"|{' --- |' * (len(others) + 2)}"
+    yield f"| id | arguments and wrappers | grpo | {' | '.join(others)} |"
+    yield f"|{' --- |' * (len(others) + 3)}"
     for name in names:
         runs = [_seeds(name, algo) for algo in ("grpo", *others)]
-        yield f"| {name} | {' | '.join(_gain(each, 'success') if each else '' for each in runs)} |"
+        setting = _setting(_composed(f"AgentR1/{name}-v0", "grpo")[0].run)
+        yield f"| {name} | {setting} | {' | '.join(_gain(each, 'success') if each else '' for each in runs)} |"
 
 
 def _rows() -> list[tuple[str, str]]:
@@ -485,10 +486,11 @@ def _between(text: str, mark: str, lines: Iterable[str]) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Yield each page with a table of results and what belongs into it."""
-    study = {"real": _real_table(), "table": _table(), "estimators": _estimators_table(), "default": _default_table(),
-             "versions": [_versions()], "contexts": _contexts_table(), "pictures": _pictures_table()}  # fmt: skip
+    shown = {"real": _real_table(), "table": _table(), "default": _default_table(), "versions": [_versions()]}
+    others = {"runs": _runs_table(), "estimators": _estimators_table(), "contexts": _contexts_table(),
+              "pictures": _pictures_table()}  # fmt: skip
     readmes = {ROOT / name: {"results": _readme(name)} for name in HEADS}
-    for path, parts in {PAGE: study, RUNS: {"runs": _runs_table()}, **readmes}.items():
+    for path, parts in {PAGE: shown, OTHERS: others, **readmes}.items():
         text = path.read_text(encoding="utf-8")
         for mark, lines in parts.items():
             text = _between(text, mark, lines)

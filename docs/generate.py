@@ -43,18 +43,11 @@ HEADER = """# Environments
 Each picture is an episode of the environment's expert and leads to its manual. [Which task](tasks.md) helps to choose.
 `AgentR1/Remote-v0` plays any of them [on another machine](serving.md).
 
-All of them keep one contract, which `agent_envs.testing.check_text_env` tests:
-
-- An action is the policy's text, verbatim; an observation is the environment's own new words. How to act is in
-  `env.unwrapped.instructions`, the tools are in `env.unwrapped.tools`.
-- `reset(seed=s)` draws a task, `reset(options={"index": i})` plays row *i* of the split, and `env.unwrapped.num_tasks`
-  is the number of rows. The same seed and actions give the same episode. Splits never share a task.
-- A bad action yields an observation that says what was expected, and sets `info["invalid_action"]`. It never raises.
-- `terminated` means the task ended, `truncated` that a limit was reached.
-- `info` always has `task_id`, `split`, `index`, `source`, `invalid_action`, `score`, `success`, `reward_components` and
-  `anchor` (the state's text without history).
-- `expert_action()` returns the next action of a solver that wins, or None. `snapshot()` and `restore(s)` branch an
-  episode.
+All of them keep one contract ([the rules](writing_an_environment.md#the-rules)): an action is the policy's text, an observation the
+environment's own new words, and a bad action an observation that says what was expected. How to act is in
+`env.unwrapped.instructions`, the tools are in `env.unwrapped.tools`. `reset(seed=s)` draws a task,
+`reset(options={"index": i})` plays row *i* of the split, and `env.unwrapped.num_tasks` is the number of rows. `info` always has `task_id`,
+`split`, `index`, `source`, `invalid_action`, `score`, `success`, `reward_components` and `anchor` (the state's text without history).
 
 """
 
@@ -67,17 +60,10 @@ CHINESE_HEADER = """# 环境
 每张图片是该环境的专家玩的一个回合，点击即可打开手册（英文）。[怎样选择任务](tasks.md)帮助你挑选。\
 `AgentR1/Remote-v0` 可以[在另一台机器上](serving.md)运行其中任何一个。
 
-所有环境遵守同一套约定，由 `agent_envs.testing.check_text_env` 检验：
-
-- 动作就是策略写出的文本，一字不改；观测只包含环境新说的话。怎样行动写在 `env.unwrapped.instructions` 里，工具在 \
-`env.unwrapped.tools` 里。
-- `reset(seed=s)` 抽取一个任务，`reset(options={"index": i})` 玩该划分的第 *i* 题，`env.unwrapped.num_tasks` 是题数。\
-种子和动作相同，回合就相同。不同划分之间没有相同的任务。
-- 错误的动作得到一个说明期望什么的观测，并设置 `info["invalid_action"]`；它从不抛出异常。
-- `terminated` 表示任务结束，`truncated` 表示到达上限。
-- `info` 总有 `task_id`、`split`、`index`、`source`、`invalid_action`、`score`、`success`、`reward_components` 和 \
-`anchor`（不含历史的状态文本）。
-- `expert_action()` 返回一个必胜解法的下一个动作，没有则为 None。`snapshot()` 和 `restore(s)` 让回合分叉。
+所有环境遵守同一套约定（[规则](writing_an_environment.zh.md#规则)）：动作就是策略写出的文本，观测只包含环境新说的话，错误的动作得到一个说明期望什么的\
+观测。怎样行动写在 `env.unwrapped.instructions` 里，工具在 `env.unwrapped.tools` 里。`reset(seed=s)` 抽取一个任务，\
+`reset(options={"index": i})` 玩该划分的第 *i* 题，`env.unwrapped.num_tasks` 是题数。`info` 总有 `task_id`、`split`、`index`、`source`、\
+`invalid_action`、`score`、`success`、`reward_components` 和 `anchor`（不含历史的状态文本）。
 
 """
 

@@ -40,7 +40,6 @@ SEARCHED = {
     "commands.md": 0.2,
     "environments": 0.2,
     "notebooks": 0.2,
-    "comparison.md": 0.5,
 }
 """How much a folder or a page counts in the search; a guide counts 1."""
 

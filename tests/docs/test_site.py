@@ -184,7 +184,6 @@ KINDS = (
     "index.html",
     "getting_started.zh.html",
     "concepts.html",
-    "comparison.html",
     "environments/GSM8KTool.html",
     "notebooks/training.html",
     "reference/wrappers.html",

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -316,16 +315,6 @@ def test_each_released_behaviour_is_had_or_listed() -> None:
         assert listed and entry["says"], ids
         for key, begin in entry.get("unless", {}).items():
             assert ids not in listed[0].remaining({key: f"{begin}..."}.get)
-
-
-def test_the_page_has_what_is_left_of_each_task(root: Path) -> None:
-    page = (root / "docs" / "published_settings.md").read_text(encoding="utf-8").partition("| task | left, ")[2]
-    rows = dict(re.findall(r"^\| (all|`[^|]+`) \| (.*) \|$", page.partition("\n\n")[0], re.MULTILINE))
-    for names, said in rows.items():
-        for task in re.findall(r"`([\w-]+)`", names):
-            left = Released.find(task, "grpo", critic=False, exact=True).remaining(lambda key: None)
-            assert {ids.split()[0] for ids in left} <= set(re.findall(r"\b[A-Z]\d\d", f"{said} {rows['all']}")), task
-            assert set(re.findall(r"\b[A-Z]\d\d", said)) <= set(" ".join(left).split()), task
 
 
 def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> None:
