@@ -7,7 +7,7 @@ examples:
 
 A trainer connects with
   gymnasium.make("agent_envs:AgentR1/Remote-v0", url="http://HOST:PORT")
-OpenEnv's own clients work too; docs/serving.md describes the protocol.
+OpenEnv's own clients work too; docs/serving.md and EnvServer's docstring describe the protocol.
 """
 
 from __future__ import annotations

@@ -29,6 +29,26 @@ class EnvServer(BackgroundServer):
         ConfigError: The arguments do not fit, an environment cannot be made, or the address cannot be used.
         MissingExtraError: aiohttp is not installed.
 
+    A message over the WebSocket at /ws or /NAME/ws is ``{"type": ..., "data": {...}}``, and gets one answer:
+
+    - ``reset`` {seed, index or options, episode_id}: an observation, with instructions, tools, tool_instructions.
+    - ``step`` {text}: ``{"observation": {"text", "terminated", "truncated", "info"}, "reward", "done"}``.
+    - ``step`` {type: call_tool, tool_name, arguments}: the same, with tool_name and result; the call is converted to
+      the environment's format. ``step`` {type: list_tools}: the tools, which is no step.
+    - ``state``: episode_id, step_count, env, done. ``close``: closes the connection.
+    - ``mcp``, JSON-RPC of tools/list and tools/call: a call is a step; structuredContent has reward, done and info.
+    - ``hello`` {protocol: 1}: what `RemoteEnv` needs. ``expert_action``, ``demo_action``, ``format_call``, ``snapshot``
+      and ``restore`` with the methods' arguments: a value, or an observation.
+
+    Over HTTP: GET /health ("healthy" or "draining"; 503 without a worker), /ready (503 while no client is taken),
+    /metrics, /metadata and /schema (OpenEnv's), / (version, environments, clients, episodes and their limits).
+
+    An error is ``{"type": "error", "data": {"message", "code", "error"}}`` with the exception's name; a connection that
+    is turned away gets JSON with ``detail``. Nothing was done: INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR,
+    RESET_NEEDED (no episode), CAPACITY_REACHED (no place for a client), BUSY (for a message). The environment failed:
+    EXECUTION_ERROR. The episode is lost and the connection closes: STEP_TIMEOUT, WORKER_LOST, OVER_BUDGET. It closes:
+    IDLE_TIMEOUT, STOPPING.
+
     >>> from agent_envs.serving import RemoteEnv
     >>> with EnvServer([ServedEnv("AgentR1/GSM8KTool-v0")], port=0) as server:
     ...     env = RemoteEnv(server.url)
