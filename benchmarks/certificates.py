@@ -1,4 +1,4 @@
-"""The certificates in benchmarks/certificates: an audit of every id of this project, and of released variants with faults.
+"""The certificates in benchmarks/certificates: an audit of every id here, and of released variants with faults.
 
 python benchmarks/certificates.py run              # audits those that are missing, and writes certificates/*.json
 python benchmarks/certificates.py run GSM8KTool    # audits these again
@@ -183,7 +183,8 @@ FOREIGN = {
 _HEAD = """\
 # Certificates
 
-[`agentr1 audit`](../../docs/writing_an_environment.md#auditing-the-reward) plays policies that should win no more than by chance.
+[`agentr1 audit`](../../docs/writing_an_environment.md#auditing-the-reward) plays policies that should win no more than
+by chance.
 In this project's environments none does; only variants that are kept as they were released pay for something else.
 Tasks are generated ones of the split `test`. A share is that of tasks solved by the best policy of its kind: one that
 says nothing, one text for all tasks, copies of a part of the question, random actions. What is found is named by its
@@ -198,8 +199,8 @@ kind (`agent_envs.audit.KINDS`); beside this page is a file for each row, with e
 _FOREIGN_HEAD = """
 ## Environments of other packages
 
-This is the same audit of [environments that other packages make](../../docs/environments.md), with their own rewards. A finding is
-a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one
+This is the same audit of [environments that other packages make](../../docs/environments.md), with their own rewards. A
+finding is a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one
 again: `agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
 
 | environment | tasks | expert | silent | constant | copies | random | found |

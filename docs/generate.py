@@ -43,11 +43,12 @@ HEADER = """# Environments
 Each picture is an episode of the environment's expert and leads to its manual. [Which task](tasks.md) helps to choose.
 `AgentR1/Remote-v0` plays any of them [on another machine](serving.md).
 
-All of them keep one contract ([the rules](writing_an_environment.md#the-rules)): an action is the policy's text, an observation the
-environment's own new words, and a bad action an observation that says what was expected. How to act is in
-`env.unwrapped.instructions`, the tools are in `env.unwrapped.tools`. `reset(seed=s)` draws a task,
-`reset(options={"index": i})` plays row *i* of the split, and `env.unwrapped.num_tasks` is the number of rows. `info` always has `task_id`,
-`split`, `index`, `source`, `invalid_action`, `score`, `success`, `reward_components` and `anchor` (the state's text without history).
+All of them keep one contract ([the rules](writing_an_environment.md#the-rules)): an action is the policy's text, an
+observation the environment's own new words, and a bad action an observation that says what was expected. How to act
+is in `env.unwrapped.instructions`, the tools are in `env.unwrapped.tools`. `reset(seed=s)` draws a task,
+`reset(options={"index": i})` plays row *i* of the split, and `env.unwrapped.num_tasks` is the number of rows. `info`
+always has `task_id`, `split`, `index`, `source`, `invalid_action`, `score`, `success`, `reward_components` and
+`anchor` (the state's text without history).
 
 """
 
@@ -60,10 +61,12 @@ CHINESE_HEADER = """# 环境
 每张图片是该环境的专家玩的一个回合，点击即可打开手册（英文）。[怎样选择任务](tasks.md)帮助你挑选。\
 `AgentR1/Remote-v0` 可以[在另一台机器上](serving.md)运行其中任何一个。
 
-所有环境遵守同一套约定（[规则](writing_an_environment.zh.md)）：动作就是策略写出的文本，观测只包含环境新说的话，错误的动作得到一个说明期望什么的\
+所有环境遵守同一套约定（[规则](writing_an_environment.zh.md)）：动作就是策略写出的文本，\
+观测只包含环境新说的话，错误的动作得到一个说明期望什么的\
 观测。怎样行动写在 `env.unwrapped.instructions` 里，工具在 `env.unwrapped.tools` 里。`reset(seed=s)` 抽取一个任务，\
-`reset(options={"index": i})` 玩该划分的第 *i* 题，`env.unwrapped.num_tasks` 是题数。`info` 总有 `task_id`、`split`、`index`、`source`、\
-`invalid_action`、`score`、`success`、`reward_components` 和 `anchor`（不含历史的状态文本）。
+`reset(options={"index": i})` 玩该划分的第 *i* 题，`env.unwrapped.num_tasks` 是题数。\
+`info` 总有 `task_id`、`split`、`index`、`source`、`invalid_action`、`score`、`success`、\
+`reward_components` 和 `anchor`（不含历史的状态文本）。
 
 """
 
