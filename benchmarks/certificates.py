@@ -200,8 +200,8 @@ _FOREIGN_HEAD = """
 ## Environments of other packages
 
 This is the same audit of [environments that other packages make](../../docs/environments.md), with their own rewards. A
-finding is a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To see one
-again: `agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
+finding is a fact about the reward, not a verdict on the package: what it pays for what, and what it says of that. To
+see one again: `agentr1 audit --env ID --env-kwargs '{"split": "test", ...}' --tasks N`.
 
 | environment | tasks | expert | silent | constant | copies | random | found |
 | --- | --- | --- | --- | --- | --- | --- | --- |
