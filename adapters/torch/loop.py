@@ -4,7 +4,7 @@
 
 trains any Hugging Face causal language model on one device. Each iteration, from the top of this file to the bottom:
 
-1. ``play`` (in ``playing``): the model plays some tasks, each once per member of its group
+1. ``play_iteration`` (in ``playing``): the model plays some tasks, each once per member of its group
 2. ``assemble`` (in ``batch``): the steps become rows of tokens (steps whose prompts grow share a row; rows of a group
    share what they begin with) and an estimator's input
 3. ``score``: policy, reference and critic evaluate the tokens, without gradients
@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from agent_envs.adapters import losses
 from agent_envs.adapters.batches import fitting_tokens, micro_batches, with_last_state
-from agent_envs.adapters.branches import Tree, segments
+from agent_envs.adapters.branches import segments
 from agent_envs.adapters.estimators import EstimatorOptions, TokenRows, get_estimator, say_once
 from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.failures import FailureBudget
@@ -41,7 +41,7 @@ from agent_envs.adapters.losses.distribution import entropies, log_probs_of, squ
 from agent_envs.adapters.run import Record
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
-from agent_envs.adapters.torch.playing import grow, play
+from agent_envs.adapters.torch.playing import play, play_iteration
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.torch.tasks import Tasks
@@ -311,37 +311,31 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     Raises:
         BackendError: Too many episodes broke.
     """
-    config, group, began = run.config, run.config.group, time.monotonic()
-    drawn, taught = run.tasks.draw(number, run.records), config.teaching.weight_at(number) > 0
-    episodes: list[Episode] = []
-    greedy: list[Episode] = []
-    trees: list[Tree] = []
-    parts_of: Record = {}
-    for of, tasks in drawn:
-        if config.branch:
-            trees += (grown := grow(run, of, number, tasks, taught, first=len(trees)))
-            played = [episode for tree in grown for episode in tree.episodes]
-        else:
-            played = play(run, of, number, config.split, tasks, group, config.temperature, taught)
-        if run.estimator.needs_baseline:
-            greedy += play(run, of, number, config.split, tasks, 1, 0.0)
-        parts_of |= solved(of, played)
-        episodes += played
-    broken = failures.note((episode.stop_reason, episode.error) for episode in episodes)
-    record: Record = named("train", about(episodes) | broken | parts_of)
-    baselines = None
+    config, began = run.config, time.monotonic()
+    groups, unused = play_iteration(run, number)
+    played = [(group.of, episode) for group in groups + unused for episode in group.episodes]
+    broken = failures.note((episode.stop_reason, episode.error) for _, episode in played)
+    record: Record = named("train", about([episode for _, episode in played]) | broken)
+    for of in run.tasks.trained:
+        record |= named("train", solved(of, [episode for source, episode in played if source is of]))
+    if config.refill:
+        record["groups_refilled"] = sum(group.refill > 0 for group in groups)
+        record["train/unused_episodes"] = sum(len(group.episodes) for group in unused)
+    episodes, baselines = [episode for group in groups for episode in group.episodes], None
     if run.estimator.needs_baseline:
-        baselines = [math.nan if e.stop_reason.broken else e.reward for e in greedy for _ in range(group)]
+        baselines = [math.nan if e.stop_reason.broken else e.reward for g in groups for e in g.greedy * config.group]
     record["seconds/play"] = time.monotonic() - began
     began = time.monotonic()
     if "critic" in run.models:
         of_run, words = (run.tokenizer, config.max_tokens), run.tasks.tool_instructions
         episodes = [with_last_state(episode, *of_run, words(episode)) for episode in episodes]
-    of_group = [i // group for i in range(len(episodes))]
+    of_group = [i for i, group in enumerate(groups) for _ in group.episodes]
     parts: tuple[Any, ...] = ()
     if config.branch:
+        trees = [tree._replace(task=i) for i, group in enumerate(groups) for tree in group.trees]
         episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
-    laid = (run.layout, run.pictures, config.gamma, config.train_roles, run.labels if taught else None)
+    laid = (run.layout, run.pictures, config.gamma, config.train_roles)
+    laid += (run.labels if config.teaching.weight_at(number) > 0 else None,)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
     record["train/rows"] = len(batch.row.unique())
     record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
@@ -353,9 +347,11 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
 
 
 def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
-    """Return the success on a level or on one of several environments, by its name; nothing where there is no other."""
+    """Return the success on a level or on one of several environments, by its name; nothing without one."""
     known = [episode.success for episode in episodes if not episode.stop_reason.broken]
-    return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)} if of.name else {}
+    if not (of.name and episodes):
+        return {}
+    return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)}
 
 
 def evaluate(run: Run, number: int) -> Record:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +13,67 @@ import torch
 from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.torch.run import Run
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.adapters.torch.tasks import Tasks
+from agent_envs.adapters.torch.tasks import Tasks, number_of_round
 from agent_envs.episodes.record import Episode
 from agent_envs.policies import TransformersPolicy
 from agent_envs.rollout.branch import branch
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.specs import make_text_env
+
+
+class Group(NamedTuple):
+    """The episodes of a task, which are compared with each other."""
+
+    of: Tasks
+    """Where the task is from."""
+    episodes: Sequence[Episode]
+    trees: Sequence[Tree] = ()
+    """The same episodes, if groups branch."""
+    greedy: Sequence[Episode] = ()
+    """A greedy episode of the task, if the estimator compares with one."""
+    refill: int = 0
+    """The further round of the iteration that it was played in."""
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether not all its episodes, broken ones left out, have the same reward."""
+        return len({episode.reward for episode in self.episodes if not episode.stop_reason.broken}) > 1
+
+
+def play_iteration(run: Run, number: int) -> tuple[list[Group], list[Group]]:
+    """Play the groups of an iteration.
+
+    Groups without a signal are replaced by those of up to ``refill`` further rounds that have one. What comes in such a
+    round depends on the iteration's number, the seed and the groups before alone.
+
+    Returns:
+        The groups to train on, as many as tasks, and those that were played besides.
+    """
+    groups, unused = _round(run, number), list[Group]()
+    for refill in range(1, run.config.refill + 1):
+        silent = [i for i, group in enumerate(groups) if not group.has_signal]
+        for group in _round(run, number, refill, len(silent)) if silent else ():
+            if group.has_signal:
+                at = silent.pop(0)
+                groups[at], group = group, groups[at]
+            unused.append(group)
+    return groups, unused
+
+
+def _round(run: Run, number: int, refill: int = 0, count: int | None = None) -> list[Group]:
+    """Play the tasks of an iteration, or so many of a further round."""
+    config, size, groups = run.config, run.config.group, list[Group]()
+    taught, drawn_by = config.teaching.weight_at(number) > 0, number_of_round(number, refill)
+    for of, tasks in run.tasks.draw(number, run.records, refill, count):
+        if config.branch:
+            trees = grow(run, of, drawn_by, tasks, taught)
+            own = [[tree for tree in trees if tree.task == i] for i in range(len(tasks))]
+            groups += [Group(of, [e for tree in some for e in tree.episodes], some, (), refill) for some in own]
+            continue
+        played = play(run, of, drawn_by, config.split, tasks, size, config.temperature, taught)
+        greedy = play(run, of, drawn_by, config.split, tasks, 1, 0.0) if run.estimator.needs_baseline else []
+        groups += [Group(of, played[i * size :][:size], (), greedy[i : i + 1], refill) for i in range(len(tasks))]
+    return groups
 
 
 def play(
@@ -40,11 +96,8 @@ def play(
     return episodes
 
 
-def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False, first: int = 0) -> list[Tree]:
-    """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`.
-
-    ``first`` is the number of the first task; the others are those of `play`.
-    """
+def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> list[Tree]:
+    """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`."""
     config, branches = of.config, Branches.read(of.config.branch)
     policy, size = _policy(run, number, config.temperature), 1 + branches.more
     env_kwargs, wrappers = _environment(config, config.split, taught)
@@ -63,7 +116,7 @@ def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False, fir
         return Tree(task, step, episodes)
 
     trunks = range(config.group // size)
-    units = [(task, int(index), trunk) for task, index in enumerate(tasks, first) for trunk in trunks]
+    units = [(task, int(index), trunk) for task, index in enumerate(tasks) for trunk in trunks]
     with ThreadPoolExecutor(min(len(units), config.concurrency)) as pool:
         trees = list(pool.map(grown, units))
     policy.close()

@@ -55,6 +55,9 @@ class LoopConfig:
     branch: str = _option(
         "", "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one, drawn from this range"
     )
+    refill: int = _option(
+        0, "at most so many further rounds of tasks in an iteration, in place of groups whose rewards are all equal"
+    )
     levels: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "values of an argument of the environment to train on, as JSON"}
     )
@@ -118,7 +121,7 @@ class LoopConfig:
             integer(name, getattr(self, name), minimum=1)
         for name in ("temperature", "learning_rate", "critic_learning_rate", "grad_clip"):
             number(name, getattr(self, name), above=0)
-        for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed", "micro_tokens"):
+        for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed", "micro_tokens", "refill"):
             integer(name, getattr(self, name), minimum=0)
         number("max_broken", self.max_broken, minimum=0, maximum=1)
         for name in ("kl_coef", "minutes", "step_timeout"):
@@ -145,6 +148,12 @@ class LoopConfig:
                 raise ConfigError(
                     f"branch is for estimators that compare a group, such as rloo; got {self.estimator!r}"
                 )
+        if self.refill and not get_estimator(self.estimator).compares_groups:
+            raise ConfigError(f"refill is for estimators that compare a group, such as grpo; got {self.estimator!r}")
+        if self.refill and self.teaching.mode != "mixed":
+            raise ConfigError(
+                f"refill replaces the groups that teacher_mode={self.teacher_mode} teaches: leave out one"
+            )
         if self.teaching.spec and self.agent:
             raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
         if self.train_roles and not self.agent:

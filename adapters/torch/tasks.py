@@ -57,32 +57,42 @@ class RunTasks:
                 for name, own in zip(levels.names, levels.env_kwargs, strict=True)
             ]
 
-    def draw(self, number: int, records: Sequence[Record]) -> list[tuple[Tasks, np.ndarray]]:
+    def draw(
+        self, number: int, records: Sequence[Record], refill: int = 0, count: int | None = None
+    ) -> list[tuple[Tasks, np.ndarray]]:
         """Draw an iteration's tasks: their indices, for each environment or level that has any.
 
         Args:
             number: Of the iteration, from 1.
             records: The metrics of those before.
+            refill: Its further rounds before, each of other tasks.
+            count: How many, if not as many as ``tasks``.
         """
-        config, rng = self.config, np.random.default_rng([self.config.seed, number])
+        config, count = self.config, self.config.tasks if count is None else count
+        rng = np.random.default_rng([config.seed, number_of_round(number, refill)])
         if config.levels:
-            levels = Curriculum(config.levels, config.curriculum)
-            drawn = levels.draw(config.tasks, seed=config.seed, number=number, steps=config.steps, records=records)
+            levels, seed = Curriculum(config.levels, config.curriculum), number_of_round(config.seed, refill)
+            drawn = levels.draw(count, seed=seed, number=number, steps=config.steps, records=records)
             counts = [drawn.count(i) for i in range(len(self.trained))]
         elif len(self.trained) > 1:
-            counts = rng.multinomial(config.tasks, self.weights).tolist()
+            counts = rng.multinomial(count, self.weights).tolist()
         else:
-            counts = [config.tasks]
+            counts = [count]
         return [
-            (tasks, rng.choice(tasks.pool, min(count, tasks.pool), replace=False))
-            for tasks, count in zip(self.trained, counts, strict=True)
-            if count
+            (tasks, rng.choice(tasks.pool, min(of_these, tasks.pool), replace=False))
+            for tasks, of_these in zip(self.trained, counts, strict=True)
+            if of_these
         ]
 
     def tool_instructions(self, episode: Episode) -> str:
         """Return the tools of an episode's environment in words."""
         known = {str(tasks.config.env): tasks.tool_instructions for tasks in self.environments}
         return known[episode.env_id] if len(known) > 1 else self.environments[0].tool_instructions
+
+
+def number_of_round(number: int, refill: int) -> int:
+    """Return what a round of an iteration is drawn by: its number, and for further rounds one that no other has."""
+    return number + 1_000_000 * refill
 
 
 def tasks_of(config: LoopConfig, name: str = "") -> Tasks:

@@ -2,14 +2,21 @@
 
 1. "learnable" finds the level of which success is near one half, also when it moves; "fixed" and "uniform" take all
 2. what is drawn follows from the seed, the iteration and the metrics before it, so that a stopped run goes on exactly
-3. a policy without entropy and groups without a signal are noticed, once, with what would help
+3. groups without a signal are replaced by others, never by more than there are, and a killed run goes on exactly
+4. a policy without entropy and groups without a signal are noticed, once, with what would help
 """
 
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -18,9 +25,12 @@ pytest.importorskip("transformers")
 
 from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.run import CollapseWatch
+from agent_envs.adapters.torch import playing
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.errors import ConfigError
+from agent_envs.problem_env import Problem, ProblemEnv
+from agent_envs.tasks import IndexedTasks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LEVELS = {"level": [1, 2, 4, 8]}
@@ -101,6 +111,103 @@ def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path
     assert all(r["groups_without_signal"] <= 4 for r in whole[1:])
     with pytest.raises(ConfigError, match="does not take 'seize'"):
         train(LoopConfig(env="AgentR1/ALFWorld-v0", out=str(tmp_path / "x"), levels={"seize": [1, 2]}))
+
+
+class Letters(IndexedTasks):
+    def __len__(self):
+        return 1000
+
+    def get(self, index):
+        return Problem(f"letters/{index}", f"letters {index}", str(index))
+
+
+class LettersEnv(ProblemEnv):
+    """Every second task is paid for an even sum of letters; the others pay nothing."""
+
+    instructions = "Write."
+
+    def open_tasks(self):
+        return Letters("generated", self.split)
+
+    def check(self, task, text):
+        return int(task.answer) % 2 == 0 and sum(map(ord, text)) % 2 == 0
+
+
+gym.register("Letters-v0", entry_point=LettersEnv)
+
+
+def refilled(out, model_path, **more):
+    return dataclasses.replace(
+        run(out, model_path),
+        env="Letters-v0",
+        env_kwargs={},
+        levels={},
+        curriculum="uniform",
+        tasks=8,
+        refill=3,
+        **more,
+    )
+
+
+def without_times(records):
+    return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in records]
+
+
+def test_groups_without_a_signal_are_replaced_by_those_with_one(monkeypatch):
+    def group(name, *rewards):
+        broken = SimpleNamespace(reward=9.0, stop_reason=SimpleNamespace(broken=True))
+        known = [SimpleNamespace(reward=r, stop_reason=SimpleNamespace(broken=False)) for r in rewards]
+        return playing.Group(name, [*known, broken])
+
+    rounds = [
+        [group("a", 0, 0), group("b", 0, 1), group("c", 1, 1), group("d", 1)],
+        [group("e", 1, 1), group("f", 1, 0), group("g", 0, 0)],
+        [group("h", 1, 0), group("i", 0, 1)],
+    ]
+    asked = []
+
+    def play(run, number, refill=0, count=None):
+        asked.append((refill, count))
+        return [*rounds[refill]]
+
+    monkeypatch.setattr(playing, "_round", play)
+    for refill, trained, unused in ((0, "abcd", ""), (1, "fbcd", "aeg"), (2, "fbhi", "acdeg"), (9, "fbhi", "acdeg")):
+        asked.clear()
+        groups, others = playing.play_iteration(SimpleNamespace(config=SimpleNamespace(refill=refill)), 1)
+        assert "".join(g.of for g in groups) == trained and "".join(sorted(g.of for g in others)) == unused
+        assert asked == [(0, None), (1, 3), (2, 2)][: refill + 1]
+
+
+def test_a_killed_run_refills_as_it_would_have(model_path, tmp_path):
+    whole = train(refilled(tmp_path / "whole", model_path))
+    code = "from test_curriculum import *; train(refilled(*sys.argv[1:]))"
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "parts"), model_path]
+    process = subprocess.Popen(command, cwd=Path(__file__).parent)
+    metrics, deadline = tmp_path / "parts" / "metrics.jsonl", time.monotonic() + 100
+    while (
+        process.poll() is None
+        and time.monotonic() < deadline
+        and not (metrics.exists() and len(metrics.read_bytes().splitlines()) > 1)
+    ):
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    parts = train(refilled(tmp_path / "parts", model_path))
+    for got, want in zip(without_times(parts), without_times(whole), strict=True):
+        assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+    assert sum(record["groups_refilled"] for record in whole[1:]) > 2
+    for record in whole[1:]:
+        assert record["groups_compared"] == 8 >= record["groups_without_signal"]
+        assert record["train/episodes"] == 16 + record["train/unused_episodes"]
+        assert record["train/unused_episodes"] >= 2 * record["groups_refilled"]
+    plain = train(dataclasses.replace(refilled(tmp_path / "plain", model_path), refill=0))[1]
+    assert plain["groups_without_signal"] == whole[1]["groups_without_signal"] + whole[1]["groups_refilled"]
+    for wrong, says in (
+        ({"estimator": "gae"}, "refill is for estimators"),
+        ({"teacher": "expert", "teacher_mode": "silent"}, "leave out one"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            refilled(tmp_path, model_path, **wrong)
 
 
 def test_several_environments_are_played_by_their_weights_and_told_apart(model_path, tmp_path):

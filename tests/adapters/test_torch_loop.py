@@ -545,8 +545,9 @@ def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
 def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
     """A quarter of every group breaks: the others are compared with each other, and the third iteration is the last."""
     from agent_envs.adapters.torch import loop as torch_loop
+    from agent_envs.adapters.torch import playing
 
-    really_play, really_assemble, groups = torch_loop.play, torch_loop.assemble, []
+    really_play, really_assemble, groups = playing.play, torch_loop.assemble, []
 
     def play(*how):
         episodes = really_play(*how)
@@ -558,7 +559,7 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
         groups.append([len(batch.steps.trajectory[batch.steps.group == g].unique()) for g in (0, 1)])
         return batch
 
-    monkeypatch.setattr(torch_loop, "play", play)
+    monkeypatch.setattr(playing, "play", play)
     monkeypatch.setattr(torch_loop, "assemble", assemble)
     c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=4), group=4, eval_tasks=0)
     with pytest.raises(
@@ -574,9 +575,10 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
 
 def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):
     from agent_envs.adapters.torch import loop as torch_loop
+    from agent_envs.adapters.torch import playing
 
     asked, seeds, assembled = [], [], []
-    really_play, really_update, really_assemble = torch_loop.play, torch_loop.update, torch_loop.assemble
+    really_play, really_update, really_assemble = playing.play, torch_loop.update, torch_loop.assemble
 
     def play(run, of, number, split, tasks, per_task, temperature, taught=False):
         asked.append((split, len(tasks), per_task, temperature))
@@ -594,7 +596,8 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
         assembled.append(([e.index for e in episodes], list(groups), baselines))
         return really_assemble(episodes, groups, baselines)
 
-    for function in (play, update, assemble):
+    monkeypatch.setattr(playing, "play", play)
+    for function in (update, assemble):
         monkeypatch.setattr(torch_loop, function.__name__, function)
     c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2), estimator="remax", group=3, eval_tasks=0)
     train(c)
