@@ -323,7 +323,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
         record["train/unused_episodes"] = sum(len(group.episodes) for group in unused)
     episodes, baselines = [episode for group in groups for episode in group.episodes], None
     if run.estimator.needs_baseline:
-        baselines = [math.nan if e.stop_reason.broken else e.reward for g in groups for e in g.greedy * config.group]
+        baselines = [math.nan if e.stop_reason.broken else e.reward for g in groups for e in [*g.greedy] * config.group]
     record["seconds/play"] = time.monotonic() - began
     began = time.monotonic()
     if "critic" in run.models:
@@ -334,8 +334,8 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     if config.branch:
         trees = [tree._replace(task=i) for i, group in enumerate(groups) for tree in group.trees]
         episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
-    laid = (run.layout, run.pictures, config.gamma, config.train_roles)
-    laid += (run.labels if config.teaching.weight_at(number) > 0 else None,)
+    labels_of = run.labels if config.teaching.weight_at(number) > 0 else None
+    laid = (run.layout, run.pictures, config.gamma, config.train_roles, labels_of)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
     record["train/rows"] = len(batch.row.unique())
     record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
