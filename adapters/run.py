@@ -38,11 +38,19 @@ def _row(record: Mapping[str, Any]) -> Record:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
 
 
-class CollapseWatch:
-    """Notices, once each, that a policy has all but stopped to explore, and that its groups teach nothing any more.
+_FALLING = {
+    "actor/entropy": "its episodes grow alike, and groups lose their signal. A smaller learning rate, an entropy bonus "
+    "or a KL keeps it up",
+    "actor/mutual_information": "it answers whatever it is asked alike. Groups that have a signal (refill), a smaller "
+    "learning rate or a KL keep it up",
+}
 
-    The first is an entropy below a tenth of the first iterations', the second that nine groups in ten have no signal,
-    both over three iterations.
+
+class CollapseWatch:
+    """Notices, once each, that a policy has all but stopped to explore or to heed its prompt, or learns nothing more.
+
+    The first two are an entropy or a mutual information below a tenth of the first iterations', the third that nine
+    groups in ten have no signal, all over three iterations. A mutual information that begins below 0.1 is noise.
 
     >>> watch = CollapseWatch()
     >>> [bool(watch.update({"actor/entropy": x})) for x in (1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01)]
@@ -50,7 +58,7 @@ class CollapseWatch:
     """
 
     def __init__(self) -> None:
-        self._entropies: list[float] = []
+        self._values: dict[str, list[float]] = {name: [] for name in _FALLING}
         self._silent: list[float] = []
         self._said: set[str] = set()
 
@@ -58,16 +66,16 @@ class CollapseWatch:
         """Record an iteration's metrics; return what is new: a line for the progress, and the reason."""
         found = []
         success = record.get("train/success", record.get("env/success")) or 0.0
-        if (entropy := record.get("actor/entropy")) is not None:
-            self._entropies.append(entropy)
-            first, last = (sum(part) / 3 for part in (self._entropies[:3], self._entropies[-3:]))
-            if len(self._entropies) > 5 and last < 0.1 * first and "entropy" not in self._said:
-                self._said.add("entropy")
-                reason = (
-                    f"the policy's entropy fell from {first:.3g} to {last:.3g} nats per token: its episodes grow "
-                    "alike, and groups lose their signal. A smaller learning rate, an entropy bonus or a KL keeps it up"
-                )
-                found.append((f"collapse: entropy {last:.3g}, {first:.3g} at first", reason))
+        for name, why in _FALLING.items():
+            if record.get(name) is None or name in self._said:
+                continue
+            what, values = name.removeprefix("actor/").replace("_", " "), self._values[name]
+            values.append(record[name])
+            first, last = (sum(part) / 3 for part in (values[:3], values[-3:]))
+            if len(values) > 5 and last < 0.1 * first and (first > 0.1 or what == "entropy"):
+                self._said.add(name)
+                line, fell = f"collapse: {what} {last:.3g}, {first:.3g} at first", f"{first:.3g} to {last:.3g} nats"
+                found.append((line, f"the policy's {what} fell from {fell}: {why}"))
         silent, groups = (  # of all roles
             sum(number for name, number in record.items() if f"groups_{what}" in name)
             for what in ("without_signal", "compared")

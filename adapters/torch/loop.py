@@ -41,6 +41,7 @@ from agent_envs.adapters.losses.distribution import entropies, log_probs_of, squ
 from agent_envs.adapters.run import Record
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
+from agent_envs.adapters.torch.information import information
 from agent_envs.adapters.torch.playing import play, play_iteration
 from agent_envs.adapters.torch.run import Run, about, named, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
@@ -340,6 +341,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     record["train/rows"] = len(batch.row.unique())
     record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
     record["train/sampled_tokens"] = int((batch.step >= 0).sum())
+    record |= information(run, number, groups, lambda pairs: score(run.models["model"], pairs, config))
     if record["train/sampled_tokens"]:  # otherwise no episode has a token to learn from
         record |= learn(run, batch, number)
     record["seconds/update"] = time.monotonic() - began

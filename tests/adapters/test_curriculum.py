@@ -3,7 +3,8 @@
 1. "learnable" finds the level of which success is near one half, also when it moves; "fixed" and "uniform" take all
 2. what is drawn follows from the seed, the iteration and the metrics before it, so that a stopped run goes on exactly
 3. groups without a signal are replaced by others, never by more than there are, and a killed run goes on exactly
-4. a policy without entropy and groups without a signal are noticed, once, with what would help
+4. a policy without entropy or that does not heed its prompt, and groups without a signal, are noticed, once, with
+   what would help; the mutual information is that of all pairs of prompt and response, in every layout
 """
 
 from __future__ import annotations
@@ -195,6 +196,7 @@ def test_a_killed_run_refills_as_it_would_have(model_path, tmp_path):
     parts = train(refilled(tmp_path / "parts", model_path))
     for got, want in zip(without_times(parts), without_times(whole), strict=True):
         assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+    assert all(-1 < record["actor/mutual_information"] <= np.log(2) for record in whole[1:])
     assert sum(record["groups_refilled"] for record in whole[1:]) > 2
     for record in whole[1:]:
         assert record["groups_compared"] == 8 >= record["groups_without_signal"]
@@ -258,6 +260,16 @@ def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, mon
     groups = {"groups_compared": 10.0, "groups_without_signal": 2.0}
     found = [line for x in entropies for line, _ in watch.update({"actor/entropy": x, **groups})]
     assert found == ["collapse: entropy 0.05, 0.9 at first"]
+    watch = CollapseWatch()
+    found = [
+        line
+        for x in [1.5, 1.4, 1.6, 1.0, 0.1, 0.1, -0.1, 0.0]
+        for line in watch.update({"actor/mutual_information": x})
+    ]
+    assert [line for line, _ in found] == ["collapse: mutual information 0.0333, 1.5 at first"]
+    assert "from 1.5 to 0.0333 nats: it answers whatever it is asked alike" in found[0][1]
+    watch = CollapseWatch()  # of a policy that never heeded it
+    assert not any(watch.update({"actor/mutual_information": x}) for x in [0.05, 0.0, 0.01, -0.02, 0, 0, 0])
     train(run(tmp_path / "run", model_path))  # of a model that solves nothing
     assert caplog.text.count("the tasks are too hard") == 1
     assert "step 3: collapse: 4 of 4 groups without a signal" in capsys.readouterr().err
