@@ -315,7 +315,7 @@ def _seeds(name: str, algo: str) -> list[dict[str, Any]]:
 
 
 def _table() -> Iterator[str]:
-    """Yield a line for each id and measure; what is not there yet is an empty field."""
+    """Yield a line for each id and measure; what is not there yet is an empty field, and policies have no interval."""
     head = ["id", "arguments and wrappers", *POLICIES, "tiny-base", "after grpo"]
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
@@ -323,7 +323,7 @@ def _table() -> Iterator[str]:
         row = [_judged(name, measure), _setting(_composed(f"AgentR1/{name}-v0", "grpo")[0].run)]
         for policy in POLICIES:
             found = _read(Cell(name, policy))
-            row.append(_mean([found["after"]], measure) if found else "")
+            row.append(_mean([found["after"]], measure).partition(" ")[0] if found else "")
         runs = _seeds(name, "grpo")
         row += [_mean([run["before"] for run in runs], measure), _gain(runs, measure)] if runs else ["", ""]
         yield f"| {' | '.join(row)} |"
