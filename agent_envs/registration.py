@@ -107,7 +107,10 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     except AgentEnvsError:
         raise
     except ModuleNotFoundError as e:
-        raise ConfigError(f"unknown environment {name!r}: {first_line(e)}") from e
+        why = first_line(e.__cause__ or e)  # Gymnasium says more, and not what to do
+        if why == f"No module named {name.partition(':')[0]!r}":
+            why += "; run this in the folder that has it with PYTHONPATH=., or install it: pip install -e FOLDER"
+        raise ConfigError(f"unknown environment {name!r}: {why}") from e
     except TypeError as e:
         maker = env_maker_of(env_id)
         with suppress(TypeError), naming_arguments(name, maker, kwargs):

@@ -53,6 +53,7 @@ class Browser:
         flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
         options = {
             "browserName": "chrome",
+            "timeouts": {"script": 110_000},  # axe-core on a long page, on a busy machine
             "goog:chromeOptions": {"binary": found[0], "args": flags},
             "goog:loggingPrefs": {"browser": "ALL"},
         }

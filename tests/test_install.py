@@ -278,6 +278,7 @@ def test_an_error_names_an_extra_that_installs_what_is_missing(root):
                 if not {*map(canonicalize_name, names), "?"} & brought[extra]:
                     wrong.append(f"{path.relative_to(root)}:{line}: {extra} does not install {names}")
     assert wrong == [] and places > 50
+    assert "pillow" in brought["hf"]  # transformers' image processors, which every tiny model's module imports
 
 
 def test_packages_show_their_public_names_alone(root):

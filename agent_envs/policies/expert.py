@@ -49,8 +49,11 @@ class _ExpertActor:
         else:
             action = self._env.get_wrapper_attr("expert_action")()
         if action is None:
+            source, todo = info.get("source", ""), 'Generated tasks have one: data="generated".'
+            if source == "generated":
+                todo = "An expert is the environment's expert_action(); or play another policy."
             raise PolicyError(
                 f"{type(self._env.unwrapped).__name__} has no expert for task {info['task_id']!r} "
-                f'(source {info.get("source", "")!r}). Generated tasks have one: data="generated".'
+                f"(source {source!r}). {todo}"
             )
         return action

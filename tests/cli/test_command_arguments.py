@@ -52,7 +52,7 @@ def test_only_what_was_given_reaches_the_environment():
         ("gsm8ktool", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),  # no namespace, no version, other case
         ("AgentR1/GSM8KTool-v7", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("AgentR1/GSM9KTool-v0", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
-        ("no_such_module:Mine-v0", {}, "unknown environment 'no_such_module:Mine-v0'"),
+        ("no_such_module:Mine-v0", {}, "named 'no_such_module'; run this in the folder that has it with PYTHONPATH=."),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
         ("agent_envs:AgentR1/GSM8k-v0", {}, "does not register 'AgentR1/GSM8k-v0'. Did you mean 'AgentR1/GSM8K-v0'"),
         ("json:Mine-v0", {}, "the module 'json' does not register 'Mine-v0'. It registers none."),

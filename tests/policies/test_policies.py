@@ -109,7 +109,18 @@ def test_the_expert_wins() -> None:
 def test_a_task_without_an_expert_says_so() -> None:
     episode = run_episode(gym.make("Test/Room-v0"), ExpertPolicy(), options={"index": 3})
     assert episode.stop_reason is StopReason.ERROR and episode.error is not None
-    assert "RoomEnv has no expert for task 'task/3' (source 'a file')" in episode.error
+    assert "RoomEnv has no expert for task 'task/3' (source 'a file'). Generated tasks have one" in episode.error
+
+
+def test_an_environment_without_an_expert_is_not_sent_back_to_its_own_data() -> None:
+    class Writing(RoomEnv):
+        def open_tasks(self) -> Tasks:
+            tasks = Tasks()
+            tasks.name = "generated"
+            return tasks
+
+    episode = run_episode(Writing(), ExpertPolicy(), options={"index": 3})
+    assert "the environment's expert_action(); or play another policy" in (episode.error or "")
 
 
 @pytest.mark.parametrize("policy", [ExpertPolicy(noise=0.5, seed=1), RandomPolicy(seed=1)])
