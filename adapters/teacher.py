@@ -9,10 +9,13 @@ prompt, beside the policy gradient in one update:
 The weights are those of the policy's loss (`agent_envs.adapters.losses.weights`), with labelled states as steps. A
 label that is the action itself shares the tokens of its step; another one has a row of its own, which begins as the
 step's does, so that on prefix trees a label costs its own tokens alone.
+
+A model behind a server teaches otherwise, without labels: see `agent_envs.adapters.torch.distillation`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -47,7 +50,8 @@ class Teacher:
     """
 
     spec: str
-    """``expert``, or ``expert:NAME`` where the environment has several (its argument ``expert``); "" for no teacher."""
+    """``expert``, or ``expert:NAME`` where the environment has several (its argument ``expert``); MODEL@URL for a model
+    behind a server, which gives no labels; "" for no teacher."""
     weight: float = 1.0
     """w: of the labels' cross-entropy, beside a policy loss of weight 1."""
     until: int = 0
@@ -56,13 +60,33 @@ class Teacher:
     """One of `MODES`."""
 
     def __post_init__(self) -> None:
-        if self.spec and self.spec.partition(":")[0] != "expert":
-            raise ConfigError(f"the teacher is expert, or expert:NAME as in expert:explore, got {self.spec!r}")
+        if self.spec and self.spec.partition(":")[0] != "expert" and not self.server:
+            raise ConfigError(
+                "the teacher is expert, expert:NAME as in expert:explore, or MODEL@URL as in "
+                f"Qwen/Qwen3-8B@http://127.0.0.1:8000/v1, got {self.spec!r}"
+            )
         number("teacher_weight", self.weight, above=0)
         integer("teacher_until", self.until, minimum=0)
         choice("teacher_mode", self.mode, MODES)
         if not self.spec and (self.weight, self.until, self.mode) != (1.0, 0, "mixed"):
             raise ConfigError("teacher_weight, teacher_until and teacher_mode are a teacher's: add teacher=expert")
+
+    @property
+    def server(self) -> tuple[str, str] | None:
+        """The name of a model and the address of its server, if it is the teacher.
+
+        >>> Teacher("Qwen/Qwen3-8B@http://127.0.0.1:8000/v1").server
+        ('Qwen/Qwen3-8B', 'http://127.0.0.1:8000/v1')
+        """
+        found = re.fullmatch("(.+?)@(https?://.+)", self.spec)
+        return (found[1], found[2]) if found else None
+
+    def check_expert(self) -> None:
+        """Refuse a model behind a server with a ConfigError."""
+        if self.server:
+            raise ConfigError(
+                f"a model behind a server teaches in the PyTorch loop; here the teacher is expert, got {self.spec}"
+            )
 
     def weight_at(self, step: int) -> float:
         """Return the weight of the labels in an iteration, the first of which is 1; 0 without a teacher.
@@ -76,6 +100,8 @@ class Teacher:
     def asked(self, env_kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return an environment's arguments and wrappers with those that make it tell the labels."""
         name = self.spec.partition(":")[2]
+        if self.server:
+            return {**env_kwargs}, (*wrappers,)
         return {**env_kwargs, **({"expert": name} if name else {})}, (*wrappers, LABELS)
 
 

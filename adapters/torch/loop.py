@@ -43,12 +43,11 @@ from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
 from agent_envs.adapters.torch.information import information
 from agent_envs.adapters.torch.playing import play, play_iteration
-from agent_envs.adapters.torch.run import Run, about, named, summary
+from agent_envs.adapters.torch.run import Run, about, named, solved, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
-from agent_envs.adapters.torch.tasks import Tasks
 from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import run_command
+from agent_envs.errors import BackendError, run_command
 from agent_envs.policies.local.features import forward_arguments, without_tokens
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
@@ -288,6 +287,9 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     squares = score(models["model"], batch, config, of="squares") if run.estimator.needs_score_norms else None
     scores = Scores(old, ref, values, squares)
     advantages, returns, record = credit(batch, config, scores)
+    if run.teacher is not None:
+        advantages, more = run.teacher.credit(batch, old, advantages, number)
+        record |= more
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
     mean_of = functools.partial(mean_log_ratio, models["model"], batch, config, old) if config.loss == "capo" else None
@@ -335,7 +337,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     if config.branch:
         trees = [tree._replace(task=i) for i, group in enumerate(groups) for tree in group.trees]
         episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
-    labels_of = run.labels if config.teaching.weight_at(number) > 0 else None
+    labels_of = run.labels if config.teaching.weight_at(number) > 0 and run.teacher is None else None
     laid = (run.layout, run.pictures, config.gamma, config.train_roles, labels_of)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
     record["train/rows"] = len(batch.row.unique())
@@ -346,14 +348,6 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
         record |= learn(run, batch, number)
     record["seconds/update"] = time.monotonic() - began
     return record
-
-
-def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
-    """Return the success on a level or on one of several environments, by its name; nothing without one."""
-    known = [episode.success for episode in episodes if not episode.stop_reason.broken]
-    if not (of.name and episodes):
-        return {}
-    return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)}
 
 
 def evaluate(run: Run, number: int) -> Record:
@@ -381,7 +375,12 @@ def train(config: LoopConfig) -> list[Record]:
     if not run.records:
         run.log({"step": 0, **evaluate(run, 0)})
     for number in run.iterations():
-        record: Record = {"step": number, **iterate(run, number, failures)}
+        try:
+            record: Record = {"step": number, **iterate(run, number, failures)}
+        except BackendError:
+            if number > 1:
+                run.save(number - 1, due=True)  # what was learned before is not lost
+            raise
         if run.evaluates(number):
             record |= evaluate(run, number)
         run.log(record)

@@ -22,8 +22,9 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import labels_in
 from agent_envs.adapters.tiny.model import writing_weights
+from agent_envs.adapters.torch.distillation import TeacherServer
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.adapters.torch.tasks import RunTasks
+from agent_envs.adapters.torch.tasks import RunTasks, Tasks
 from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode, Step, StopReason
@@ -109,6 +110,12 @@ class Run:
             raise ConfigError(
                 f"a critic cannot see pictures, and {start} takes them: use an algorithm without a critic, such as grpo"
             )
+        self.teacher = (
+            TeacherServer(config.teaching, self.tokenizer, config.concurrency) if config.teaching.server else None
+        )
+        """The model that teaches, if it is behind a server."""
+        if self.teacher is not None and self.pictures is not None:
+            raise ConfigError("a teacher behind a server sees no pictures: leave out teacher, or take expert")
         self.models: dict[str, Any] = {}
         """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
         self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
@@ -191,13 +198,13 @@ class Run:
         self.records.append(record)
         append_record(self.folder / "metrics.jsonl", record)
 
-    def save(self, number: int) -> None:
+    def save(self, number: int, due: bool = False) -> None:
         """Write a checkpoint if one is due or time is up; it replaces the last one as a whole.
 
         A BackendError says that it cannot be written; the last one stays.
         """
         self.stopped = bool(self.config.minutes) and time.monotonic() - self._began > 60 * self.config.minutes
-        if number % self.config.save_every and number != self.config.steps and not self.stopped:
+        if not due and number % self.config.save_every and number != self.config.steps and not self.stopped:
             return
         parts = self.folder / ".checkpoint.parts"
         with writing_weights(parts):
@@ -288,6 +295,14 @@ def about(episodes: Sequence[Episode]) -> Record:
         "broken": played - len(episodes),
         **_of_agent(episodes),
     }
+
+
+def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
+    """Return the success on a level or on one of several environments, by its name; nothing without one."""
+    known = [episode.success for episode in episodes if not episode.stop_reason.broken]
+    if not (of.name and episodes):
+        return {}
+    return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)}
 
 
 def _of_agent(episodes: Sequence[Episode]) -> Record:

@@ -66,9 +66,13 @@ class LoopConfig:
     eval_every: int = _option(0, "iterations between two evaluations; 0 for one before and one after")
     estimator: str = _option("grpo", "advantage estimator: grpo, gae, gigpo, ..., or module:name of your own")
     teacher: str = _option(
-        "", "who labels the states that the policy reaches: expert, or expert:NAME of several experts"
+        "",
+        "who labels the states that the policy reaches: expert, or expert:NAME of several experts; or MODEL@URL: a "
+        "model behind a server like vLLM's, which scores the policy's tokens",
     )
-    teacher_weight: float = _option(1.0, "weight of the labels' cross-entropy beside the policy loss")
+    teacher_weight: float = _option(
+        1.0, "weight of the labels' cross-entropy, or of the model's advantages, beside the policy loss"
+    )
     teacher_until: int = _option(0, "iteration by which that weight has fallen to 0; 0 to keep it")
     teacher_mode: str = _option(
         "mixed", "mixed with the policy loss, alone in its place, or silent: only for groups without a signal"
@@ -154,7 +158,7 @@ class LoopConfig:
             raise ConfigError(
                 f"refill replaces the groups that teacher_mode={self.teacher_mode} teaches: leave out one"
             )
-        if self.teaching.spec and self.agent:
+        if self.teaching.spec and self.agent and not self.teaching.server:
             raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
         if self.train_roles and not self.agent:
             raise ConfigError("train_roles are of those that an agent plays: add agent")

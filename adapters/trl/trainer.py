@@ -149,6 +149,7 @@ class EpisodeTrainer(GRPOTrainer):
         self._options = EstimatorOptions(gamma=gamma)
         self._weighting = choice("weighting", weighting, WEIGHTINGS)
         self._teacher = Teacher(teacher, teacher_weight, teacher_until, teacher_mode)
+        self._teacher.check_expert()
         if teacher and agent is not None:
             raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
         self._agent = None if agent is None else load_agent(agent)

@@ -107,6 +107,7 @@ class Settings:
             load_agent(self.agent)
             if self.ahead:
                 raise ConfigError(f"agentr1.agent needs agentr1.mode=sync, got {self.mode}")
+        self.teaching.check_expert()
         if self.teaching.spec and (self.agent or self.twin_final or self.mini_batches_of_rows):
             raise ConfigError(
                 "agentr1.teacher labels the states of a loop of one call per step: leave out agentr1.agent, "

@@ -1,0 +1,199 @@
+"""A model behind a server as teacher.
+
+1. the gradient of an update is that of the formula to 1e-6, in every mode and layout, and the weight falls
+2. a teacher with another tokenizer, and a server without log-probabilities of a prompt, are refused
+3. a server that dies is one error, the run keeps all that it did, and goes on exactly; the policy comes nearer
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from agent_envs.adapters.losses import token_weights  # noqa: E402
+from agent_envs.adapters.teacher import MODES, Teacher  # noqa: E402
+from agent_envs.adapters.torch.batch import assemble  # noqa: E402
+from agent_envs.adapters.torch.distillation import TeacherServer  # noqa: E402
+from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, main, score, train  # noqa: E402
+from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
+from agent_envs.adapters.verl.config.settings import Settings  # noqa: E402
+from agent_envs.errors import BackendDownError, ConfigError  # noqa: E402
+from tests.adapters.test_teacher import gradient, model, played  # noqa: E402, F401
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Served(ThreadingHTTPServer):
+    """vLLM's /v1/completions with ``prompt_logprobs``, of a model in this process; dies once ``left`` are answered."""
+
+    def __init__(self, policy, decode, port=0):
+        self.model, self.decode, self.asked, self.left, self.change = policy, decode, [], 10**9, lambda reply: reply
+        super().__init__(("127.0.0.1", port), Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def kill(self):
+        self.shutdown()
+        self.server_close()
+
+    @torch.no_grad()
+    def answer(self, request):
+        ids = request["prompt"]
+        log_probs = self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        found = [
+            {str(i): {"logprob": float(log_probs[t, i]), "decoded_token": self.decode(i)}}
+            for t, i in enumerate(ids[1:])
+        ]
+        return {"choices": [{"text": "", "prompt_logprobs": [None, *found]}]}
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers.get("Authorization"), request))
+        self.server.left -= 1
+        if self.server.left < 0:
+            threading.Thread(target=self.server.kill).start()
+            return
+        status, reply = 200, self.server.change(self.server.answer(request))
+        if "error" in reply:
+            status = 400
+        content = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args):
+        pass
+
+
+class Tokens:
+    """A tokenizer of twelve letters."""
+
+    def __len__(self):
+        return 12
+
+    def decode(self, ids):
+        return "abcdefghijkl"[ids[0]]
+
+
+def noisy(policy, scale):
+    other = type(policy)(policy.config).to(next(policy.parameters()).dtype).eval()
+    other.load_state_dict(policy.state_dict())
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn_like(parameter) * scale)
+    return other
+
+
+@pytest.fixture
+def served(model):  # noqa: F811
+    server = Served(noisy(model, 0.3), lambda token: Tokens().decode([token]))
+    yield server
+    server.kill()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", ["steps", "merged", "tree"])
+def test_the_gradient_is_that_of_the_formula(model, served, mode, layout, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-teach")
+    episodes, groups, _ = played()
+    c = LoopConfig(env="Toy-v0", out="x", group=3)
+    batch = assemble(episodes, groups, layout=layout)
+    scores = Scores(score(model, batch, c))
+    advantages, _, _ = credit(batch, c, scores)
+    teacher = TeacherServer(Teacher(f"toy@{served.url}", 0.5, until=4, mode=mode), Tokens())
+    taught, metrics = teacher.credit(batch, scores.old, advantages, 3)
+    lengths = torch.bincount(batch.step[batch.step >= 0], minlength=len(batch.steps.rewards))
+    weights = token_weights("trajectory", lengths, batch.steps.trajectory, batch.step)
+    accumulate(model, batch, weights, partial(actor_loss, batch, c, scores, taught), c)
+    found, gaps = gradient(model), []
+    for i, (group, step) in enumerate((g, s) for g, e in zip(groups, episodes, strict=True) for s in e.steps):
+        row, wrote = torch.tensor([[*step.prompt_ids, *step.response_ids]]), torch.tensor(step.response_ids)[:, None]
+        log_p, log_t = (
+            m(row).logits.log_softmax(-1)[0, len(step.prompt_ids) - 1 : -1].gather(1, wrote).squeeze(1)
+            for m in (model, served.model)
+        )
+        own, gap = advantages[batch.step == i].double(), (log_t - log_p).detach()
+        gaps.append(gap)
+        share = 0.25 * (mode != "silent" or group == 0)  # the group in which all are paid alike
+        a = (0.0 if mode == "alone" else own) + share * gap
+        (-(weights[batch.step == i] * a * log_p).sum()).backward()
+    expected = gradient(model)
+    assert float(expected.norm()) > 0.01 and float((found - expected).abs().max()) < 1e-6
+    assert metrics == {"teacher/kl": pytest.approx(-float(torch.cat(gaps).mean()), abs=1e-5), "teacher/weight": 0.25}
+    (path, key, request), *_ = served.asked
+    assert path == "/v1/completions" and key == "Bearer sk-teach" and request["model"] == "toy"
+    assert request["prompt_logprobs"] == 0 and len(served.asked) == 1 + int(batch.row.max()) + 1
+    assert teacher.credit(batch, scores.old, advantages, 5) == (advantages, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda reply: {"choices": [{"text": ""}]}, "gives no prompt_logprobs of the tokens sent"),
+        (lambda reply: {"choices": [{"prompt_logprobs": [None] * 12}]}, "gives no prompt_logprobs"),
+        (lambda reply: {"error": "Token id 11 is out of vocabulary"}, "status 400.*Token id 11 is out of vocabulary"),
+        (lambda reply: json.loads(json.dumps(reply).replace('"e"', '"E"')), "token 4 is 'E', and 'e' for the policy"),
+    ],
+)
+def test_what_cannot_teach_is_refused(served, change, says):
+    served.change = change
+    with pytest.raises(ConfigError, match=f"the teacher toy@{served.url}.*{says}"):
+        TeacherServer(Teacher(f"toy@{served.url}"), Tokens())
+
+
+def test_a_server_teaches_any_loop_of_ours_and_no_other_trainer():
+    taught = {"env": "Toy-v0", "out": "x", "teacher": "toy@http://host/v1"}
+    assert LoopConfig(**taught, agent="compact(after=6000)").teaching.server == ("toy", "http://host/v1")
+    with pytest.raises(ConfigError, match="teaches in the PyTorch loop; here the teacher is expert"):
+        Settings(teacher=taught["teacher"])
+
+
+def test_a_token_that_the_teacher_cannot_write_costs_no_update(served):
+    teacher = TeacherServer(Teacher(f"toy@{served.url}"), Tokens())
+    served.change = lambda reply: json.loads(json.dumps(reply).replace('"logprob": -', '"logprob": -9999'))
+    assert teacher.log_probs([[1, 2, 3]]).tolist() == [0.0, -50.0, -50.0]
+
+
+def settings(out, model_path, server, **more):
+    return LoopConfig(
+        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=model_path,
+        tasks=8, group=1, eval_tasks=0, max_response_tokens=12, warmup=0, concurrency=4, device="cpu", steps=8,
+        teacher=f"some/model@{server.url}", teacher_mode="alone", learning_rate=3e-3, **more,
+    )  # fmt: skip
+
+
+def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, capsys):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
+    teacher = noisy(transformers.AutoModelForCausalLM.from_pretrained(model_path), 0.05)
+    server = Served(teacher, lambda token: tokenizer.decode([token]))
+    whole = train(settings(tmp_path / "whole", model_path, server))
+    assert whole[-1]["teacher/kl"] < 0.7 * whole[1]["teacher/kl"] and whole[1]["teacher/weight"] == 1.0
+    server.left = 1 + 3 * int(whole[1]["train/rows"]) - 2  # in the third iteration
+    parts = settings(tmp_path / "parts", model_path, server, save_every=100)
+    monkeypatch.setattr("agent_envs.adapters.torch.loop.read_command_line", lambda argv: parts)
+    assert main([]) == 1
+    error = capsys.readouterr().err
+    assert f"{server.url}/completions failed" in error and "Traceback" not in error
+    assert json.loads((tmp_path / "parts" / "checkpoint" / "step.json").read_text()) == {"step": 2}
+    with pytest.raises(BackendDownError):
+        train(parts)
+    again = Served(teacher, server.decode, server.server_port)
+    for got, want in zip(train(parts), whole, strict=True):
+        assert {k: v for k, v in got.items() if "seconds" not in k} == pytest.approx(
+            {k: v for k, v in want.items() if "seconds" not in k}, rel=1e-3, abs=1e-4
+        )
+    again.kill()
+    with pytest.raises(ConfigError, match="leave out agent or teacher"):
+        dataclasses.replace(parts, teacher="expert", agent="agent_envs.agents:loop")
