@@ -140,7 +140,7 @@ def json_object(name: str, text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{name} is not valid JSON: {e}: {shown(text)}") from e
+        raise ConfigError(f"{name} is not valid JSON such as '{{\"key\": 1}}': {e}: {shown(text)}") from e
     if not isinstance(found, dict):
         raise ConfigError(f"{name} must be a JSON object, got {shown(text)}")
     return found

@@ -101,6 +101,8 @@ class ChatServer:
             return await _send(writer, 429, b'{"error": {"message": "pay first", "code": "insufficient_quota"}}')
         if how == "error":
             return await _send(writer, 500, b'{"error": {"message": "out of luck"}}')
+        if how == "page":
+            return await _send(writer, 501, b"<html>\n<p>Unsupported method\n</html>")
         if how == "stall" and not stream:
             await asyncio.sleep(3600)
         broken = {

@@ -178,7 +178,9 @@ class Listener:
             )
         except (OSError, OverflowError) as e:
             await self._runner.cleanup()
-            raise ConfigError(f"cannot listen on {self.host}:{self.port}: {e}") from e
+            raise ConfigError(
+                f"cannot listen on {self.host}:{self.port} ({e}); name another port, or 0 for a free one"
+            ) from e
         self.port = self._server.sockets[0].getsockname()[1]
         self._timer = self.loop.call_later(_TICK, self._watch)
 

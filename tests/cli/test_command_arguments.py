@@ -76,7 +76,7 @@ def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--env-kwargs", "{"], "--env-kwargs is not valid JSON"),
+        (["--env-kwargs", "{"], "--env-kwargs is not valid JSON such as '{\"key\": 1}'"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "use --split"),
         (["--wrapper", "FormatRewards"], "Did you mean 'FormatReward'"),

@@ -476,6 +476,13 @@ def test_how_long_a_server_asks_to_wait() -> None:
     assert asked(retry_after_ms="0") == 0
 
 
+def test_a_server_of_pages_is_told_in_one_line(serve: Any) -> None:
+    policy = OpenAIPolicy("m", base_url=serve(lambda request: "", lambda number, request: "page").url, max_retries=0)
+    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    assert str(episode.error).splitlines()[-1].endswith("status 501: <html> <p>Unsupported method </html>")
+    policy.close()
+
+
 def test_a_spent_quota_is_not_asked_for_again(serve: Any) -> None:
     server = serve(lambda request: "", lambda number, request: "quota")
     policy = OpenAIPolicy("m", base_url=server.url)

@@ -216,7 +216,7 @@ def _refused(error: openai.APIStatusError) -> BackendError:
     said = body.get("message", body) if isinstance(body, Mapping) else body
     said = error.message if not said else said if isinstance(said, str) else json.dumps(said)
     details = ", ".join(detail for detail in (error.code, error.param) if isinstance(detail, str))
-    message = f"status {status}: {said:.2000}" + (f" ({details})" if details else "")
+    message = f"status {status}: {' '.join(said.split()):.2000}" + (f" ({details})" if details else "")
     if is_overflow(message):
         return BackendRefusedError(message)
     message += "; the address of a server mostly ends in /v1" if status == 404 else ""
