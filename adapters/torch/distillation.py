@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 
 from agent_envs.adapters.run import Record
@@ -54,8 +55,7 @@ class TeacherServer:
         if key := os.environ.get("OPENAI_API_KEY"):
             headers["Authorization"] = f"Bearer {key}"
         self._pool = HTTPPool(url, timeout=600.0, retries=5, headers=headers)
-        size = len(tokenizer)
-        ids = [*range(0, size, max(1, size // _PROBED))]
+        ids = np.linspace(0, len(tokenizer) - 1, min(_PROBED, len(tokenizer)), dtype=int).tolist()  # the last one too
         try:
             entries = self._ask(ids)
         except BackendReplyError as e:

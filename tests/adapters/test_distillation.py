@@ -25,7 +25,7 @@ from agent_envs.adapters.torch.distillation import TeacherServer  # noqa: E402
 from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, main, score, train  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.adapters.verl.config.settings import Settings  # noqa: E402
-from agent_envs.errors import BackendDownError, ConfigError  # noqa: E402
+from agent_envs.errors import ConfigError  # noqa: E402
 from tests.adapters.test_teacher import gradient, model, played  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -169,8 +169,8 @@ def test_a_token_that_the_teacher_cannot_write_costs_no_update(served):
 def settings(out, model_path, server, **more):
     return LoopConfig(
         env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=model_path,
-        tasks=8, group=1, eval_tasks=0, max_response_tokens=12, warmup=0, concurrency=4, device="cpu", steps=8,
-        teacher=f"some/model@{server.url}", teacher_mode="alone", learning_rate=3e-3, **more,
+        tasks=8, group=1, eval_tasks=0, max_response_tokens=12, warmup=0, concurrency=4, device="cpu", steps=6,
+        teacher=f"some/model@{server.url}", teacher_mode="alone", learning_rate=5e-3, **more,
     )  # fmt: skip
 
 
@@ -187,8 +187,6 @@ def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, cap
     error = capsys.readouterr().err
     assert f"{server.url}/completions failed" in error and "Traceback" not in error
     assert json.loads((tmp_path / "parts" / "checkpoint" / "step.json").read_text()) == {"step": 2}
-    with pytest.raises(BackendDownError):
-        train(parts)
     again = Served(teacher, server.decode, server.server_port)
     for got, want in zip(train(parts), whole, strict=True):
         assert {k: v for k, v in got.items() if "seconds" not in k} == pytest.approx(
