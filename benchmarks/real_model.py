@@ -59,6 +59,11 @@ LOOP: dict[str, Any] = {
 CELLS = {
     "GSM8KTool": Cell("AgentR1/GSM8KTool-v0", warm_start=400),
     "GSM8KTool-teacher": Cell("AgentR1/GSM8KTool-v0", warm_start=400, loop={"teacher": "expert", "teacher_until": 60}),
+    # Problems of one or two operations, on which a CPU core shows something within an hour.
+    "GSM8KTool-two": Cell(
+        "AgentR1/GSM8KTool-v0", {"level": "1-2"}, warm_start=60,
+        loop={"steps": 60, "tasks": 8, "eval_every": 20, "concurrency": 64, "learning_rate": 2e-5, "max_tokens": 1024},
+    ),
     "HotpotQA": Cell("AgentR1/HotpotQA-v0", warm_start=400, loop={"max_tokens": 4096}),
     "ALFWorld": Cell(
         "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}
