@@ -61,7 +61,9 @@ CELLS = {
     "GSM8KTool-teacher": Cell("AgentR1/GSM8KTool-v0", warm_start=400, loop={"teacher": "expert", "teacher_until": 60}),
     # Problems of one or two operations, on which a CPU core shows something within an hour.
     "GSM8KTool-two": Cell(
-        "AgentR1/GSM8KTool-v0", {"level": "1-2"}, warm_start=60,
+        "AgentR1/GSM8KTool-v0",
+        {"level": "1-2"},
+        warm_start=60,
         loop={"steps": 60, "tasks": 8, "eval_every": 20, "concurrency": 64, "learning_rate": 2e-5, "max_tokens": 1024},
     ),
     "HotpotQA": Cell("AgentR1/HotpotQA-v0", warm_start=400, loop={"max_tokens": 4096}),
