@@ -127,8 +127,9 @@ class HelpDeskEnv(ToolEnv):
 
     tiny-base, of 0.8 million parameters, has never seen it. On test tasks of level 1 in one domain, after 700
     supervised steps without mistakes, it follows the procedure and judges by chance (22 of 64, no pair of twins). With
-    `expert="reasons"` it begins to read: 73 of 128, and 14 of 50 pairs, after twice 700 steps. Allowing all solves 54
-    percent.
+    `expert="reasons"` it begins to read: 73 of 128, and 14 of 50 pairs, after twice 700 steps. Twenty iterations of
+    grpo then add nothing: 0.52 of 256 becomes 0.51 at a learning rate of 3e-5, and 0.43 at 3e-4. Allowing all solves
+    54 percent.
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")
