@@ -97,11 +97,13 @@ class Teacher:
         left = 1.0 - (step - 1) / self.until if self.until else 1.0
         return self.weight * max(0.0, left) if self.spec else 0.0
 
+    def labels_at(self, step: int) -> bool:
+        """Return whether the solver labels states in an iteration."""
+        return self.server is None and self.weight_at(step) > 0
+
     def asked(self, env_kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return an environment's arguments and wrappers with those that make it tell the labels."""
         name = self.spec.partition(":")[2]
-        if self.server:
-            return {**env_kwargs}, (*wrappers,)
         return {**env_kwargs, **({"expert": name} if name else {})}, (*wrappers, LABELS)
 
 

@@ -31,6 +31,7 @@ from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.retrieval.http import HTTPPool, short
 
 _LEAST = -50.0  # vLLM writes -9999 for a token that the teacher cannot write, which one update would not survive
+_ROUNDING = 1e-3  # above 0, the log-probability of what is certain
 _PROBED = 64  # tokens of the vocabulary that are compared
 
 
@@ -107,8 +108,8 @@ class TeacherServer:
         try:
             found = reply["choices"][0]["prompt_logprobs"]
             entries = [entry[str(token)] for entry, token in zip(found, ids, strict=True) if entry is not None]
-            if len(entries) != len(ids) - 1 or not all(isinstance(entry["logprob"], float) for entry in entries):
-                raise ValueError("not one for each token but the first")
+            if len(entries) != len(ids) - 1 or not all(entry["logprob"] < _ROUNDING for entry in entries):  # nor NaN
+                raise ValueError("not a number of at most 0 for each token but the first")
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
             raise BackendReplyError(
                 f"{service} gives no prompt_logprobs of the tokens sent ({type(e).__name__}: {e}): {short(reply)}"

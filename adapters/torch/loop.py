@@ -337,7 +337,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     if config.branch:
         trees = [tree._replace(task=i) for i, group in enumerate(groups) for tree in group.trees]
         episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
-    labels_of = run.labels if config.teaching.weight_at(number) > 0 and run.teacher is None else None
+    labels_of = run.labels if config.teaching.labels_at(number) else None
     laid = (run.layout, run.pictures, config.gamma, config.train_roles, labels_of)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
     record["train/rows"] = len(batch.row.unique())

@@ -63,7 +63,7 @@ def play_iteration(run: Run, number: int) -> tuple[list[Group], list[Group]]:
 def _round(run: Run, number: int, refill: int = 0, count: int | None = None) -> list[Group]:
     """Play the tasks of an iteration, or so many of a further round."""
     config, size, groups = run.config, run.config.group, list[Group]()
-    taught, drawn_by = config.teaching.weight_at(number) > 0, number_of_round(number, refill)
+    taught, drawn_by = config.teaching.labels_at(number), number_of_round(number, refill)
     for of, tasks in run.tasks.draw(number, run.records, refill, count):
         if config.branch:
             trees = grow(run, of, drawn_by, tasks, taught)

@@ -107,10 +107,7 @@ def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
     one_split = not takes_splits(env_id)
     sizes: list[int] = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
-        taught, own = (
-            config.teacher and not config.teaching.server and not sizes,
-            (config.env_kwargs_of(split), config.wrappers),
-        )
+        taught, own = config.teaching.labels_at(1) and not sizes, (config.env_kwargs_of(split), config.wrappers)
         env = make_text_env(env_id, *(config.teaching.asked(*own) if taught else own))
         space = env.observation_space
         _, info = env.reset(options={"index": 0})  # a wrapper may reject every task

@@ -247,7 +247,7 @@ class EpisodeTrainer(GRPOTrainer):
             kinds.setdefault(json.dumps({**task, "index": None}, sort_keys=True), []).append(i)
         episodes: dict[int, Episode] = {}
         # every step, evaluation, batch and process draws its own, in a resumed run too
-        taught = mode == "train" and self._teacher.weight_at(step) > 0
+        taught = mode == "train" and self._teacher.labels_at(step)
         parts = step, 2 * self._calls[step, mode] + (mode == "eval"), self.accelerator.process_index
         seed = functools.reduce(lambda number, part: number * 1_000_003 + part, parts, self.args.seed)
         with self._policies(seed) as policy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -143,6 +144,8 @@ def test_the_gradient_is_that_of_the_formula(model, served, mode, layout, monkey
     [
         (lambda reply: {"choices": [{"text": ""}]}, "gives no prompt_logprobs of the tokens sent"),
         (lambda reply: {"choices": [{"prompt_logprobs": [None] * 12}]}, "gives no prompt_logprobs"),
+        (lambda reply: json.loads(re.sub('"logprob": [-.e0-9]+', '"logprob": NaN', json.dumps(reply))), "at most 0"),
+        (lambda reply: json.loads(json.dumps(reply).replace('"logprob": -', '"logprob": ')), "at most 0"),
         (lambda reply: {"error": "Token id 11 is out of vocabulary"}, "status 400.*Token id 11 is out of vocabulary"),
         (lambda reply: json.loads(json.dumps(reply).replace('"e"', '"E"')), "token 4 is 'E', and 'e' for the policy"),
     ],

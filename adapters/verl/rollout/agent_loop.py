@@ -132,7 +132,7 @@ class EnvAgentLoop(AgentLoopBase):
         async with _places(settings.max_episodes):
             started = time.monotonic()
             if error is None:
-                taught = trains and settings.teaching.weight_at(int(kwargs.get("global_steps", 1))) > 0
+                taught = trains and settings.teaching.labels_at(int(kwargs.get("global_steps", 1)))
                 episode = await self._play(kwargs, policy, *identity, taught=taught)
             else:
                 episode = EpisodeBuilder(kwargs["env_id"], *identity).end(StopReason.ERROR, error)
