@@ -20,6 +20,7 @@ function show(next) {
   const info = e.reset_info, prompts = wholePrompts(e), parts = [], stepped = e.steps.length !== before;
   if (stepped) tab = null;
   $("task").textContent = safe([info.task_id, info.split, info.index === undefined ? "" : `index ${info.index}`].filter(Boolean).join(" \u00b7 "));
+  $("index").placeholder = info.index ?? "";
   $("tally").textContent = next.played ? `${next.played} played, ${next.solved} solved` : "";
   if (e.instructions) { const part = folded("instructions", () => [block("", "", e.instructions)]); part.open = !e.steps.length; parts.push(part); }
   if (e.tools.length) parts.push(folded("tools: " + e.tools.map(tool => tool.function.name).join(", "), () => [block("", "", words(e.tools))]));
@@ -85,10 +86,13 @@ function pick(n) {
   $("form").hidden = false;
   fields[0].querySelector("input").focus();
 }
+function unfold(listed) { // a long list would leave a phone no room for the episode
+  $("all").open = listed && (innerWidth > 820 || state.choices.length < 5);
+}
 function changePlain() {
   plainly = !plainly;
   stored.set("plain", plainly ? "yes" : "");
-  $("all").open = plainly;
+  unfold(plainly);
   show(state);
 }
 $("plain").onclick = changePlain;
@@ -109,6 +113,6 @@ listen([
 ]);
 ask("state").then(first => {
   show(first);
-  $("all").open = !document.body.classList.contains("drawn");
+  unfold(!document.body.classList.contains("drawn"));
   document.body.dataset.ready = Math.round(performance.now());
 }, error => { $("message").textContent = safe(error.message); });
