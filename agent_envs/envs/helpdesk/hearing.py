@@ -11,54 +11,104 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Value
 from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Device, Domain
 from agent_envs.files import table
 
-CUES: Mapping[str, tuple[str, ...]] = table(__package__, "hearing.json")
+_TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
+_CUES: Mapping[str, tuple[str, ...]] = _TABLES["cues"]
 LONGEST = 4000
 """Only so many characters of a text are heard."""
-_NUMBERS = {word: number for number, word in enumerate(CUES["numbers"])}
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_SMALL, _TENS = _TABLES["numbers"], _TABLES["tens"]
+_NUMBER = re.compile(
+    rf"\b(?:(?:({'|'.join(_TENS)})(?:[- ]({'|'.join(_SMALL[1:10])}))?|({'|'.join(_SMALL[:1] + _SMALL[2:])}))\b"
+    r"|(one)(?= (?:euro|day|week|month|year|hour|minute|night|lesson|session)\b))"
+)
+_AGAIN = re.compile(r"(?<!\d)(\d{1,9}) (?:\(\1\)|of (?:the|your) \d{1,9})(?!\d)")  # 65 (65) euros, 12 of the 38 euros
+_QUESTION = rf"(?:(?:to|by|for|from|on|with|against|in|at) )?(?:{'|'.join(map(re.escape, _TABLES['wh']))})\b"
+_WH = re.compile(rf"\W*(?:(?:and|so|or) )?(?!how about){_QUESTION}")
+_SENTENCE = re.compile(
+    rf"(?<=[.!?])\s+|\n+|;\s+|,? (?:[-–] )?but\s"
+    rf"|,? and (?={_QUESTION}|(?:do|does|did|has|have|is|are|was|will|would|shall|should|can|could) \w)"
+)
+_PART = re.compile(r",? (?:and|then|after that,?) (?:then )?")
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)])\s")
 _DIGITS = re.compile(r"(?<!\d)\d{5}(?!\d)")
+_COUNTED = re.compile(r"\d (?:more |extra |further |additional )?$")
 _MONEY = re.compile(
-    r"(?:€|\beur(?:os?)?\b)\s?(\d{1,9})(?:\.00?)?(?!\d|\.\d)|(?<![\d.])(\d{1,9})(?:\.00?)?(?:\s?€|\s(?:euros?|eur)\b)"
+    r"(?:€|\beur(?:os?)?\b)\s?(\d{1,9})(?:[.,]00?)?(?!\d|[.,]\d)"
+    r"|(?<![\d.,])(\d{1,9})(?:[.,]00?)?(?:\s?€|\s(?:euros?|eur)\b)"
 )
-_POLITE = re.compile(r"\b(?:could|can|would|will) you\b|\bplease\b|\bi (?:need|want|would like|'d like) you to\b")
-_TOLD = re.compile(r"\b(?:do not|don't|never|must not|may not|cannot|can't|not allowed|forbids|has been|have been)\b")
-_OWN = re.compile(r"^(?:i|we|it|that|you|the|your|is|are|was|does|do|did|has|have|so)\b")
-_LOOK = re.compile(r"\b(?:look|check|see|read|tell|say|says|show|shows|describe|what|which|how|where|is|are|does|do)\b")
+_EACH = re.compile(r"\W*(?:a|an|per|each) (?:night|day|week|month|year|hour|piece|person)\b")
+_UNTRUE = re.compile(r"(?:\bnot|n't|\binstead of|\brather than) (?:€ ?)?\d{1,9}(?: ?€| euros?\b)?")
+_BARRED = re.compile(
+    r"(?:\b(?:not|no|never|unable|nothing|nobody)|n't)\b(?:\W+\w+){0,6}?\W+"
+    r"(?:allowed|able|possible|permitted|available|authori[sz]ed|eligible|entitled|left)\b"
+    r"|\b(?:nothing|no more) (?:\w+ ){0,2}(?:i|we) can do\b"
+    r"|n't\W+(?:since|because|as)\b|n't\W*$|^nope\b|^(?:so )?no\W+sorry\b|(?<!yes or )(?<!yes/)\bno\W*$"
+)
+_NOT = re.compile(r"(?:\bnot|n't|\bnever)\W+(?:\w+\W+){0,2}$")
 _YES = re.compile(r"^\W*(?:yes|yeah|sure|go ahead|please do|i am sure|do it|correct|right)\b")
+_OWN = re.compile(
+    r"(?:(?:ok|okay|good|great|well|now|thanks)\W+)*"
+    r"(?:i|we|it|that|you|the|your|is|are|was|does|do|did|has|have|so)\b"
+)
 _WORD = re.compile(r"\w+")
-_WH = re.compile(rf"\W*(?:{'|'.join(sorted(map(re.escape, CUES['wh']), key=len, reverse=True))})\b")
-_FACTS: Mapping[str, tuple[str, ...]] = CUES["facts"]  # type: ignore[assignment]
 _Phrases = Mapping[str, Sequence[tuple[str, str]]]
 """Phrases by their first word, each with what it is a sign of."""
+
+
+def plain(text: str) -> str:
+    """Return a text in small letters, with digits for the words of numbers.
+
+    >>> plain("Twenty-two euros for two weeks, please.")
+    '22 euros for 2 weeks, please.'
+    """
+
+    def digits(found: re.Match[str]) -> str:
+        tens, units, small, one = found.groups()
+        return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
+
+    return _AGAIN.sub(r"\1", _NUMBER.sub(digits, text.lower().replace("’", "'").replace("pls ", "please ")))
 
 
 def _by_first_word(signs: Mapping[str, Iterable[str]]) -> _Phrases:
     phrases: dict[str, list[tuple[str, str]]] = {}
     for sign, words in signs.items():
-        for word in dict.fromkeys(words):
-            if first := _WORD.search(word.lower()):
-                phrases.setdefault(first[0], []).append((word.lower(), sign))
+        for word in dict.fromkeys(map(plain, words)):
+            if first := _WORD.search(word):
+                phrases.setdefault(first[0], []).append((word, sign))
     return phrases
 
 
-def _signs(sentence: str, phrases: _Phrases) -> set[str]:
-    """Return what the phrases in a sentence are signs of."""
-    found = set()
+def _signs(sentence: str, phrases: _Phrases) -> dict[str, tuple[int, int]]:
+    """Return what the phrases in a sentence are signs of, with the place of the first."""
+    found = []
     for word in _WORD.finditer(sentence):
+        start = word.start()
         for phrase, sign in phrases.get(word[0], ()):
-            if sentence.startswith(phrase, word.start()):
-                end = word.start() + len(phrase)
-                if end == len(sentence) or not (sentence[end].isalnum() and phrase[-1].isalnum()):
-                    found.add(sign)
-    return found
+            end = start + len(phrase)
+            whole = not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum())
+            if sentence.startswith(phrase, start) and whole:
+                found.append((start, end, sign))
+    taken = [(start, end) for start, end, sign in found if sign[0] in "?="]
+    return {
+        sign: (start, end)
+        for start, end, sign in reversed(found)
+        if sign[0] != "?"  # a fact is asked for by no part of longer words, nor by "3 more days" or "days ago"
+        or not (
+            any(a <= start and end <= b and b - a > end - start for a, b in taken)
+            or sentence.startswith(" ago", end)
+            or _COUNTED.search(sentence[:start][-14:])
+        )
+    }
+
+
+_GENERAL = _by_first_word(_CUES)
 
 
 class Heard(NamedTuple):
@@ -71,7 +121,6 @@ class Heard(NamedTuple):
     reports: bool = False
     refuses: bool = False
     doubts: bool = False
-    closes: bool = False
 
     def names(self) -> str:
         """Return what was heard in short, "" for nothing."""
@@ -99,21 +148,30 @@ def _mentions(domain: Domain) -> dict[str, list[str]]:
 @functools.lru_cache(maxsize=512)
 def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...]]:
     """Return all phrases that count while an act is wanted, and the facts that can be asked for."""
-    facts: dict[str, tuple[str, ...]] = dict(_FACTS)
-    facts["number"] += ("which one", f"which {domain.item.noun}", f"which {domain.label}")
-    for ask in act.asks if act else ():
-        more = ("how come",) if "why" in ask.words else ()
-        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), *more)
-    signs = {key: words for key, words in CUES.items() if key not in ("facts", "numbers", "wh")}
-    signs |= {f"?{fact}": words for fact, words in facts.items()}
-    signs |= {"act": tuple(word for words in _mentions(domain).values() for word in words)}
+    facts: dict[str, tuple[str, ...]] = dict(_TABLES["facts"])
+    facts["number"] += (f"{domain.item.noun} no.", f"which {domain.item.noun}", f"which {domain.label}")
+    asks = act.asks if act else ()
+    for ask in asks:
+        also = [other for word in ask.words for other in _TABLES["also"].get(word, ())]
+        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), *also)
+    signs = {**_CUES, **{f"?{fact}": words for fact, words in facts.items()}}
+    signs["report"] += tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
+    signs["doubt"] += (f"no {domain.item.noun}",)
+    signs["act"] = tuple(word for words in _mentions(domain).values() for word in words)
+    known = {word for words in facts.values() for phrase in words for word in phrase.split()}
+    for ask in asks:
+        said = [set(_WORD.findall(text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
+        for place, value in enumerate(ask.values):
+            own = said[place].difference(known, *said[:place], *said[place + 1 :]) if said else ()
+            sign = f"{'#' if isinstance(value, int) else '='}{ask.name}={value}"
+            signs[sign] = (str(value), *(word for word in own if len(word) > 4))
     return _by_first_word(signs), tuple(facts)
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text in small letters."""
-    for sentence in _SENTENCE.split(text.lower().replace("’", "'")):
-        if sentence := sentence.strip(" \t*_>"):
+    """Yield the sentences and lines of a text, `plain`; what follows "but" is one of its own."""
+    for sentence in _SENTENCE.split(plain(text[:LONGEST])):
+        if sentence := sentence.replace("**", "").strip(" \t_>"):
             yield sentence
 
 
@@ -132,52 +190,60 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     """
     asks: dict[str, None] = {}
     offer = before = ""
-    reports = refuses = doubts = closes = inherited = False
+    reports = refuses = doubts = inherited = able = False
     phrases, facts = _heard_of(domain, act)
-    for sentence in sentences(text[:LONGEST]):
-        signs = _signs(sentence, phrases)
-        question, acted, negated = "?" in sentence, "act" in signs, "refuse" in signs
+    said = [(sentence, _signs(sentence, phrases)) for sentence in sentences(text)]
+    stated = _counted(sign for _, signs in said for sign in signs)
+    for sentence, signs in said:
+        question, acted = "?" in sentence, "act" in signs
+        negated = "refuse" in signs or (_BARRED.search(sentence) is not None and not sentence.startswith("if "))
+        negated |= acted and _NOT.search(sentence[: signs["act"][0]]) is not None
         wh = _WH.match(sentence) is not None
         asking = question or wh or "asking" in signs
         inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
+        sure, inviting = question and "sure" in signs, "inviting" in signs
+        cued = inviting or (question and not signs.keys().isdisjoint(("sure", "offering", "act", "weak")))
         found = []
+        counts = _counted(sign for sign in signs if sign[0] == "=" or " or " in sentence)
         if asking or inherited or len(sentence) < 20:
             found = [fact for fact in facts if f"?{fact}" in signs]
-            for ask in act.asks if act and question else ():
-                if sum(_has(sentence, value) for value in ask.values if isinstance(value, str)) > 1:  # to choose from
-                    found.append(ask.name)
+            if question:  # to choose from, or whether it is so
+                sole = not (found or cued or wh or "close" in signs) and all(count == 1 for count in counts.values())
+                found += [fact for fact, count in counts.items() if count > 1 or sole]
+            if wh and "which" in signs and not found:
+                found = [fact for fact, count in stated.items() if count > 1] or ["number"] * ("which one" in sentence)
+            if wh and "why" in sentence[:8]:
+                found = [fact for fact in found if signs.get(f"?{fact}", (9, 9))[0] < 8] or found
             if "details" in signs and "inviting" not in signs:
                 found += ["name", "code"]
-            found = [fact for fact in found if not _stands(fact, sentence, act, values)]
+            told = {fact for fact, value in values.items() if counts[fact] < 2 and _has(sentence, value)}
+            found = [fact for fact in found if fact not in told and (fact != "wish" or len(found) == 1)]
             if not (asking or inherited) and len(sentence.split()) > 3:  # fewer words ask without a verb: "name, code"
                 found = []
-        sure, inviting = question and "sure" in signs, "inviting" in signs
-        offering = inviting or (question and not signs.isdisjoint({"offering", "act", "weak"}))
-        if not wh and not negated and (sure or (offering and not found and "close" not in signs)):
+        short = question and able and (len(sentence.split()) < 5 or "that" in signs)
+        if not wh and not negated and (sure or ((cued or short) and not found and "close" not in signs)):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in signs:
             doubts = True
         elif negated and not question:
             refuses = True
-        elif not question and not found and "report" in signs:
-            reports = True
+        elif not question and not found and "later" not in signs:
+            near = acted and "been" in signs and 0 <= signs["act"][0] - signs["been"][1] < 25
+            reports = reports or near or "report" in signs
         asks.update(dict.fromkeys(found))
-        closes = closes or "close" in signs
-        before = sentence if acted else before
-    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts, closes)
+        able = able if question else not negated and ("able" in signs or "€" in sentence)
+        before = sentence if acted and not negated else before
+    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts)
 
 
-def _stands(fact: str, sentence: str, act: Act | None, values: Mapping[str, str]) -> bool:
-    """Return whether the value of a fact stands in a sentence, and no other that it could be."""
-    if fact not in values or not _has(sentence, values[fact]):
-        return False
-    others = [str(value) for ask in (act.asks if act else ()) if ask.name == fact for value in ask.values]
-    return not any(_has(sentence, other) for other in others if other != values[fact])
+def _counted(signs: Iterable[str]) -> Counter[str]:
+    """Return of how many values of each fact there are signs."""
+    return Counter(fact[1:].partition("=")[0] for fact in {*signs} if fact[0] in "=#")
 
 
 def _has(sentence: str, value: str) -> bool:
     """Return whether a value stands in a sentence, and not within a longer word or number."""
-    value = value.lower()
+    value = plain(value)
     return value in sentence and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) is not None
 
 
@@ -194,6 +260,7 @@ def contradicts(
         wanted: What is asked for.
         labels: The label of each of the customer's items.
     """
+    offer = plain(offer)
     named = _signs(offer, _by_first_word(_mentions(domain)))
     if named and act.name not in named:
         return True
@@ -212,8 +279,7 @@ def _says_other(offer: str, ask: Ask, value: Value) -> bool:
         after = str(ask.say).partition("{}")[2].split()
         if not after:
             return False
-        said = re.findall(rf"(?<!\w)(\d+|[a-z]+) {re.escape(after[0])}(?!\w)", offer)
-        found = {_NUMBERS.get(word, int(word) if word.isdecimal() and len(word) < 10 else -1) for word in said} - {-1}
+        found = {int(word) for word in re.findall(rf"(?<!\w)(\d{{1,9}}) {re.escape(after[0])}(?!\w)", offer)}
         return bool(found) and value not in found
     others = {other for other in ask.values if _has(offer, str(other))}
     return bool(others) and value not in others
@@ -225,59 +291,65 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
     >>> amounts_in("It costs 86 euros now; the charge is €17.", ("charge",))
     ([86, 17], [17])
     """
-    text = text[:LONGEST].lower()
-    money = [int(found[1] or found[2]) for found in _MONEY.finditer(text)]
-    named = [int(number) for number in _following(words).findall(text)]
-    return list(dict.fromkeys([*money, *named])), list(dict.fromkeys(named))
+    text = _UNTRUE.sub("", plain(text[:LONGEST]))
+    money = [(int(found[1] or found[2]), _EACH.match(text, found.end())) for found in _MONEY.finditer(text)]
+    money = [pair for pair in money if not pair[1]] or money  # "180 euros, 90 a night"
+    sums = [amount for amount, _ in money]
+    named = [int(number or 0) for number in _following(words).findall(text)]
+    named = [amount for amount in named if not amount or not sums or amount in sums]  # "an extra 2 lessons: 26 euros"
+    return list(dict.fromkeys([*sums, *named])), list(dict.fromkeys(named))
 
 
 @functools.lru_cache(maxsize=512)
 def _following(words: tuple[str, ...]) -> re.Pattern[str]:
     named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    return re.compile(rf"(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|\.\d)")
-
-
-@functools.lru_cache(maxsize=64)
-def _presses(device: Device) -> Mapping[str, tuple[re.Pattern[str], ...]]:
-    """Return, for each act, patterns of which one must occur for each word of a verb with the object."""
-    return {name: tuple(_both(verb, act) for verb in act.verbs) for name, act in device.acts.items()}
-
-
-def _both(verb: str, act: Act) -> re.Pattern[str]:
-    head, _, rest = verb.partition(" ")
-    stem = head[:-1] if head.endswith("e") else head
-    words = [rf"\b{re.escape(stem)}\w*", *(rf"\b{re.escape(word)}\b" for word in rest.split())]
-    words.append(rf"\b{re.escape(act.object.split()[-1].lower())}\b")
-    return re.compile("".join(f"(?=.{{0,300}}?{word})" for word in words))
-
-
-@functools.lru_cache(maxsize=64)
-def _views(device: Device) -> Mapping[str, re.Pattern[str]]:
-    return {
-        name: re.compile("|".join(rf"\b{re.escape(word.lower())}s?\b" for word in read.words))
-        for name, read in device.reads.items()
-    }
+    return re.compile(
+        rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
+        r"|\bcosts? (?:you )?nothing\b"
+        rf"|(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|[.,]\d)"
+    )
 
 
 def told_to_press(text: str, device: Device) -> list[str]:
     """Return the acts that a text tells somebody to do, in order."""
     found: dict[str, None] = {}
-    for sentence in sentences(text[:LONGEST]):
-        for part in re.split(r",? (?:and|then) (?:then )?|; ", sentence):
-            if _TOLD.search(part) or (_OWN.match(part) and not _POLITE.search(part)):
-                continue
-            if "?" in part and not _POLITE.search(part):
-                continue
-            found.update((name, None) for name, forms in _presses(device).items() if any(f.match(part) for f in forms))
+    shown = {read.field: read.words for read in device.reads.values()}
+    last = ""
+    for sentence in sentences(text):
+        polite = "polite" in _signs(sentence, _GENERAL)
+        for part in _PART.split(sentence):
+            part = re.sub(r"\b(?:it|them)\b", last or "it", part)
+            words, signs = _WORD.findall(part), _signs(part, _GENERAL)
+            told = "polite" in signs or not (_OWN.match(part) or "would" in signs)
+            told = told and (polite or "?" not in part) and "not told" not in signs
+            for name, act in device.acts.items():
+                things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
+                if name not in device.final:  # what loses something is done at its own words only
+                    things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
+                    verbs |= {verb for group in _TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
+                if named := [thing for thing in things if _has(part, thing)]:
+                    last = named[0]
+                    if told and any(_occurs(verb, words) for verb in verbs):
+                        found[name] = None
     return list(found)
+
+
+def _occurs(verb: str, words: Sequence[str]) -> bool:
+    """Return whether the words of a verb occur, the first in any form."""
+    head, *rest = verb.split()
+    stem = head.removesuffix("e")
+    return any(word.startswith(stem) for word in words) and all(w in words or f"{w}to" in words for w in rest)
 
 
 def asked_to_see(text: str, device: Device) -> list[str]:
     """Return what a text asks somebody to look at."""
     found: dict[str, None] = {}
-    for sentence in sentences(text[:LONGEST]):
-        if "?" in sentence or (_LOOK.search(sentence) and not _TOLD.search(sentence)):
-            found.update((name, None) for name, words in _views(device).items() if words.search(sentence))
+    for sentence in sentences(text):
+        signs = _signs(sentence, _GENERAL)
+        if "?" in sentence or ("look" in signs and "not told" not in signs):
+            for name, read in device.reads.items():
+                if any(_has(sentence, word) or _has(sentence, f"{word}s") for word in read.words):
+                    found[name] = None
     return list(found)
 
 
