@@ -16,10 +16,10 @@ from typing import Any
 
 from agent_envs.checks import choice, string
 from agent_envs.datasets.helpdesk.released import ReleasedShop, ReleasedTask, released_shop, released_tasks
-from agent_envs.envs.helpdesk.airline import AIRLINE
+from agent_envs.envs.helpdesk.airline import Airline
 from agent_envs.envs.helpdesk.llm_customer import Talk, open_model, played
-from agent_envs.envs.helpdesk.released_tables import HAND_OVER, ReleasedTool, Tables, Used
-from agent_envs.envs.helpdesk.retail import RETAIL
+from agent_envs.envs.helpdesk.released_tables import HAND_OVER, Shop, Used, tools_of
+from agent_envs.envs.helpdesk.retail import Retail
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers import get_parser
@@ -30,7 +30,7 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.listed import ListedTool, OfferedTool
 
-_TOOLS: Mapping[str, dict[str, ReleasedTool]] = {"airline": AIRLINE, "retail": RETAIL}
+_SHOPS: Mapping[str, type[Shop]] = {"airline": Airline, "retail": Retail}
 _ERROR = "Error: "
 
 
@@ -109,7 +109,7 @@ class TauBenchEnv(ToolEnv):
         parser: str = "hermes",
         **kwargs: Any,
     ) -> None:
-        self.domain = choice("domain", domain, _TOOLS)
+        self.domain = choice("domain", domain, _SHOPS)
         self.model, self.url = string("model", model), url
         self._shop: ReleasedShop | None = None
         self._right: tuple[ReleasedTask, dict[tuple[str, str], str]] | None = None
@@ -127,7 +127,7 @@ class TauBenchEnv(ToolEnv):
     def shop(self) -> ReleasedShop:
         """What all tasks of the domain share."""
         if self._shop is None:
-            self._shop = released_shop(self.data, self.domain, sorted(_TOOLS[self.domain]))
+            self._shop = released_shop(self.data, self.domain, sorted(tools_of(_SHOPS[self.domain])))
         return self._shop
 
     def open_tasks(self) -> TaskSource:
@@ -154,13 +154,18 @@ class TauBenchEnv(ToolEnv):
 
     def _called(self, name: str, arguments: dict[str, Any]) -> str:
         self.state.calls.append((name, arguments))
-        return self._run(Tables(self.shop.tables, self.state.used), name, arguments)
+        return self._run(self._tables(), name, arguments)
 
-    def _run(self, tables: Tables, name: str, arguments: Mapping[str, Any]) -> str:
+    def _tables(self) -> Shop:
+        """Return the tables as the episode has changed them."""
+        return _SHOPS[self.domain](self.shop.tables, self.state.used)
+
+    def _run(self, tables: Shop, name: str, arguments: Mapping[str, Any]) -> str:
         """Carry out a call; as released, whatever goes wrong is the call's result."""
         try:
             given = json.loads(json.dumps(arguments), parse_int=_number)
-            return _TOOLS[self.domain][name](tables, **given)
+            result = tools_of(type(tables))[name](tables, **given)
+            return result if isinstance(result, str) else json.dumps(result)
         except (ToolError, LookupError, TypeError, ValueError, AttributeError) as e:
             return f"{_ERROR}{e}"
 
@@ -177,7 +182,7 @@ class TauBenchEnv(ToolEnv):
         """Add the released reward to the outcome of a last step."""
         if outcome.terminated:
             said = [text.lower().replace(",", "") for text in self.state.said]
-            tables = Tables(self.shop.tables, self.state.used).changes() == self._right_changes()
+            tables = self._tables().changes() == self._right_changes()
             outputs = all(any(output.lower() in text for text in said) for output in self.task.outputs)
             outcome.components = {"tables": float(tables), "outputs": float(outputs)}
             outcome.success = tables and outputs
@@ -186,7 +191,7 @@ class TauBenchEnv(ToolEnv):
 
     def _right_changes(self) -> dict[tuple[str, str], str]:
         if self._right is None or self._right[0] is not self.task:
-            tables = Tables(self.shop.tables, {})
+            tables = _SHOPS[self.domain](self.shop.tables, {})
             for name, arguments in self.task.actions:
                 if name != HAND_OVER:
                     self._run(tables, name, arguments)
@@ -198,7 +203,7 @@ class TauBenchEnv(ToolEnv):
         return super().info(outcome) | {"speaker": speaker, "task_family": self.domain}
 
     def anchor(self) -> str:
-        changes = Tables(self.shop.tables, self.state.used).changes()
+        changes = self._tables().changes()
         return "\n".join([self.task.task_id, *(changes[key] for key in sorted(changes)), self.state.talk.turns[-1][1]])
 
     def right_answer(self) -> str:

@@ -13,9 +13,6 @@ from agent_envs.tools.calculator import evaluate
 
 Used = dict[str, dict[str, Any]]
 """The rows that an episode has touched, by table and id."""
-ReleasedTool = Callable[..., str]
-"""Takes the tables, and the arguments of a call by name."""
-
 HAND_OVER = "transfer_to_human_agents"
 """The tool that ends a conversation."""
 
@@ -55,38 +52,31 @@ class Tables:
         return found
 
 
-def lookup(table: str) -> ReleasedTool:
-    """Return the tool that shows a row of a table; its one argument is the id."""
+class Shop(Tables):
+    """The tables with what a policy may call: the public methods. What they return is the result, as JSON."""
 
-    def show(tables: Tables, **arguments: str) -> str:
-        return json.dumps(tables.row(table, *arguments.values()))
+    def calculate(self, *, expression: str) -> str:
+        """Return a value as a decimal of at most two digits."""
+        if set(expression) - set("0123456789+-*/(). "):
+            raise ToolError("invalid characters in expression")
+        return str(round(float(evaluate(expression)), 2))
 
-    return show
+    def get_user_details(self, *, user_id: str) -> Any:
+        """Return a customer."""
+        return self.row("users", user_id)
 
+    def think(self, *, thought: str) -> str:
+        """Do nothing."""
+        return ""
 
-def calculate(tables: Tables, *, expression: str) -> str:
-    """Return a value as a decimal of at most two digits."""
-    if set(expression) - set("0123456789+-*/(). "):
-        raise ToolError("invalid characters in expression")
-    return str(round(float(evaluate(expression)), 2))
-
-
-def think(tables: Tables, *, thought: str) -> str:
-    """Do nothing."""
-    return ""
-
-
-def transfer_to_human_agents(tables: Tables, *, summary: str) -> str:
-    """Pass the customer on."""
-    return "Transfer successful"
+    def transfer_to_human_agents(self, *, summary: str) -> str:
+        """Pass the customer on."""
+        return "Transfer successful"
 
 
-SHARED: dict[str, ReleasedTool] = {
-    "calculate": calculate,
-    "get_user_details": lookup("users"),
-    "think": think,
-    HAND_OVER: transfer_to_human_agents,
-}
+def tools_of(shop: type[Shop]) -> dict[str, Callable[..., Any]]:
+    """Return the tools of a shop by name; each takes the shop, and the arguments of a call by name."""
+    return {name: getattr(shop, name) for name in dir(shop) if name[0] != "_" and name not in dir(Tables)}
 
 
 def missing(wanted: Sequence[str], there: Sequence[str]) -> str | None:
