@@ -54,6 +54,13 @@ class Condition:
         sign = self.test[-1]
         return number > int(value) if sign == ">" else number < int(value) if sign == "<" else number >= int(value)
 
+    def decides(self, value: Value) -> bool:
+        """Return whether the test with a value can hold and can fail."""
+        field = self.options
+        ranged = field.kind in ("number", "date")
+        ends = range(int(field.values[0]), int(field.values[1]) + 1) if ranged else field.values
+        return len({self.holds(actual, value) for actual in ends}) == 2
+
     def draw(self, draws: Draws, value: Value, holds: bool) -> Value:
         """Draw what the field is so that the test holds or fails; integers are beside the border half of the time."""
         field = self.options

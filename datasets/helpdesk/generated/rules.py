@@ -85,12 +85,3 @@ class Section(NamedTuple):
             yield from chain.links
         if self.share is not None:
             yield self.share.link
-
-    def without_each(self) -> Iterator[Section]:
-        """Yield the section with one rule struck out at a time; what was an exception to it goes with it."""
-        for place, chain in enumerate(self.chains):
-            for length in range(len(chain.links)):
-                cut = chain._replace(links=chain.links[:length])
-                yield self._replace(chains=(*self.chains[:place], cut, *self.chains[place + 1 :]))
-        if self.share is not None:
-            yield self._replace(share=None)
