@@ -20,7 +20,7 @@ import pytest
 
 from agent_envs import evaluate
 from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
-from agent_envs.envs.helpdesk.desk import Letter
+from agent_envs.datasets.helpdesk.generated.solving import Deed
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
 from agent_envs.envs.helpdesk.hearing import asked_to_see, hear, told_to_press
 from agent_envs.envs.helpdesk.reward import score_of
@@ -466,7 +466,7 @@ def test_every_missing_entry_and_every_one_too_many_costs():
                 desk.letters[place] = letter
         for key in gold.told:
             assert not score_of(gold, desk, {**beliefs, key: -1}).perfect
-        desk.letters.append(Letter("decline", "x", "y", {}, "2.1"))
+        desk.letters.append(Deed("decline", "x", "y", rule="2.1"))
         assert not score_of(gold, desk, beliefs).perfect
         desk.letters.pop()
         desk.faults.append("fault")

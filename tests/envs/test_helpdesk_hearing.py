@@ -173,6 +173,46 @@ def test_hostile_texts_take_no_time(text):
     assert time.process_time() - start < 0.1
 
 
+def shares(wanted, heard):
+    """Return how much of what was heard is right, and how much of what is right was heard."""
+    right = sum(len(one & other) for one, other in zip(wanted, heard, strict=True))
+    return right / sum(map(len, heard)), right / sum(map(len, wanted))
+
+
+def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
+    """150 sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
+    right. Numbers of rows that are doubted count as asked for."""
+    rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
+    wanted, heard = {}, {}
+    nothing = said = 0
+    for row in rows:
+        domain, text = load_domain(row["domain"]), row["text"]
+        act = domain.acts[row["act"]] if "act" in row else None
+        found = hear(text, domain, act, row.get("values", {}))
+        device = None if act else domain.device
+        presses = told_to_press(text, device) if device else []
+        reads = asked_to_see(text, device) if device and not presses else []
+        amounts = amounts_in(text, act.amount.words) if act and act.amount and "amounts" in row else ([], [])
+        asks = {*found.asks, *(["number"] * found.doubts)} - ({"number"} if device else set())
+        of = {
+            "asks": asks | {f"read:{read}" for read in reads},
+            "offers": {True} if found.offer else set(),
+            "refuses": {True} if found.refuses else set(),
+            "presses": set(presses),
+            "amounts": set(amounts[1] if len(amounts[1]) == 1 else amounts[0]),
+        }
+        for kind, values in of.items():
+            label = row.get(kind, [])
+            if kind != "amounts" or (act and act.amount):
+                wanted.setdefault(kind, []).append({True} if label is True else set(label))
+                heard.setdefault(kind, []).append(values)
+        if row.keys() & {*of, "reports"}:
+            said, nothing = said + 1, nothing + (not any(of.values()) and not found.reports)
+    assert len(rows) == 150 and nothing / said <= 0.05
+    for kind, least in {"asks": 0.9, "offers": 0.97, "refuses": 0.9, "presses": 0.9, "amounts": 0.95}.items():
+        assert min(shares(wanted[kind], heard[kind])) >= least, kind
+
+
 def test_offers_of_a_large_model_are_heard():
     """Of GPT-4o's turns in tau-bench's airline that its user answered with a yes; by path of the recorded file."""
     folder = os.environ.get("AGENT_ENVS_TEST_DATA", "")

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import Act, Read
-from agent_envs.envs.helpdesk.desk import Letter, agreement
+from agent_envs.datasets.helpdesk.generated.solving import Deed
+from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.hearing import Heard, agrees, amounts_in, asked_to_see, contradicts, hear, told_to_press
 from agent_envs.envs.helpdesk.wanting import Wanting
 
@@ -208,7 +209,7 @@ class Customer(Wanting):
             parts += self._next_request()
         return parts
 
-    def _read(self, letter: Letter) -> list[str]:
+    def _read(self, letter: Deed) -> list[str]:
         mind, wish = self.mind, self.wish
         if mind.settled and self.asks_amount:  # something else was done before the amount was told
             return [self.say("surprised")]

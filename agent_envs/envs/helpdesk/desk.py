@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent_envs.datasets.helpdesk.generated.conditions import Value
 from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
-from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
+from agent_envs.datasets.helpdesk.generated.solving import Deed, HelpDeskTask
 from agent_envs.errors import ToolError
 
 SCOPES = ("customer", "item", "catalogue", "device")
@@ -18,16 +18,6 @@ _MOST = 10**9
 _LOOKED_UP = 200  # entries that are remembered: a policy may look up anything
 Cell = tuple[str, str, str]
 """A scope, the id of a row and a field."""
-
-
-class Letter(NamedTuple):
-    """What a customer gets for an act, a refusal ("decline") or a request passed on ("transfer")."""
-
-    kind: str
-    act: str
-    item: str
-    arguments: Mapping[str, Value]
-    rule: str
 
 
 @dataclass(slots=True)
@@ -38,7 +28,8 @@ class Desk:
     """The rows of each scope by id, as the tools show them."""
     before: dict[Cell, Any] = field(default_factory=dict)
     """What the cells that were written held at the start; None if they were not there."""
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[Deed] = field(default_factory=list)
+    """What was done, refused and passed on: customers get a letter about each."""
     verified: list[str] = field(default_factory=list)
     """Customers whose code word was right."""
     seen: list[str] = field(default_factory=list)
@@ -64,13 +55,10 @@ class Desk:
         for _, name, value in act.effect:
             self.write("device", "device", name, value)
 
-    def notes(self) -> list[Letter]:
-        """Return the refusals and what was passed on, each once."""
-        found: list[Letter] = []
-        for letter in self.letters:
-            if letter.kind != "act" and letter not in found:
-                found.append(letter)
-        return found
+    def notes(self) -> list[tuple[str, str, str, str]]:
+        """Return the kind, act, item and rule of what was refused and passed on, each once."""
+        noted = [letter for letter in self.letters if letter.kind != "act"]
+        return list(dict.fromkeys((note.kind, note.act, note.item, note.rule) for note in noted))
 
 
 def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
@@ -149,20 +137,16 @@ class Counter:
         if agreement(act.name, row["id"], asked) not in self.desk.agreed:
             self.desk.faults.append("changed without a yes")
         result = {"id": row["id"]}
-        for kind, name, value in act.effect:
+        keys = {"item": row["id"], "customer": row[self.domain.customer.noun], "catalogue": row[self.domain.label]}
+        effect = [*act.effect, *([("set", act.amount.name, amount)] if act.amount and amount is not None else ())]
+        for kind, name, value in effect:
             scope, _, name = name.rpartition(".")
-            if isinstance(value, str) and value.startswith("$"):
-                value = arguments[value[1:]]
-            target, scope = row, scope or "item"
-            if scope != "item":
-                key = row[self.domain.customer.noun] if scope == "customer" else row[self.domain.label]
-                target = self.desk.tables[scope][key]
-            self._write(scope, target, name, _sum(target[name], value) if kind == "add" else value)
-            result[name] = target[name]
-        if act.amount is not None and amount is not None:
-            self._write("item", row, act.amount.name, amount)
-            result[act.amount.name] = row[act.amount.name]
-        self.desk.letters.append(Letter("act", act.name, row["id"], arguments, ""))
+            scope = scope or "item"
+            value = arguments[str(value)[1:]] if str(value).startswith("$") else value
+            now = self.desk.tables[scope][keys[scope]]
+            result[name] = _sum(now[name], value) if kind == "add" else value
+            self.desk.write(scope, keys[scope], name, result[name])
+        self.desk.letters.append(Deed("act", act.name, row["id"], arguments))
         return json.dumps(result)
 
     def decline(self, key: str, act: str, rule: str) -> str:
@@ -171,12 +155,12 @@ class Counter:
             raise ToolError(f"there is no act {act[:40]!r}; there are {', '.join(self.domain.acts)}")
         row = self._row("item" if act in self.domain.acts else "customer", key)
         self._identified(row)
-        self.desk.letters.append(Letter("decline", act, row["id"], {}, _rule(rule)))
+        self.desk.letters.append(Deed("decline", act, row["id"], rule=_rule(rule)))
         return "noted"
 
     def transfer(self, rule: str) -> str:
         """Note that a request is passed on."""
-        self.desk.letters.append(Letter("transfer", "", "", {}, _rule(rule)))
+        self.desk.letters.append(Deed("transfer", rule=_rule(rule)))
         return "passed on"
 
     def _row(self, scope: str, key: str) -> dict[str, Any]:
@@ -193,10 +177,6 @@ class Counter:
     def _identified(self, row: Mapping[str, Any]) -> None:
         if row.get(self.domain.customer.noun, row["id"]) not in self.desk.verified:
             self.desk.faults.append("acted before the code word was checked")
-
-    def _write(self, scope: str, row: dict[str, Any], name: str, value: Any) -> None:
-        key = row[self.domain.label] if scope == "catalogue" else row["id"]
-        self.desk.write(scope, key, name, value)
 
 
 def agreement(act: str, item: str, asked: Mapping[str, Value]) -> tuple[str, str, str]:

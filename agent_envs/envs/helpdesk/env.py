@@ -254,7 +254,7 @@ class HelpDeskEnv(ToolEnv):
     def anchor(self) -> str:
         mind, desk = self.state.mind, self.state.desk
         changes = [" ".join(map(str, (*cell, value))) for cell, value in desk.diff().items()]
-        notes = [" ".join((note.kind, note.act, note.item, note.rule)) for note in desk.notes()]
+        notes = map(" ".join, desk.notes())
         place = f"{self._task.task_id} request {mind.request} wish {mind.wish}"
         return "\n".join([place, *sorted(mind.told), *sorted(changes), *sorted(notes)])
 

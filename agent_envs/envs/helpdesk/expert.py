@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,9 +162,7 @@ class _Expert:
         return amount_of(section, self.task.rows["item"][wish.item], self._facts(wish))
 
     def _say(self, key: str, **slots: object) -> Move:
-        choices: Sequence[str] = PHRASES["agent"][key]
-        place = zlib.crc32(f"{self.task.task_id} {key} {self.mind.texts}".encode()) % len(choices)
-        return Move(choices[0 if self.customer.plain else place].format(**slots))
+        return Move(self.customer.pick(PHRASES["agent"][key]).format(**slots))
 
 
 def mistaken_move(customer: Customer, rng: np.random.Generator) -> Move:

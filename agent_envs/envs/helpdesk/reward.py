@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
-from agent_envs.envs.helpdesk.desk import Cell, Counter, Desk, Letter, open_desk
+from agent_envs.envs.helpdesk.desk import Cell, Counter, Desk, open_desk
 
 
 class Gold(NamedTuple):
@@ -46,8 +46,8 @@ def gold_of(task: HelpDeskTask, domain: Domain) -> Gold:
             if (pressed := domain.act(deed.act)) is not None:
                 desk.press(pressed)
         else:
-            desk.letters.append(Letter(deed.kind, deed.act, deed.item, {}, deed.rule))
-    return Gold(desk.diff(), frozenset(map(_note, desk.notes())), told)
+            desk.letters.append(deed)
+    return Gold(desk.diff(), frozenset(desk.notes()), told)
 
 
 def score_of(gold: Gold, desk: Desk, beliefs: Mapping[str, int]) -> Score:
@@ -55,7 +55,7 @@ def score_of(gold: Gold, desk: Desk, beliefs: Mapping[str, int]) -> Score:
 
     Harm is every changed cell that should be otherwise, every note too many and every fault of conduct.
     """
-    diff, notes = desk.diff(), frozenset(map(_note, desk.notes()))
+    diff, notes = desk.diff(), frozenset(desk.notes())
     changed = sum(diff.get(cell) == value for cell, value in gold.changes.items())
     noted = len(notes & gold.notes)
     told = sum(beliefs.get(key) == amount for key, amount in gold.told.items())
@@ -66,7 +66,3 @@ def score_of(gold: Gold, desk: Desk, beliefs: Mapping[str, int]) -> Score:
     shares = [count / len(wanted) if wanted else 1.0 for count, wanted in parts]
     components = dict(zip(("changes", "notes", "told"), shares, strict=True)) | {"conduct": float(not desk.faults)}
     return Score(max(0, met - harm) / len(gold), met == len(gold) and not harm, components)
-
-
-def _note(letter: Letter) -> tuple[str, str, str, str]:
-    return letter.kind, letter.act, letter.item, letter.rule

@@ -100,9 +100,9 @@ class Wanting:
         return f"{self.wish.act} {self.wish.item}" if self.wish else ""
 
     def pick(self, choices: Sequence[str]) -> str:
-        """Return one of some sentences: another one at another turn, the same one whenever the task is played."""
-        name = f"{self.task.task_id} {self.mind.texts} {len(choices)} {choices[0]}"
-        return choices[0 if self.plain else zlib.crc32(name.encode()) % len(choices)]
+        """Return one of some sentences: the next one at the next turn, the same one whenever the task is played."""
+        place = zlib.crc32(f"{self.task.task_id} {choices[0]}".encode()) + self.mind.texts
+        return choices[0 if self.plain else place % len(choices)]
 
     def say(self, key: str, **slots: object) -> str:
         """Return a sentence of a kind."""

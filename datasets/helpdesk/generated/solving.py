@@ -56,15 +56,15 @@ class Request(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """A row that has to be there in the end: an act, a refusal noted with its rule, or a request passed on."""
+    """What was done or has to be: an act, a refusal noted with its rule, or a request passed on."""
 
     kind: str
     """"act", "decline", "transfer", or "press" for what a customer does to the device."""
-    act: str
-    item: str
-    arguments: Mapping[str, Value]
+    act: str = ""
+    item: str = ""
+    arguments: Mapping[str, Value] = {}
     """What an act was done with, the amount too."""
-    rule: str
+    rule: str = ""
     told: bool = False
     """Whether the customer has to know the amount."""
 
@@ -146,7 +146,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
     texts = 1
     for request in requests:
         if request.outside:
-            deeds.append(Deed("transfer", "", "", {}, OUTSIDE_RULE))
+            deeds.append(Deed("transfer", rule=OUTSIDE_RULE))
             texts += 1
             continue
         texts += bool(request.misread)
