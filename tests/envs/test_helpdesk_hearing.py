@@ -102,6 +102,15 @@ def test_what_is_said_to_have_happened(text):
     assert {name for name in names if not name.startswith("ask:")} == set(OTHERS[text].split())
 
 
+@pytest.mark.parametrize("name", domain_names())
+def test_every_question_of_a_domain_is_heard(name):
+    domain = load_domain(name)
+    for act in domain.acts.values():
+        for ask in act.asks:
+            heard = hear(ask.question, domain, act, {}).asks
+            assert ask.name in heard and len(heard) <= 2, ask.question
+
+
 @pytest.mark.parametrize("name", [name for name in domain_names() if load_domain(name).device])
 def test_everything_about_a_device_can_be_heard(name):
     device = load_domain(name).device
