@@ -77,7 +77,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1767,
     ("agent_envs/retrieval",): 4710,
     ("agent_envs/sandbox",): 2532,
-    ("agent_envs/envs",): 12909,
+    ("agent_envs/envs",): 12907,
     ("agent_envs/agents",): 1815,
     ("agent_envs/policies",): 3618,
     ("agent_envs/rollout",): 2228,
@@ -87,7 +87,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1289,
     ("agent_envs/audit",): 2080,
     ("agent_envs/cli",): 4300,
-    ("datasets",): 10869,
+    ("datasets",): 10749,
     ("agent_envs/wrapping", "wrappers"): 2984,
     ("adapters/verl",): 6267,
     ("adapters/estimators", "adapters/losses"): 2822,
@@ -95,7 +95,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2765,
 }
-TOTAL = 80_320
+TOTAL = 80_198
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
