@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
-import keyword
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,9 +28,6 @@ from agent_envs.wrapping.specs import make_text_env
 # What the three tested kinds of vision-language models read a picture from; a text may not forge it.
 _CONTROL = re.compile(r"<(?=\|\w+\|>)")
 _RESERVED = frozenset({"get_reward", "record", "reset"})
-_HINTS: dict[str, Any] = {
-    "string": str, "integer": int, "number": float, "boolean": bool, "null": type(None), "array": list, "object": dict
-}  # fmt: skip
 
 
 @dataclass
@@ -64,7 +59,8 @@ class _Environment:
         self._env: gym.Env[Any, str] | None = None
         for spec in self._specs:
             name = spec["function"]["name"]
-            # TRL takes the tools from the instance: the specification itself, which has more than type hints express
+            # TRL lists the tools of the class and takes them from the instance: the specification itself, which has
+            # more than type hints express
             self.__dict__[name] = _CallableSpec(spec, functools.partial(type(self)._call, self, name))
 
     def reset(self, *, index: int | None = None, env_kwargs: str | None = None, **row: Any) -> str | list[Any]:
@@ -82,8 +78,11 @@ class _Environment:
         self.record = EnvironmentRecord()
         given = {"env_kwargs": json.loads(env_kwargs or "{}")}
         known = recorded_env(given, "a row of the dataset", env_id=self._choice[0], trust=self._trust)
+        env_id, common, wrappers = self._choice
         try:  # with a seed, so that an environment draws the same for a whole group
-            self._env = self._make(known.env_kwargs)
+            self._env = make_text_env(env_id, {**json.loads(common), **known.env_kwargs}, wrappers)
+            if tuple(self._env.get_wrapper_attr("tools")) != self._specs:
+                raise ConfigError(f"with {known.env_kwargs!r}, {env_id} has other tools than the environment class")
             observation, self.record.info = self._env.reset(seed=0, options={"index": int(index)})
         except (IndexError, ConfigError):
             self._close()
@@ -99,13 +98,9 @@ class _Environment:
             )
         return _shown(observation)
 
-    def _make(self, kwargs: Mapping[str, Any]) -> gym.Env[Any, str]:
-        env_id, common, wrappers = self._choice
-        env = make_text_env(env_id, {**json.loads(common), **kwargs}, wrappers)
-        if tuple(env.get_wrapper_attr("tools")) != self._specs:
-            close_env(env)
-            raise ConfigError(f"with {dict(kwargs)!r}, {env_id} has other tools than those of the environment class")
-        return env
+    def _tool(self, **arguments: Any) -> str | list[Any]:
+        """Stand in the class for a tool, which an instance has for itself."""
+        raise NotImplementedError
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str | list[Any]:
         if self._env is None:
@@ -150,37 +145,6 @@ def _shown(observation: str | ImageObservation) -> str | list[Any]:
     ]
 
 
-def tool_method(spec: ToolSpec) -> Callable[..., Any]:
-    """Return a method that calls a tool, with the tool's name, signature and description.
-
-    What type hints do not say of an argument is in its description, as JSON. TRL asks the instance: `_CallableSpec`.
-    """
-    function = spec["function"]
-    name, properties = function["name"], function["parameters"].get("properties", {})
-
-    def method(self: _Environment, /, **arguments: Any) -> str | list[Any]:
-        return self._call(name, arguments)
-
-    given, lines = [], [" ".join(str(function.get("description") or name).split()), "", "Args:"]
-    for key, schema in properties.items():
-        required = key in function["parameters"].get("required", ())
-        default = inspect.Parameter.empty if required else schema.get("default")
-        if key.isidentifier() and not keyword.iskeyword(key) and key != "self":
-            hint = _HINTS.get(str(schema.get("type")), Any)
-            given.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
-        rest = {inner: value for inner, value in schema.items() if inner not in ("default", "description", "title")}
-        more = f" JSON schema: {json.dumps(rest)}" if set(rest) != {"type"} else ""
-        lines.append(f"    {key}: {' '.join(str(schema.get('description') or key.replace('_', ' ')).split())}{more}")
-    if len(given) < len(properties):  # Python allows no such parameter names, but a mapping of arguments may have them
-        given = [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD, annotation=Any)]
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__name__ = method.__qualname__ = name
-    vars(method)["__signature__"] = inspect.Signature([own, *given], return_annotation=str)
-    method.__annotations__ = {**{parameter.name: parameter.annotation for parameter in given}, "return": str}
-    method.__doc__ = "\n".join([*(lines if properties else lines[:1]), "", "Returns:", "    The tool's result."])
-    return method
-
-
 class _CallableSpec(dict[str, Any]):
     """A tool's full specification that can also be called.
 
@@ -207,11 +171,11 @@ def environment_class(
 ) -> type[_Environment]:
     """Return a class for ``GRPOTrainer(environment_factory=...)``, with ``reset`` and one public method per tool.
 
-    Each method has the tool's name, signature and description. TRL makes one instance per completion of a batch; each
-    plays one episode after another, and they share heavy objects. Score them with ``episode_reward``, which closes
-    their environments. One with commands works in the wrapper ``"AsTool"``; one with pictures needs a vision-language
-    model, with its processor as the trainer's ``processing_class``. With ``trust``, the rows' arguments may name code
-    and servers (docs/security.md). If more than ``max_broken`` of the episodes of three batches break,
+    A method is the tool's whole specification too, which TRL shows to the model. TRL makes one instance per completion
+    of a batch; each plays one episode after another, and they share heavy objects. Score them with ``episode_reward``,
+    which closes their environments. One with commands works in the wrapper ``"AsTool"``; one with pictures needs a
+    vision-language model, with its processor as the trainer's ``processing_class``. With ``trust``, the rows' arguments
+    may name code and servers (docs/security.md). If more than ``max_broken`` of the episodes of three batches break,
     ``episode_reward`` stops the run.
 
     Raises:
@@ -229,7 +193,7 @@ def environment_class(
         name = spec["function"]["name"]
         if name in _RESERVED or name.startswith("_"):
             raise ConfigError(f"the tool {name!r} cannot be a method: TRL or the environment class uses that name")
-    methods = {spec["function"]["name"]: tool_method(spec) for spec in specs}
+    methods = {spec["function"]["name"]: _Environment._tool for spec in specs}
     title = re.sub(r"\W", "", env_id.split("/")[-1])
     about = {
         "_failures": FailureBudget(max_broken),
@@ -276,7 +240,11 @@ def episode_reward(
     if environments is None:
         raise ConfigError("episode_reward needs environment_factory=environment_class(...)")
     for environment, completion in zip(environments, completions, strict=True):
-        _finish(environment, completion)
+        text = isinstance(completion, str) or not completion
+        said = [{"role": "assistant", "content": completion}] if text else completion
+        answered = said[-1]["role"] == "assistant" and not said[-1].get("tool_calls")
+        if answered and not environment.record.done:  # otherwise it has ended, or TRL truncated it before an answer
+            environment._step(str(said[-1].get("content") or ""))
         environment._close()
     records = [environment.record for environment in environments]
     if records:
@@ -286,13 +254,3 @@ def episode_reward(
     if log_metric is not None and solved:
         log_metric("env/success", sum(solved) / len(solved))
     return [None if record.error else total(record.rewards) for record in records]
-
-
-def _finish(environment: _Environment, completion: Any) -> None:
-    """Give the environment the answer, once."""
-    if isinstance(completion, str) or not completion:
-        completion = [{"role": "assistant", "content": completion}]
-    last = completion[-1]
-    if environment.record.done or last["role"] != "assistant" or last.get("tool_calls"):
-        return  # it has ended, or TRL truncated it before an answer
-    environment._step(str(last.get("content") or ""))
