@@ -27,9 +27,8 @@ import numpy as np
 import agent_envs
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.run import Record, read_records
-from agent_envs.adapters.torch.loop import iterate
-from agent_envs.adapters.torch.playing import play
-from agent_envs.adapters.torch.run import Run, about, named
+from agent_envs.adapters.torch.loop import evaluate, iterate
+from agent_envs.adapters.torch.run import Run
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.figures import new_figure, save
 from agent_envs.episodes.statistics import clustered_mean
@@ -49,24 +48,19 @@ def train(config: LoopConfig, budget: int) -> list[Record]:
     """Train until `budget` tokens are sampled, or go on where that was stopped."""
     run, failures = Run(config), FailureBudget(config.max_broken)
     if not run.records:
-        run.log({"step": 0, "sampled_tokens": 0, **_evaluated(run, 0)})
+        run.log({"step": 0, "sampled_tokens": 0, **evaluate(run, 0)})
     done = run.records[-1]["sampled_tokens"]
     for number in run.iterations():
         if done >= budget:
             break
         record: Record = {"step": number, **iterate(run, number, failures)}
-        before, done = done, done + record["train/sampled_tokens"]
+        before, done = done, done + record["env/tokens/trained"]
         record["sampled_tokens"] = done
         if done * POINTS // budget > before * POINTS // budget:
-            record |= _evaluated(run, number)
+            record |= evaluate(run, number)
         run.log(record)
         run.save(number)
     return run.records
-
-
-def _evaluated(run: Run, number: int) -> Record:
-    config = run.config
-    return named("val", about(play(run, number, config.eval_split, run.held_out, 1, config.temperature)))
 
 
 def collected(out: Path, budget: int, command: str) -> dict[str, Any]:
