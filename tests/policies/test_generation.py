@@ -26,6 +26,7 @@ from agent_envs.policies.local.loading import context_length, make_engine  # noq
 from agent_envs.policies.local.padded_engine import PaddedEngine  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams, sample  # noqa: E402
 from agent_envs.policies.local.server import GenerateServer  # noqa: E402
+from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 STOP = 2
 
@@ -302,6 +303,7 @@ def test_stop_tokens_come_from_the_generation_config(tmp_path):
     model = build_model()
     model.generation_config.eos_token_id = [2, 5]
     model.save_pretrained(tmp_path)
+    build_tokenizer(["some words"]).save_pretrained(tmp_path)
     loaded = load_engine(str(tmp_path), max_length=64, max_rows=2)
     assert loaded.stop_token_ids == {2, 5}
     request = loaded.submit([3], SamplingParams(40))

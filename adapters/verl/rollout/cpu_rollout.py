@@ -15,9 +15,8 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from agent_envs.errors import BackendError
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.local.engine import BatchEngine
-from agent_envs.policies.local.loading import check_pictures, load_model, stop_token_ids, takes_pictures
-from agent_envs.policies.local.padded_engine import PaddedEngine
+from agent_envs.policies.local.loading import check_pictures, load_model, make_engine, stop_token_ids
+from agent_envs.policies.local.requests import Engine
 from agent_envs.policies.local.sampling import SamplingParams
 from agent_envs.policies.local.server import GenerateServer
 from agent_envs.policies.tokens import load_tokenizer
@@ -34,16 +33,13 @@ def _actor_name(replica_rank: int) -> str:
 
 def load_engine(
     model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust_remote_code: bool = False
-) -> BatchEngine | PaddedEngine:
+) -> Engine:
     """Return an engine in float32 for a Hugging Face model, a folder or a name: one that sees if the model does."""
     model = load_model(model_path, dtype=torch.float32, trust_remote_code=trust_remote_code)
-    if not takes_pictures(model.config):
-        stops = stop_token_ids(model, lambda: load_tokenizer(model_path, trust_remote_code=trust_remote_code))
-        return BatchEngine(model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, seed=seed)
     tokenizer = load_tokenizer(model_path, trust_remote_code=trust_remote_code)
     pictures = load_picture_tokens(model_path, tokenizer)
     check_pictures(model, pictures)
-    return PaddedEngine(
+    return make_engine(
         model, max_length=max_length, max_rows=max_rows, stop_token_ids=stop_token_ids(model, lambda: tokenizer),
         pad_token_id=tokenizer.pad_token_id or 0, seed=seed, pictures=pictures,
     )  # fmt: skip
