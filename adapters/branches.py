@@ -12,12 +12,28 @@ would compare a step with continuations of its own action.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import gymnasium as gym
+import numpy as np
+
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.trained import PLACE
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
+from agent_envs.policies.model import ModelPolicy
+from agent_envs.rollout.branch import branch
+
+
+class Tree(NamedTuple):
+    """A trunk with what grew from it."""
+
+    step: int
+    """The step before which the others continue; the trunk may be shorter."""
+    episodes: Sequence[Episode]
+    """The trunk, and the others as they are recorded: each with the trunk's steps before its own."""
 
 
 class Branches(NamedTuple):
@@ -40,7 +56,7 @@ class Branches(NamedTuple):
         >>> Branches.read("1-3:3")
         Branches(first=1, last=3, more=3)
         """
-        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?:(\d{1,6})", text)
+        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?:(\d{1,6})", str(text))  # verl may have read a number
         first, last, more = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
         last = last or first
         if not 1 <= first <= last or not more:
@@ -49,66 +65,103 @@ class Branches(NamedTuple):
             )
         return cls(first, last, more)
 
+    @property
+    def size(self) -> int:
+        """Episodes of a tree."""
+        return 1 + self.more
 
-class Tree(NamedTuple):
-    """A trunk with what grew from it."""
+    def grow(
+        self, env: gym.Env[Any, str], policy: ModelPolicy, *, seed: int, options: Mapping[str, Any] | None,
+        drawn_by: Sequence[int],
+    ) -> Tree:  # fmt: skip
+        """Play a tree in an environment, whose step is drawn by some numbers; see `agent_envs.rollout.branch`."""
+        # drawn before the trunk is played: a step that depended on its length would bias what follows
+        step = int(np.random.default_rng(drawn_by).integers(self.first, self.last + 1))
+        return Tree(step, branch(env, policy, self.size, at=[step], seed=seed, options=options))
 
-    task: int
-    """Number of its task: trunks of one are compared."""
-    step: int
-    """The step before which the others continue; the trunk may be shorter."""
-    episodes: Sequence[Episode]
-    """The trunk, and the others as they are recorded: each with the trunk's steps before its own."""
+
+def check_branches(text: str, group: int, estimator: str, without: Mapping[str, Any], setting: str = "group") -> None:
+    """Check that groups of ``group`` episodes, as ``setting`` says, can branch; ``without`` has what must not be set.
+
+    Raises:
+        ConfigError: They cannot, and why.
+    """
+    parts = Branches.read(text).size
+    if group % parts or group < 2 * parts:
+        raise ConfigError(
+            f"with branch={text} a group is at least two times {parts} episodes, got {setting}={group}: take a multiple"
+        )
+    if names := [name for name, value in without.items() if value]:
+        raise ConfigError(
+            "branch is for a loop of one call per step without time limits, whose returns are the environment's: "
+            f"leave out {', '.join(names)}"
+        )
+    if not get_estimator(estimator).compares_groups or estimator == "gdpo":
+        raise ConfigError(
+            f"branch is for estimators that compare the returns of a group, such as rloo; got {estimator!r}"
+        )
 
 
-class Segments(NamedTuple):
-    """The trajectories of some trees; lists have an element for each."""
+class Segment(NamedTuple):
+    """A trajectory of a tree."""
 
-    episodes: list[Episode]
+    episode: Episode
     """The episode with the trajectory's steps alone."""
-    groups: list[int]
-    """Number of the state that it began in."""
-    counts: list[float]
+    member: int
+    """Index of the episode in the tree."""
+    inner: bool
+    """Whether it begins in the state that the tree branches from, and is compared with the others from there."""
+    share: float
     """How much each of its steps counts."""
-    tasks: list[int]
-    """Number of the task."""
 
 
-def segments(trees: Sequence[Tree], weighting: str = "row", gamma: float = 1.0) -> Segments:
-    """Cut trees at the states that they branch from; broken episodes are left out, and with a trunk its tree.
+def cut(tree: Tree, weighting: str = "row", gamma: float = 1.0) -> list[Segment]:
+    """Cut a tree at the state that it branches from; broken episodes are left out, and with the trunk the tree.
 
     Args:
-        trees: The trees.
+        tree: The tree.
         weighting: What the loss is a mean over. With ``trajectory`` a step counts for its part of the whole episode.
         gamma: The discount per step.
     """
-    out = Segments([], [], [], [])
-    states = {task: number for number, task in enumerate(dict.fromkeys(tree.task for tree in trees))}
-    free = len(states)
 
-    def add(episode: Episode, group: int, share: float, lengths: Sequence[int], task: int) -> None:
+    def segment(episode: Episode, member: int, inner: bool, share: float, lengths: Sequence[int]) -> Segment:
         if weighting == "trajectory":
             share *= len(episode.steps) * sum(1 / n for n in lengths) / len(lengths)
-        out.episodes.append(episode)
-        out.groups.append(group)
-        out.counts.append(share)
-        out.tasks.append(task)
+        return Segment(episode, member, inner, share)
 
-    for tree in trees:
-        trunk, at = tree.episodes[0], tree.step
-        if trunk.stop_reason.broken or not trunk.steps:
-            continue
-        whole = [e for e in tree.episodes if not e.stop_reason.broken and len(e.steps) > at]
-        root, lengths = states[tree.task], [len(e.steps) for e in whole]
-        if len(whole) < 2 or whole[0] is not trunk:
-            add(trunk, root, 1.0, [len(trunk.steps)], tree.task)
-            continue
-        tails = [e.steps[at:] for e in whole]
-        later = sum(sum(gamma**t * s.reward for t, s in enumerate(tail)) for tail in tails) / len(tails)
-        *before, last = trunk.steps[:at]
-        last = replace(last, reward=last.reward + gamma * later)
-        add(replace(trunk, steps=(*before, last)), root, 1.0, lengths, tree.task)
-        for episode, tail, n in zip(whole, tails, lengths, strict=True):
-            add(replace(episode, steps=tail, reset_info=last.info), free, 1 / len(whole), [n], tree.task)
-        free += 1
+    trunk, at = tree.episodes[0], tree.step
+    if trunk.stop_reason.broken or not trunk.steps:
+        return []
+    whole = [(i, e) for i, e in enumerate(tree.episodes) if not e.stop_reason.broken and len(e.steps) > at]
+    if len(whole) < 2 or whole[0][0]:
+        return [segment(trunk, 0, False, 1.0, [len(trunk.steps)])]
+    later = sum(sum(gamma**t * s.reward for t, s in enumerate(e.steps[at:])) for _, e in whole) / len(whole)
+    *before, last = trunk.steps[:at]
+    last = replace(last, reward=last.reward + gamma * later)
+    lengths = [len(e.steps) for _, e in whole]
+    out = [segment(replace(trunk, steps=(*before, last)), 0, False, 1.0, lengths)]
+    for member, episode in whole:
+        tail = tuple(replace(step, info={**step.info, PLACE: at + t}) for t, step in enumerate(episode.steps[at:]))
+        own = replace(episode, steps=tail, reset_info=last.info)
+        out.append(segment(own, member, True, 1 / len(whole), [len(episode.steps)]))
     return out
+
+
+def segments(
+    trees: Sequence[Tree], tasks: Sequence[int], weighting: str = "row", gamma: float = 1.0
+) -> tuple[list[Episode], list[int], list[float], list[int]]:
+    """Cut trees, given the number of the task of each, as `cut` does.
+
+    Returns:
+        Of each trajectory: the episode with its steps alone, the number of the state that it began in, how much each of
+        its steps counts, and the number of the task.
+    """
+    found: list[tuple[Episode, int, float, int]] = []
+    states = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
+    free = len(states)
+    for tree, task in zip(trees, tasks, strict=True):
+        parts = cut(tree, weighting, gamma)
+        found += [(part.episode, free if part.inner else states[task], part.share, task) for part in parts]
+        free += len(parts) > 1
+    episodes, groups, counts, of_tasks = ([each[i] for each in found] for i in range(4))
+    return episodes, groups, counts, of_tasks  # type: ignore[return-value]

@@ -22,6 +22,11 @@ KINDS = ("uniform", "fixed", "learnable")
 _KEPT = 0.8  # how much an iteration counts, beside the one after it
 
 
+def number_of_round(number: int, refill: int) -> int:
+    """Return what a round of an iteration is drawn by: its number, and for further rounds one that no other has."""
+    return number + 1_000_000 * refill
+
+
 @dataclass(frozen=True)
 class Curriculum:
     """Levels, and how they are chosen.
@@ -58,9 +63,8 @@ class Curriculum:
         return [{name: value} for name, values in self.levels.items() for value in values]
 
     def draw(
-        self, count: int, *, seed: int, number: int, steps: int, records: Sequence[Mapping[str, Any]],
-        of: str = "train",
-    ) -> list[int]:  # fmt: skip
+        self, count: int, *, seed: int, number: int, steps: int, records: Sequence[Mapping[str, Any]], refill: int = 0
+    ) -> list[int]:
         """Return the level of each of an iteration's tasks, in the order of the levels.
 
         Args:
@@ -68,10 +72,10 @@ class Curriculum:
             seed: Of the run.
             number: Of the iteration, from 1.
             steps: Iterations of the run.
-            records: The metrics of those before, with ``train/NAME/episodes`` and ``/success`` of the levels.
-            of: What these begin with.
+            records: The metrics of those before, with ``env/NAME/episodes`` and ``/success`` of the levels.
+            refill: Its further rounds before.
         """
-        names, rng = self.names, np.random.default_rng([seed, number, 1])
+        names, rng = self.names, np.random.default_rng([seed, number_of_round(number, refill), 1])
         if self.kind == "fixed":
             return [min((number - 1) * len(names) // steps, len(names) - 1)] * count
         if self.kind == "uniform":
@@ -81,8 +85,8 @@ class Curriculum:
             if record["step"]:
                 tried *= _KEPT
                 for i, name in enumerate(names):
-                    episodes = record.get(f"{of}/{name}/episodes", 0)
-                    solved = episodes * (record.get(f"{of}/{name}/success") or 0.0)
+                    episodes = record.get(f"env/{name}/episodes", 0)
+                    solved = episodes * (record.get(f"env/{name}/success") or 0.0)
                     tried[i] += solved, episodes - solved
         success = rng.beta(1.0 + tried[:, 0], 1.0 + tried[:, 1], size=(count, len(names)))
         return sorted(np.abs(success - 0.5).argmin(axis=1).tolist())

@@ -65,7 +65,7 @@ class CollapseWatch:
     def update(self, record: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Record an iteration's metrics; return what is new: a line for the progress, and the reason."""
         found = []
-        success = record.get("train/success", record.get("env/success")) or 0.0
+        success = record.get("env/success") or 0.0
         for name, why in _FALLING.items():
             if record.get(name) is None or name in self._said:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agent_envs.checks import json_object, number
+from agent_envs.checks import number
 from agent_envs.errors import ConfigError
 
 
@@ -30,13 +30,8 @@ def read_shares(given: str | Sequence[str] | None) -> dict[str, float]:
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
 
-def read_env_kwargs(text: str | None, envs: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the arguments that ``--env-kwargs`` gives, of each environment by its id, of the only one under ``""``."""
-    return env_kwargs_by_env(json_object("--env-kwargs", text), envs)
-
-
 def env_kwargs_by_env(found: Mapping[str, Any], envs: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return arguments by environment, of the only one under ``""``."""
+    """Return the arguments that ``--env-kwargs`` gives, of each environment by its id, of the only one under ``""``."""
     if len(envs) < 2:
         found = {"": dict(found)}
     elif strange := [name for name, value in found.items() if name not in envs or not isinstance(value, dict)]:

@@ -95,33 +95,30 @@ def load_environment(
         dataset=partial(maker.dataset, split, num_train),
         eval_dataset=None if eval_split is None else partial(maker.dataset, eval_split, num_eval),
         tool_defs=[vf.Tool(**tool["function"]) for tool in tools],
-        rubric=_EpisodeRubric(),
+        rubric=_rubric(),
     )
 
 
-class _EpisodeRubric(vf.Rubric):
+def _rubric() -> vf.Rubric:
     """The reward is the sum of the environment's own; the rest are metrics, named by their functions."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            funcs=[self.episode_return, self.success, self.score, self.invalid_actions, self.truncated],
-            weights=[1.0, 0.0, 0.0, 0.0, 0.0],
-        )
-
-    async def episode_return(self, state: vf.State) -> float:
+    async def episode_return(state: vf.State) -> float:
         return total(step["reward"] for step in state["env_steps"])
 
-    async def success(self, state: vf.State) -> float:
+    async def success(state: vf.State) -> float:
         return float(_last_info(state).get("success", False))
 
-    async def score(self, state: vf.State) -> float:
+    async def score(state: vf.State) -> float:
         return float(_last_info(state).get("score", 0.0))
 
-    async def invalid_actions(self, state: vf.State) -> float:
+    async def invalid_actions(state: vf.State) -> float:
         return float(sum(bool(step["info"].get("invalid_action", False)) for step in state["env_steps"]))
 
-    async def truncated(self, state: vf.State) -> float:
+    async def truncated(state: vf.State) -> float:
         return float(any(step["truncated"] for step in state["env_steps"]))
+
+    funcs = [episode_return, success, score, invalid_actions, truncated]
+    return vf.Rubric(funcs=funcs, weights=[1.0, 0.0, 0.0, 0.0, 0.0])
 
 
 @dataclass(frozen=True)

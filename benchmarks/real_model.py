@@ -120,13 +120,13 @@ def learn(options: argparse.Namespace) -> str:
         "command": "python -m benchmarks.real_model " + shlex.join(["--cell", options.cell, "--seed", str(options.seed),
                                                                     "--out", "runs/real"]),
         "held_out": settings["eval_tasks"], "steps": records[-1]["step"],
-        "sampled_tokens": sum(record.get("train/sampled_tokens", 0) for record in records),
+        "sampled_tokens": sum(record.get("env/tokens/trained", 0) for record in records),
         "seconds": {part: mean(records, f"seconds/{part}") for part in ("play", "update")},
         "memory_gb": round(torch.cuda.max_memory_allocated() / 1e9 if device == "cuda"
                            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1),
         "rows": rows,
         "curve": [{"step": record["step"], **row("", record)} for record in played],
-        "training": [[round(record[f"train/{k}"], 4) for k in ("success", "calls", "length")]
+        "training": [[round(record[f"env/{k}"], 4) for k in ("success", "calls/mean", "tokens/response_per_episode")]
                      + [round(record.get("actor/entropy", 0.0), 4)] for record in records[1:]],
     }  # fmt: skip
     write_text(options.out / f"{name}.json", json.dumps(result, indent=1) + "\n")

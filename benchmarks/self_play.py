@@ -308,7 +308,7 @@ def train(game_name: str, opponents: str, iterations: int, seed: int, out: str) 
             share = 1.0 - 0.8 * number / iterations
             run.optimizers["model"].param_groups[0]["lr"] = config.learning_rate * share
             run.config = dataclasses.replace(config, kl_coef=config.kl_coef * share)
-            tokens += int(iterate(run, number, failures)["train/sampled_tokens"])
+            tokens += int(iterate(run, number, failures)["env/tokens/trained"])
         now = moves.strategy(model)
         if opponents == "pool" and number % 5 == 0:
             PLAY.pool.append(now)

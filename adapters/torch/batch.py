@@ -74,7 +74,7 @@ def assemble(
             DataError is raised.
         gamma, roles: See `agent_envs.adapters.trained`.
         labels_of: A teacher; None for none.
-        counts, tasks: For groups that branch: of each episode, see `Segments`.
+        counts, tasks: For groups that branch: of each episode, see `segments`.
     """
     found = trained(episodes, groups, gamma, roles)
     tokens, taken = build_batch(found.episodes, "merged" if layout == "tree" else layout), steps_taken(found.episodes)

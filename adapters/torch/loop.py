@@ -158,13 +158,13 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
         final = values.roll(-1).where(~steps.valid.roll(-1), math.nan)
         steps = replace(steps, values=values, final_values=final)
     if config.kl == "reward" and scores.ref is not None:
-        penalty, counts["reward_kl"] = losses.kl_in_reward(
+        penalty, counts["actor/reward_kl_penalty"] = losses.kl_in_reward(
             scores.old, scores.ref, batch.step, config.kl_kind, config.kl_coef
         )
         steps = steps.with_token_rewards(penalty)
     options = EstimatorOptions(gamma=config.gamma, lam=config.lam, group_size=None if config.branch else config.group)
     result = get_estimator(config.estimator)(steps, options)
-    return *result.on_tokens(batch.step), counts | result.metrics
+    return *result.on_tokens(batch.step), counts | named("env", result.metrics)
 
 
 # ---------------------------------------------------------------------------------- 5. advantages become a gradient
@@ -318,12 +318,12 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     groups, unused = play_iteration(run, number)
     played = [(group.of, episode) for group in groups + unused for episode in group.episodes]
     broken = failures.note((episode.stop_reason, episode.error) for _, episode in played)
-    record: Record = named("train", about([episode for _, episode in played]) | broken)
+    record: Record = named("env", about([episode for _, episode in played]) | broken)
     for of in run.tasks.trained:
-        record |= named("train", solved(of, [episode for source, episode in played if source is of]))
+        record |= named("env", solved(of, [episode for source, episode in played if source is of]))
     if config.refill:
-        record["groups_refilled"] = sum(group.refill > 0 for group in groups)
-        record["train/unused_episodes"] = sum(len(group.episodes) for group in unused)
+        record["env/groups_refilled"] = sum(group.refill > 0 for group in groups)
+        record["env/unused_episodes"] = sum(len(group.episodes) for group in unused)
     episodes, baselines = [episode for group in groups for episode in group.episodes], None
     if run.estimator.needs_baseline:
         baselines = [math.nan if e.stop_reason.broken else e.reward for g in groups for e in [*g.greedy] * config.group]
@@ -335,16 +335,16 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     of_group = [i for i, group in enumerate(groups) for _ in group.episodes]
     parts: tuple[Any, ...] = ()
     if config.branch:
-        trees = [tree._replace(task=i) for i, group in enumerate(groups) for tree in group.trees]
-        episodes, of_group, *parts = segments(trees, config.weighting, config.gamma)  # type: ignore[assignment]
+        trees, of_tree = zip(*((tree, i) for i, group in enumerate(groups) for tree in group.trees), strict=True)
+        episodes, of_group, *parts = segments(trees, of_tree, config.weighting, config.gamma)  # type: ignore[assignment]
     labels_of = run.labels if config.teaching.labels_at(number) else None
     laid = (run.layout, run.pictures, config.gamma, config.train_roles, labels_of)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
-    record["train/rows"] = len(batch.row.unique())
-    record["train/tokens"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
-    record["train/sampled_tokens"] = int((batch.step >= 0).sum())
+    record["env/rows"] = len(batch.row.unique())
+    record["env/tokens/processed"] = len(batch.ids) if batch.trees is None else batch.trees.nodes
+    record["env/tokens/trained"] = int((batch.step >= 0).sum())
     record |= information(run, number, groups, lambda pairs: score(run.models["model"], pairs, config))
-    if record["train/sampled_tokens"]:  # otherwise no episode has a token to learn from
+    if record["env/tokens/trained"]:  # otherwise no episode has a token to learn from
         record |= learn(run, batch, number)
     record["seconds/update"] = time.monotonic() - began
     return record

@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from agent_envs.adapters.branches import Branches, Tree
+from agent_envs.adapters.curriculum import number_of_round
 from agent_envs.adapters.torch.run import Run
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.adapters.torch.tasks import Tasks, number_of_round
+from agent_envs.adapters.torch.tasks import Tasks
 from agent_envs.episodes.record import Episode
 from agent_envs.policies import TransformersPolicy
-from agent_envs.rollout.branch import branch
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrapping.specs import make_text_env
 
@@ -66,9 +66,8 @@ def _round(run: Run, number: int, refill: int = 0, count: int | None = None) -> 
     taught, drawn_by = config.teaching.labels_at(number), number_of_round(number, refill)
     for of, tasks in run.tasks.draw(number, run.records, refill, count):
         if config.branch:
-            trees = grow(run, of, drawn_by, tasks, taught)
-            own = [[tree for tree in trees if tree.task == i] for i in range(len(tasks))]
-            groups += [Group(of, [e for tree in some for e in tree.episodes], some, (), refill) for some in own]
+            for trees in grow(run, of, drawn_by, tasks, taught):
+                groups.append(Group(of, [episode for tree in trees for episode in tree.episodes], trees, (), refill))
             continue
         played = play(run, of, drawn_by, config.split, tasks, size, config.temperature, taught)
         greedy = play(run, of, drawn_by, config.split, tasks, 1, 0.0) if run.estimator.needs_baseline else []
@@ -96,31 +95,23 @@ def play(
     return episodes
 
 
-def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> list[Tree]:
+def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> list[list[Tree]]:
     """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`."""
     config, branches = of.config, Branches.read(of.config.branch)
-    policy, size = _policy(run, number, config.temperature), 1 + branches.more
+    policy, trunks = _policy(run, number, config.temperature), config.group // branches.size
     env_kwargs, wrappers = _environment(config, config.split, taught)
 
-    def grown(unit: tuple[int, int, int]) -> Tree:
-        task, index, trunk = unit
-        # drawn before the trunk is played: a step that depended on its length would bias what follows
-        rng = np.random.default_rng([config.seed, number, index, trunk])
-        step = int(rng.integers(branches.first, branches.last + 1))
-        own = policy.with_seed(config.group * policy.seed + trunk)
-        env = make_text_env(str(config.env), env_kwargs, wrappers)
-        try:
-            episodes = branch(env, own, size, at=[step], seed=config.seed, options={"index": index})
-        finally:
-            env.close()
-        return Tree(task, step, episodes)
+    def grown(unit: tuple[int, int]) -> Tree:
+        index, trunk = unit
+        own, drawn_by = policy.with_seed(config.group * policy.seed + trunk), (config.seed, number, index, trunk)
+        with closing(make_text_env(str(config.env), env_kwargs, wrappers)) as env:
+            return branches.grow(env, own, seed=config.seed, options={"index": index}, drawn_by=drawn_by)
 
-    trunks = range(config.group // size)
-    units = [(task, int(index), trunk) for task, index in enumerate(tasks) for trunk in trunks]
+    units = [(int(index), trunk) for index in tasks for trunk in range(trunks)]
     with ThreadPoolExecutor(min(len(units), config.concurrency)) as pool:
         trees = list(pool.map(grown, units))
     policy.close()
-    return trees
+    return [trees[i : i + trunks] for i in range(0, len(trees), trunks)]
 
 
 def _environment(config: LoopConfig, split: str, taught: bool) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -288,10 +288,12 @@ def about(episodes: Sequence[Episode]) -> Record:
         "success_low": solved.low,
         "success_high": solved.high,
         "episodes": len(episodes),
-        "return": float(np.mean([episode.reward for episode in episodes])),
-        "steps": float(np.mean([len(episode.steps) for episode in episodes])),
-        "calls": float(np.mean([episode.calls for episode in episodes])),
-        "length": float(np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])),
+        "return/mean": float(np.mean([episode.reward for episode in episodes])),
+        "num_steps/mean": float(np.mean([len(episode.steps) for episode in episodes])),
+        "calls/mean": float(np.mean([episode.calls for episode in episodes])),
+        "tokens/response_per_episode": float(
+            np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])
+        ),
         "broken": played - len(episodes),
         **_of_agent(episodes),
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.adapters.branches import Branches
+from agent_envs.adapters.branches import check_branches
 from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
 from agent_envs.adapters.failures import MAX_BROKEN
@@ -141,17 +141,8 @@ class LoopConfig:
         elif self.curriculum != "uniform":
             raise ConfigError(f"curriculum={self.curriculum} chooses among levels: add levels")
         if self.branch:
-            parts = 1 + Branches.read(self.branch).more
-            if self.group % parts or self.group < 2 * parts:
-                raise ConfigError(
-                    f"with branch={self.branch} a group is at least two times {parts} episodes, got group={self.group}"
-                )
-            if self.agent or self.score or self.step_timeout:
-                raise ConfigError("branch is for a loop of one call per step: leave out agent, score and step_timeout")
-            if not get_estimator(self.estimator).compares_groups:
-                raise ConfigError(
-                    f"branch is for estimators that compare a group, such as rloo; got {self.estimator!r}"
-                )
+            without = {name: getattr(self, name) for name in ("agent", "score", "step_timeout")}
+            check_branches(self.branch, self.group, self.estimator, {**without, "kl": self.kl == "reward"})
         if self.refill and not get_estimator(self.estimator).compares_groups:
             raise ConfigError(f"refill is for estimators that compare a group, such as grpo; got {self.estimator!r}")
         if self.refill and self.teaching.mode != "mixed":

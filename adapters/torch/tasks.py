@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.adapters.curriculum import Curriculum
+from agent_envs.adapters.curriculum import Curriculum, number_of_round
 from agent_envs.adapters.run import Record
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
@@ -45,7 +45,9 @@ class RunTasks:
         self.config = config
         several = len(config.environments) > 1
         self.weights = [weight for weight, _ in config.environments]
-        self.environments = [tasks_of(one, str(one.env) if several else "") for _, one in config.environments]
+        self.environments = [
+            tasks_of(one, str(one.env).rpartition("/")[2] if several else "") for _, one in config.environments
+        ]
         """What is held out is of these."""
         self.trained = self.environments
         """What is trained on: the environments, or the levels of the only one."""
@@ -71,8 +73,8 @@ class RunTasks:
         config, count = self.config, self.config.tasks if count is None else count
         rng = np.random.default_rng([config.seed, number_of_round(number, refill)])
         if config.levels:
-            levels, seed = Curriculum(config.levels, config.curriculum), number_of_round(config.seed, refill)
-            drawn = levels.draw(count, seed=seed, number=number, steps=config.steps, records=records)
+            how: dict[str, Any] = {"seed": config.seed, "number": number, "steps": config.steps, "refill": refill}
+            drawn = Curriculum(config.levels, config.curriculum).draw(count, records=records, **how)
             counts = [drawn.count(i) for i in range(len(self.trained))]
         elif len(self.trained) > 1:
             counts = rng.multinomial(count, self.weights).tolist()
@@ -88,11 +90,6 @@ class RunTasks:
         """Return the tools of an episode's environment in words."""
         known = {str(tasks.config.env): tasks.tool_instructions for tasks in self.environments}
         return known[episode.env_id] if len(known) > 1 else self.environments[0].tool_instructions
-
-
-def number_of_round(number: int, refill: int) -> int:
-    """Return what a round of an iteration is drawn by: its number, and for further rounds one that no other has."""
-    return number + 1_000_000 * refill
 
 
 def tasks_of(config: LoopConfig, name: str = "") -> Tasks:

@@ -7,8 +7,7 @@ examples:
   agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine           # a tiny model on the CPU, in minutes
   agentr1 train --env AgentR1/HotpotQA-v0 --algo gigpo --preset gpu-8 --model Qwen/Qwen3-4B-Instruct-2507
   agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run   # published settings, and what differs
-  agentr1 train --out runs/mine --env AgentR1/GSM8KTool-v0 actor_rollout_ref.actor.optim.lr=2e-6
-  agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:my_estimator
+  agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:mine actor_rollout_ref.actor.optim.lr=2e-6
   agentr1 plot runs/mine; agentr1 eval --checkpoint runs/mine
 
 docs/training.md explains the files of a run, its options and the algorithms.
@@ -34,9 +33,7 @@ class Options:
         metavar="ID[=WEIGHT]",
     )
     algo: str | None = option(
-        None,
-        "algorithm, such as grpo, ppo, steppo or gigpo, or module:name of your own estimator (default: the preset's, "
-        "or grpo)",
+        None, "algorithm, such as grpo, ppo or gigpo, or module:name of your own (default: the preset's, or grpo)"
     )
     preset: str = option(
         "cpu-tiny",
@@ -58,6 +55,9 @@ class Options:
     teacher: str | None = option(
         None, "who labels the states that the policy reaches: expert, or expert:NAME of several", metavar="WHO"
     )
+    branch: str | None = option(
+        None, "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one", metavar="RANGE:N"
+    )
     levels: str | None = option(
         None, "values of an argument of the environment to train on, as a JSON object", metavar="JSON"
     )
@@ -67,7 +67,7 @@ class Options:
     )
     model: str | None = option(
         None,
-        "Hugging Face model to start from (default: tiny-base or, with pictures, tiny-vision, which are included)",
+        "Hugging Face model to start from (default: the included tiny-base or, with pictures, tiny-vision)",
         metavar="DIR",
     )
     seed: int = option(0, "seed of tasks, demonstrations, model and sampling")
@@ -95,7 +95,7 @@ def run(options: Options) -> str:
 
     settings = dict(vars(options))
     trust, dry_run = (settings.pop(name) for name in ("trust", "dry_run"))
-    chosen = {name: settings.pop(name) for name in ("teacher", "levels", "curriculum")}
+    chosen = {name: settings.pop(name) for name in ("teacher", "branch", "levels", "curriculum")}
     settings["overrides"] = [*options.overrides, *(f"++agentr1.{k}='{v}'" for k, v in chosen.items() if v)]
     settings["model"] = None if options.model is None else model_path(options.model)
     composed = compose_run(**settings)

@@ -33,25 +33,16 @@ class Measure(NamedTuple):
     """The panel's title, and the name in tables."""
     unit: str
     """The label of the axis."""
-    training: tuple[str, ...]
-    """Names of the metric over training episodes, in `agentr1 train` and in the PyTorch loop."""
-    held_out: tuple[str, ...]
-    """Names of the metric over held-out tasks."""
+    metric: str
+    """Name of the metric, after ``env/`` over training episodes and ``val/`` over held-out tasks."""
 
 
 MEASURES = (
-    Measure("success", "share of episodes", ("env/success", "train/success"), ("val/success",)),
-    Measure(
-        "reward", "mean return of an episode", ("env/return/mean", "train/return"), ("val/return/mean", "val/return")
-    ),
-    Measure("turns", "steps of an episode", ("env/num_steps/mean", "train/steps"), ("val/num_steps/mean", "val/steps")),
-    Measure("calls", "tool calls of an episode", ("env/calls/mean", "train/calls"), ("val/calls/mean", "val/calls")),
-    Measure(
-        "length",
-        "response tokens of an episode",
-        ("env/tokens/response_per_episode", "train/length"),
-        ("val/tokens/response_per_episode", "val/length"),
-    ),
+    Measure("success", "share of episodes", "success"),
+    Measure("reward", "mean return of an episode", "return/mean"),
+    Measure("turns", "steps of an episode", "num_steps/mean"),
+    Measure("calls", "tool calls of an episode", "calls/mean"),
+    Measure("length", "response tokens of an episode", "tokens/response_per_episode"),
 )
 """The measures, success first."""
 
@@ -128,9 +119,9 @@ def _read_metrics(path: Path, run: Run) -> None:
                 f"{path}, line {number}: expected the metrics of a step, with 'step': {shown(record)}"
             ) from e
         for measure in MEASURES:
-            for phase, keys in (("training", measure.training), ("held-out", measure.held_out)):
-                value = next((record[key] for key in keys if isinstance(record.get(key), (int, float))), math.nan)
-                if abs(value) < _LARGEST:
+            for phase, prefix in (("training", "env"), ("held-out", "val")):
+                value = record.get(f"{prefix}/{measure.metric}")
+                if isinstance(value, (int, float)) and abs(value) < _LARGEST:
                     curve = run.curves.setdefault(phase, {}).setdefault(measure.name, [])
                     curve.append((step, float(value)))
         if record.get("val/episodes"):

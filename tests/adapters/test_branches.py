@@ -4,11 +4,15 @@
    return to 1e-6; a baseline per turn index is not
 2. trees are cut at the states that they branch from: shared steps once, each continuation one part of what they count
 3. a run plays and learns from them, and goes on where it was stopped
+4. in verl the same episodes have the same advantages and weights to the last bit, and the same gradients
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ from agent_envs.adapters.branches import Branches, Tree, segments  # noqa: E402
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import token_weights  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
-from agent_envs.adapters.torch.loop import train  # noqa: E402
+from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, score, train  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
@@ -84,12 +88,12 @@ def test_the_gradient_is_unbiased_and_with_a_baseline_per_turn_it_is_not():
     pairs = list(itertools.product(outcomes(), repeat=2))
     assert sum(one[0] * two[0] for one, two in pairs) == pytest.approx(1)
     trees = [
-        Tree(number, step, [episode(path, f"{number}/{i}/{k}") for k, path in enumerate(paths)])
+        Tree(step, [episode(path, f"{number}/{i}/{k}") for k, path in enumerate(paths)])
         for number, pair in enumerate(pairs)
         for i, (_, step, paths) in enumerate(pair)
     ]
-    cut = segments(trees)
-    batch = assemble(cut.episodes, cut.groups, layout="merged", counts=cut.counts, tasks=cut.tasks)
+    episodes, groups, counts, tasks = segments(trees, [number for number, pair in enumerate(pairs) for _ in pair])
+    batch = assemble(episodes, groups, layout="merged", counts=counts, tasks=tasks)
     advantages = get_estimator("rloo")(batch.steps, EstimatorOptions()).advantages
     step_ids = torch.arange(len(advantages))
     weights = token_weights(
@@ -98,7 +102,7 @@ def test_the_gradient_is_unbiased_and_with_a_baseline_per_turn_it_is_not():
     # a loss is a mean over a mini-batch: here each pair of trees is one, whose steps weigh what they count
     total = torch.zeros(len(pairs)).double().index_add_(0, batch.tasks, batch.counts.double())
     torch.testing.assert_close(weights.double() * total[batch.tasks], batch.counts.double(), rtol=1e-6, atol=0)
-    taken = [step for part in cut.episodes for step in part.steps]
+    taken = [step for part in episodes for step in part.steps]
     update = torch.zeros_like(exact())
     for i, step in enumerate(taken):
         state = tuple(int(x) for x in step.observation.strip("(),").replace(" ", "").split(",") if x)
@@ -122,10 +126,12 @@ def test_the_gradient_is_unbiased_and_with_a_baseline_per_turn_it_is_not():
 def test_trees_are_cut_at_the_states_that_they_branch_from():
     long, other, short = episode((2, 1, 0), "a"), episode((2, 1, 1), "b"), episode((0,), "c")
     broken = Episode("Game", "d", "g", None, 0, "", (), {}, long.steps, "", StopReason.ERROR)
-    cut = segments([Tree(7, 2, [long, other, broken]), Tree(7, 2, [short]), Tree(7, 1, [broken, long])])
-    assert [[s.reward for s in part.steps] for part in cut.episodes] == [[0.0, -0.4 + 1.0], [2.0], [0.0], [0.3]]
-    assert cut.groups == [0, 1, 1, 0] and cut.counts == [1.0, 0.5, 0.5, 1.0] and cut.tasks == [7] * 4
-    parts = segments([Tree(0, 2, [long, other])], "trajectory").counts  # of the three steps of each episode
+    episodes, groups, counts, tasks = segments(
+        [Tree(2, [long, other, broken]), Tree(2, [short]), Tree(1, [broken, long])], [7, 7, 7]
+    )
+    assert [[s.reward for s in part.steps] for part in episodes] == [[0.0, -0.4 + 1.0], [2.0], [0.0], [0.3]]
+    assert groups == [0, 1, 1, 0] and counts == [1.0, 0.5, 0.5, 1.0] and tasks == [7] * 4
+    parts = segments([Tree(2, [long, other])], [0], "trajectory")[2]  # of the three steps of each episode
     assert parts == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
 
@@ -136,7 +142,8 @@ def test_trees_are_cut_at_the_states_that_they_branch_from():
         ({"branch": "0:1"}, "branch is FIRST-LAST:COUNT"),
         ({"branch": "1:3", "group": 4}, "at least two times 4 episodes, got group=4"),
         ({"branch": "1:1", "estimator": "gae"}, "such as rloo; got 'gae'"),
-        ({"branch": "1:1", "step_timeout": 5.0}, "leave out agent, score and step_timeout"),
+        ({"branch": "1:1", "kl": "reward"}, "whose returns are the environment's: leave out kl"),
+        ({"branch": "1:1", "step_timeout": 5.0}, "leave out step_timeout"),
     ],
 )
 def test_bad_settings(settings, says):
@@ -161,9 +168,108 @@ def test_a_run_branches_and_goes_on_where_it_was_stopped(model_path, tmp_path):
             {k: v for k, v in want.items() if "seconds" not in k}, rel=1e-3, abs=1e-4
         )
     first = whole[1]
-    assert first["train/episodes"] == 8 and first["train/steps"] == 3 and first["train/broken"] == 0
-    tokens = first["train/length"] * 8  # of whole episodes, which repeat what they share
-    assert 0.5 * tokens < first["train/sampled_tokens"] < 0.9 * tokens
+    assert first["env/episodes"] == 8 and first["env/num_steps/mean"] == 3 and first["env/broken"] == 0
+    tokens = first["env/tokens/response_per_episode"] * 8  # of whole episodes, which repeat what they share
+    assert 0.5 * tokens < first["env/tokens/trained"] < 0.9 * tokens
     # the two tasks, and the states that trunks branched from: 1 to 4, as some end before
-    assert 2 < first["groups_compared"] <= 6 and first["groups_without_signal"] <= first["groups_compared"]
+    assert 2 < first["env/groups_compared"] <= 6 and first["env/groups_without_signal"] <= first["env/groups_compared"]
     assert first["actor/grad_norm"] > 0 and np.isfinite(first["actor/loss"])
+
+
+def grown(seed, step, size=3):
+    """A tree of recorded episodes that are the same up to a step: prompts that grow, and then one that was rebuilt."""
+    rng = np.random.default_rng(seed)
+
+    def ids(low, high):
+        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
+
+    episodes = []
+    for member in range(size):
+        steps = list(episodes[0].steps[:step]) if member else []
+        prompt = (*steps[-1].prompt_ids, *steps[-1].response_ids, *ids(1, 4)) if steps else ids(4, 9)
+        count = step + int(rng.integers(1, 4))
+        for t in range(len(steps), count):
+            reward, info = round(float(rng.normal()), 2), {"anchor": f"{t}/{rng.integers(2)}"}
+            response = ids(1, 6)
+            steps.append(Step("o", "a", reward, t == count - 1, False, info, prompt, response, (-5.0,) * len(response)))
+            prompt = ids(4, 9) if t == step + 1 else (*prompt, *response, *ids(1, 4))
+        name = f"g{seed // 10}_{seed % 10 * size + member}"
+        episodes.append(Episode("Toy-v0", name, "g", None, 0, "", (), {"anchor": ""}, tuple(steps), "",
+                                StopReason.TERMINATED))  # fmt: skip
+    return Tree(step, episodes)
+
+
+@pytest.fixture(scope="module")
+def actor(model_path, process_group):
+    """verl's worker in this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("verl")
+        from local_training import build_worker
+    return build_worker(model_path, "language_model")
+
+
+@pytest.mark.parametrize("weighting", ["row", "trajectory"])
+def test_in_verl_the_same_trees_give_the_same_gradients(actor, model_path, weighting):
+    from local_training import local_batch
+    from transformers import AutoModelForCausalLM
+    from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig, PolicyLossConfig
+
+    from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
+    from agent_envs.adapters.verl.config.objective import Objective
+    from agent_envs.adapters.verl.rollout.episode_rows import episode_rows, parts_of
+
+    trees = [grown(seed, step) for seed, step in ((0, 1), (1, 2), (10, 2), (11, 1))]
+    broken = replace(trees[3].episodes[1], stop_reason=StopReason.ERROR)
+    trees[3] = trees[3]._replace(episodes=[trees[3].episodes[0], broken, trees[3].episodes[2]])
+    tasks = [0, 0, 1, 1]
+    config = LoopConfig(env="Toy-v0", out="x", estimator="rloo", branch="1-2:2", group=6, gamma=0.9,
+                        weighting=weighting)  # fmt: skip
+    episodes, groups, counts, of_tasks = segments(trees, tasks, weighting, 0.9)
+    ours = assemble(episodes, groups, layout="merged", counts=counts, tasks=of_tasks)
+    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+    scores = Scores(score(model, ours, config))
+    advantages, _, _ = credit(ours, config, scores)
+    lengths = torch.bincount(ours.step[ours.step >= 0], minlength=len(ours.steps.rewards))
+    weights = token_weights(weighting, lengths, ours.steps.trajectory, ours.step, None, ours.counts)
+
+    rows = [
+        (f"g{task}", episode.episode_id, row)
+        for tree, task in zip(trees, tasks, strict=True)
+        for episode, parts in zip(tree.episodes, parts_of(tree, 0.9, weighting=weighting), strict=True)
+        for part, own in parts
+        for row in episode_rows(part, filler_id=2, **own)
+    ]
+    theirs = local_batch(rows, filler_id=2)
+    table = theirs.table()
+    given = {"old_log_probs": theirs.infer(actor, "log_probs")}
+    how = Objective(get_estimator("rloo"), EstimatorOptions(gamma=0.9), weighting)
+    columns = {**given, **theirs.columns(given, how).columns}
+    place = (ours.step >= 0).nonzero().squeeze(1)
+    order = place[torch.argsort(ours.step[place], stable=True)]  # ours stand row by row, verl's table step by step
+    assert torch.equal(ours.ids[order], theirs.sampled.new_tensor(  # the same tokens
+        [token for row in theirs.responses for token in row]).long()[table.tokens])  # fmt: skip
+    assert torch.equal(advantages[order].float(), columns["advantages"][table.tokens])
+    assert torch.equal(weights[order], columns[POLICY_WEIGHTS][table.tokens])
+    assert float(advantages[order].abs().mean()) > 0.05 and len(weights[order].unique()) > 3
+
+    accumulate(model, ours, weights, partial(actor_loss, ours, config, scores, advantages), config)
+    expected = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    updates = []
+
+    def capture():
+        named = actor.engine.module.named_parameters()
+        updates.append({k: p.grad.full_tensor().clone() for k, p in named if p.grad is not None})
+        return 0.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actor.engine, "optimizer_step", capture)
+        of_actor = FSDPActorConfig(
+            strategy="fsdp2", ppo_mini_batch_size=9, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
+            optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1), policy_loss=PolicyLossConfig(),
+        )  # fmt: skip
+        theirs.update(actor, columns, "actor", of_actor)
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    assert set(updates[0]) == set(expected) and largest > 1e-3
+    for name, gradient in expected.items():
+        torch.testing.assert_close(updates[0][name], gradient, rtol=0, atol=1e-6 * max(1.0, largest))

@@ -50,8 +50,8 @@ def config(name, out, **settings):
 
 def trained(name, out, model_path):
     records = train(config(name, out, model=model_path))
-    assert records[-1]["train/episodes"] == 4 and records[-1]["actor/grad_norm"] >= 0
-    assert records[-1]["train/broken"] == 0 and 0 <= records[-1]["val/success"] <= 1
+    assert records[-1]["env/episodes"] == 4 and records[-1]["actor/grad_norm"] >= 0
+    assert records[-1]["env/broken"] == 0 and 0 <= records[-1]["val/success"] <= 1
 
 
 def test_a_game_is_trained_on_some_seeds_and_evaluated_on_others(model_path, tmp_path):

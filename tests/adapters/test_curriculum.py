@@ -45,8 +45,8 @@ def simulated(curriculum, steps, success_at):
         assert levels == sorted(levels) == curriculum.draw(16, seed=3, number=number, steps=steps, records=records)
         record = {"step": number}
         for i, count in Counter(levels).items():
-            record[f"train/{curriculum.names[i]}/episodes"] = 8 * count
-            record[f"train/{curriculum.names[i]}/success"] = success_at(number, i)
+            record[f"env/{curriculum.names[i]}/episodes"] = 8 * count
+            record[f"env/{curriculum.names[i]}/success"] = success_at(number, i)
         records.append(record)
         drawn.append(Counter(levels))
     return drawn
@@ -106,10 +106,10 @@ def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path
     whole = train(run(tmp_path / "whole", model_path))
     train(run(tmp_path / "parts", model_path, minutes=1e-6))
     parts = train(run(tmp_path / "parts", model_path))
-    counts = [{k: v for k, v in r.items() if k.startswith("train/size/")} for r in whole]
-    assert counts == [{k: v for k, v in r.items() if k.startswith("train/size/")} for r in parts]
+    counts = [{k: v for k, v in r.items() if k.startswith("env/size/")} for r in whole]
+    assert counts == [{k: v for k, v in r.items() if k.startswith("env/size/")} for r in parts]
     assert all(sum(v for k, v in each.items() if k.endswith("/episodes")) == 8 for each in counts[1:])
-    assert all(r["groups_without_signal"] <= 4 for r in whole[1:])
+    assert all(r["env/groups_without_signal"] <= 4 for r in whole[1:])
     with pytest.raises(ConfigError, match="does not take 'seize'"):
         train(LoopConfig(env="AgentR1/ALFWorld-v0", out=str(tmp_path / "x"), levels={"seize": [1, 2]}))
 
@@ -197,13 +197,13 @@ def test_a_killed_run_refills_as_it_would_have(model_path, tmp_path):
     for got, want in zip(without_times(parts), without_times(whole), strict=True):
         assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
     assert all(-1 < record["actor/mutual_information"] <= np.log(2) for record in whole[1:])
-    assert sum(record["groups_refilled"] for record in whole[1:]) > 2
+    assert sum(record["env/groups_refilled"] for record in whole[1:]) > 2
     for record in whole[1:]:
-        assert record["groups_compared"] == 8 >= record["groups_without_signal"]
-        assert record["train/episodes"] == 16 + record["train/unused_episodes"]
-        assert record["train/unused_episodes"] >= 2 * record["groups_refilled"]
+        assert record["env/groups_compared"] == 8 >= record["env/groups_without_signal"]
+        assert record["env/episodes"] == 16 + record["env/unused_episodes"]
+        assert record["env/unused_episodes"] >= 2 * record["env/groups_refilled"]
     plain = train(dataclasses.replace(refilled(tmp_path / "plain", model_path), refill=0))[1]
-    assert plain["groups_without_signal"] == whole[1]["groups_without_signal"] + whole[1]["groups_refilled"]
+    assert plain["env/groups_without_signal"] == whole[1]["env/groups_without_signal"] + whole[1]["env/groups_refilled"]
     for wrong, says in (
         ({"estimator": "gae"}, "refill is for estimators"),
         ({"teacher": "expert", "teacher_mode": "silent"}, "leave out one"),
@@ -228,11 +228,11 @@ def test_several_environments_are_played_by_their_weights_and_told_apart(model_p
     whole = train(config("whole"))
     train(config("parts", minutes=1e-6))
     parts = train(config("parts"))
-    names = [f"train/{one.env}/episodes" for _, one in given.environments]
+    names = [f"env/{one.env.rpartition('/')[2]}/episodes" for _, one in given.environments]
     played = np.array([[record.get(name, 0) for name in names] for record in whole[1:]])
     assert (played.sum(axis=1) == 16).all() and played[:, 0].sum() > played[:, 1].sum() > 0
     assert (played == [[record.get(name, 0) for name in names] for record in parts[1:]]).all()
-    assert whole[-1]["val/episodes"] == 6 and whole[-1]["val/AgentR1/GSM8KTool-v0/episodes"] == 3
+    assert whole[-1]["val/episodes"] == 6 and whole[-1]["val/GSM8KTool-v0/episodes"] == 3
     for wrong, message in (
         ({"warm_start": 5}, "of one environment: leave them out with several"),
         ({"env": ("A-v0", "B-v0")}, "several environments need weights: --env A-v0=0.5"),
@@ -245,7 +245,8 @@ def test_several_environments_are_played_by_their_weights_and_told_apart(model_p
 def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, monkeypatch, caplog, capsys):
     watch = CollapseWatch()
     said = [
-        watch.update({"groups_compared": 10.0, "groups_without_signal": 9.0, "train/success": 0.01}) for _ in range(6)
+        watch.update({"env/groups_compared": 10.0, "env/groups_without_signal": 9.0, "env/success": 0.01})
+        for _ in range(6)
     ]
     assert [len(x) for x in said] == [0, 0, 1, 0, 0, 0]
     line, reason = said[2][0]
@@ -257,7 +258,7 @@ def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, mon
     assert "too easy" in easy[0][1]
     watch = CollapseWatch()
     entropies = [*np.linspace(1.0, 0.2, 9), 0.05, 0.05, 0.05]
-    groups = {"groups_compared": 10.0, "groups_without_signal": 2.0}
+    groups = {"env/groups_compared": 10.0, "env/groups_without_signal": 2.0}
     found = [line for x in entropies for line, _ in watch.update({"actor/entropy": x, **groups})]
     assert found == ["collapse: entropy 0.05, 0.9 at first"]
     watch = CollapseWatch()

@@ -183,7 +183,7 @@ def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, cap
     server = Served(teacher, lambda token: tokenizer.decode([token]))
     whole = train(settings(tmp_path / "whole", model_path, server))
     assert whole[-1]["teacher/kl"] < 0.7 * whole[1]["teacher/kl"] and whole[1]["teacher/weight"] == 1.0
-    server.left = 1 + 3 * int(whole[1]["train/rows"]) - 2  # in the third iteration
+    server.left = 1 + 3 * int(whole[1]["env/rows"]) - 2  # in the third iteration
     parts = settings(tmp_path / "parts", model_path, server, save_every=100)
     monkeypatch.setattr("agent_envs.adapters.torch.loop.read_command_line", lambda argv: parts)
     assert main([]) == 1

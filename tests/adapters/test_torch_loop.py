@@ -473,8 +473,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     lines = (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
     assert whole[-1]["val/episodes"] == 2 and whole[-1]["rollout/logprob_diff"] < 1e-4
-    assert "critic/vpred_mean" in whole[-1] and whole[1]["reward_kl"] == pytest.approx(0, abs=1e-6)
-    assert whole[-1]["reward_kl"] > 1e-6
+    assert "critic/vpred_mean" in whole[-1] and whole[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)
+    assert whole[-1]["actor/reward_kl_penalty"] > 1e-6
     assert (tmp_path / "whole" / "checkpoint" / "model" / "tokenizer.json").exists()
     with pytest.raises(ConfigError, match="other settings.*seed was 0, now 1"):
         train(settings(tmp_path / "parts", model_path, steps=3, seed=1))
@@ -567,7 +567,7 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
     ):
         train(c)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    counts = {name: lines[-1][f"train/{name}"] for name in ("episodes", "broken", "broken/BackendDownError")}
+    counts = {name: lines[-1][f"env/{name}"] for name in ("episodes", "broken", "broken/BackendDownError")}
     assert lines[-1]["step"] == 2 and counts == {"episodes": 6, "broken": 2, "broken/BackendDownError": 2}
     assert groups == [[3, 3]] * 2  # the third iteration does not train
     assert len(train(dataclasses.replace(c, out=str(tmp_path / "more"), max_broken=0.25))) == 5
@@ -656,8 +656,8 @@ def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, size
         with pytest.raises(ConfigError, match="takes 1024 tokens at most, but max_tokens is 2048"):
             train(dataclasses.replace(c, max_tokens=2048, out=str(tmp_path / "longer")))
     record = train(c)[-1]
-    assert record["rollout/logprob_diff"] < 1e-5 and record["actor/grad_norm"] > 0 and record["train/broken"] == 0
-    assert record["train/rows"] > 4 if wrappers else record["train/rows"] == 4
+    assert record["rollout/logprob_diff"] < 1e-5 and record["actor/grad_norm"] > 0 and record["env/broken"] == 0
+    assert record["env/rows"] > 4 if wrappers else record["env/rows"] == 4
 
 
 @pytest.mark.slow

@@ -294,6 +294,6 @@ def test_a_run_trains_on_trees_and_goes_on_in_another_layout(tmp_path, capsys):
     for layout, steps in (("tree", "1"), ("merged", "2"), ("tree", "3")):
         assert main([*words, "--layout", layout, "--steps", steps]) == 0, capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    tokens = [line["train/tokens"] for line in lines if line["step"]]
+    tokens = [line["env/tokens/processed"] for line in lines if line["step"]]
     assert max(tokens[0], tokens[2]) < tokens[1]
     assert all(line["rollout/logprob_diff"] < 1e-4 for line in lines if line["step"])

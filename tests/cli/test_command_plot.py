@@ -100,20 +100,6 @@ def test_names_group_where_there_are_no_settings(tmp_path: Path) -> None:
     assert [(c.label, len(c.runs)) for c in configurations] == [("big", 2), ("small", 2), ("runs1", 1)]
 
 
-def test_the_plain_loops_names_are_read_too(tmp_path: Path) -> None:
-    record = {
-        "step": 1,
-        "train/success": 0.25,
-        "train/return": 0.5,
-        "train/steps": 3,
-        "val/success": 0.5,
-        "val/return": 1,
-    }
-    run = read_run(_run(tmp_path / "run", [record]))
-    assert run.curves["training"] == {"success": [(1, 0.25)], "reward": [(1, 0.5)], "turns": [(1, 3.0)]}
-    assert run.curves["held-out"] == {"success": [(1, 0.5)], "reward": [(1, 1.0)]}
-
-
 @pytest.mark.parametrize(
     "records",
     [

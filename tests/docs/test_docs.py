@@ -161,7 +161,7 @@ def test_every_error_is_explained(root):
 
 
 NAMED = re.compile(r"^(?:[a-z_]+/)+[a-z_]*[a-z]$")
-METRICS = ("action", "actor", "agent_flow", "critic", "env", "num_steps", "num_turns", "process_rewards",
+METRICS = ("actor", "critic", "env", "num_turns", "process_rewards",
            "prompt_length", "response_length", "rollout", "seconds", "train", "turns", "val")  # fmt: skip
 
 

@@ -344,7 +344,7 @@ class TestLoop:
             "max_response_tokens": 3, "max_tokens": 400, "save_every": 1, "split": "train", "eval_split": "train",
         }  # fmt: skip
         first = loop.train(LoopConfig(**given, steps=1))
-        assert first[-1]["train/rows"] > 0 and first[-1]["rollout/logprob_diff"] < 1e-4
+        assert first[-1]["env/rows"] > 0 and first[-1]["rollout/logprob_diff"] < 1e-4
         assert len(loop.train(LoopConfig(**given, steps=2))) == 3
         assert (tmp_path / "run" / "checkpoint" / "model" / "preprocessor_config.json").is_file()
         text = {**given, "model": "", "out": str(tmp_path / "text"), "layout": "tree"}

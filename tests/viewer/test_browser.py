@@ -77,7 +77,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in (1, 2):
         rows = [_with_tokens(episode) for episode in _played(0.5, 3)]
         write_episodes(root / "training" / "episodes" / f"train-{step:06d}.jsonl", rows)
-    lines = [{"step": k, "train/success": k / 4, "train/return": k / 4, "val/success": k / 5} for k in range(4)]
+    lines = [{"step": k, "env/success": k / 4, "env/return/mean": k / 4, "val/success": k / 5} for k in range(4)]
     (root / "training" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root
 

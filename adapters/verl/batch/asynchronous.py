@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
-from agent_envs.adapters.verl.batch.trainer import StepTrainer
+from agent_envs.adapters.verl.batch.trainer import POLL_SECONDS, StepTrainer
 from agent_envs.adapters.verl.rollout.resuming import ResumingClient
 
 
@@ -67,7 +67,7 @@ class AsyncStepTrainer(StepTrainer):
         sampler = self.config.trainer.v1.sampler
         return FirstInFirstOut(
             lambda: self.prompts,
-            poll_interval=self.settings.poll_interval,
+            poll_interval=POLL_SECONDS,
             trainer_mode=self.trainer_mode,
             trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
             sampler_kwargs=sampler.sampler_kwargs,

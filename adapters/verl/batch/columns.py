@@ -101,7 +101,7 @@ def step_columns(
     advantages, returns = result.on_tokens(table.step_of)
     lengths = torch.bincount(table.step_of[kept], minlength=len(table))
     weighting = "row" if objective.row_loss is not None else objective.weighting
-    weights = step_weights(weighting, lengths, table.steps.trajectory, actor_batch[table.row])
+    weights = step_weights(weighting, lengths, table.steps.trajectory, actor_batch[table.row], table.counts)
     at_start = objective.estimator.critic_at_action_start
     learns = torch.ones_like(table.length) if at_start else table.length
     per_step = step_weights(objective.weighting, learns, table.steps.trajectory, critic_batch[table.row])
@@ -126,7 +126,9 @@ def step_columns(
         labels = Labels(table.label, label_weight)
         if mode == "silent":
             labels = labels.without_signal(table.steps.group, wrote, columns["advantages"])
-        columns[LABEL_WEIGHTS] = labels.weights(objective.weighting, table.steps.trajectory, actor_batch[table.row])
+        columns[LABEL_WEIGHTS] = labels.weights(
+            objective.weighting, table.steps.trajectory, actor_batch[table.row], table.counts
+        )
         if mode == "alone":
             columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
         metrics |= {f"teacher/{name}": value for name, value in labels.metrics(wrote).items()}

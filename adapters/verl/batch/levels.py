@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tensordict import TensorDict
@@ -23,14 +23,11 @@ class Levels:
         self.records: list[dict[str, Any]] = []
         """The metrics of each step, which a resumed run needs."""
 
-    def choose(self, batch: TensorDict, step: int, steps: Callable[[], int]) -> None:
-        """Draw the level of each prompt of a step, and add it to its environment's arguments.
-
-        ``steps`` gives the number of steps of the run, which verl knows once it has begun.
-        """
+    def choose(self, batch: TensorDict, step: int, steps: int) -> None:
+        """Draw the level of each prompt of a step of so many, and add it to its environment's arguments."""
         if self._curriculum is None:
             return
-        how: dict[str, Any] = {"seed": self._seed, "number": step, "steps": steps(), "of": "env"}
+        how: dict[str, Any] = {"seed": self._seed, "number": step, "steps": steps}
         drawn = self._curriculum.draw(len(batch), records=self.records, **how)
         levels = [(self._curriculum.names[i], self._curriculum.env_kwargs[i]) for i in drawn]
         rows = zip(batch["env_kwargs"], levels, strict=True)
@@ -43,9 +40,9 @@ class Levels:
             return {}
         found: dict[str, dict[str, bool]] = {}
         for row in (row for part in parts for row in part.rows):
-            if row["kind"] != "padding" and not StopReason(row["reward_extra_info"]["stop_reason"]).broken:
+            if row["kind"] != "padding" and not StopReason(row["record"]["stop_reason"]).broken:
                 level = self._of[row["trajectory"].rpartition("_")[0]]
-                found.setdefault(level, {})[row["trajectory"]] = row["reward_extra_info"]["success"]
+                found.setdefault(level, {})[row["trajectory"]] = row["record"]["success"]
         metrics: dict[str, float] = {}
         for level, episodes in sorted(found.items()):
             metrics[f"env/{level}/success"] = sum(episodes.values()) / len(episodes)

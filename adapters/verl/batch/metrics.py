@@ -40,22 +40,13 @@ class BatchPart:
 def batch_metrics(parts: Sequence[BatchPart], limits: Any) -> dict[str, float]:
     """Return the metrics of a step of one update or several; ``limits`` has ``max_prompt_length`` and so on."""
     rows = [row for part in parts for row in part.rows]
-    shaped = [value for part in parts for value in part.shaped]
-    nodes = [part.nodes for part in parts if part.nodes is not None]
-    records = list({row["trajectory"]: row["reward_extra_info"] for row in rows if row["kind"] != "padding"}.values())
+    records = list({row["trajectory"]: row["record"] for row in rows if row["kind"] != "padding"}.values())
     nothing = check_episodes([int(r["num_steps"]) for r in records], [int(r["response_tokens"]) for r in records])
     return {
         **{f"env/{name}": value for name, value in nothing.items()},
         **training_metrics(records),
-        **step_metrics(
-            rows,
-            [length for part in parts for length in part.lengths],
-            sum(part.trained for part in parts),
-            most_prompt=int(limits.max_prompt_length),
-            most_response=int(limits.max_response_length),
-            nodes=sum(nodes) if nodes else None,
-        ),
-        **summarise("critic/rewards", shaped),
+        **step_metrics(parts, limits),
+        **summarise("critic/rewards", [value for part in parts for value in part.shaped]),
         **timing_metrics(rows),
         "env/masked_episodes": float(len({row["trajectory"] for row in rows if row["kind"] == "masked"})),
     }
@@ -86,7 +77,7 @@ def _common(prefix: str, every: Sequence[Mapping[str, Any]]) -> dict[str, float]
         out |= summarise(f"{prefix}/{name}", [r[name] for r in records])
     out |= {
         f"{prefix}/tokens/response_per_episode": sum(r["response_tokens"] for r in records) / max(len(records), 1),
-        f"{prefix}/episodes": float(len(every)),
+        f"{prefix}/episodes": float(len(records)),
         f"{prefix}/invalid_action_rate": sum(r["invalid_actions"] for r in records) / max(steps, 1.0),
     }
     reasons = Counter(r["stop_reason"] for r in every)
@@ -117,49 +108,42 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "env/tokens/cached": (cached := float(sum(r["cached_tokens"] for r in records))),
         "env/prefix_cache_hits": cached / max(prompts, 1.0),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
-        **{f"agent/{name}": value for name, value in made.items()},
+        **{f"env/agent/{name}": value for name, value in made.items()},
     }
 
 
-def step_metrics(
-    rows: Sequence[Mapping[str, Any]],
-    lengths: Sequence[int],
-    trained: int,
-    *,
-    most_prompt: int,
-    most_response: int,
-    nodes: int | None = None,
-) -> dict[str, float]:
-    """Return lengths per step, the shares that have the maximum length, and what merging saved; see ``BatchPart``.
+def step_metrics(parts: Sequence[BatchPart], limits: Any) -> dict[str, float]:
+    """Return lengths per step, the shares that have the maximum length, and what merging saved; see ``batch_metrics``.
 
     ``env/merge_factor`` is the number of tokens that one row per step would process over the number that the merged
     rows, or the trees of ranks and mini-batches, process.
     """
-    steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
+    pairs = [pair for part in parts for pair in zip(part.rows, part.lengths, strict=True)]
+    trained, nodes = sum(part.trained for part in parts), [part.nodes for part in parts if part.nodes is not None]
+    steps = [step for row, _ in pairs if row["kind"] == "step" for step in row["steps"]]
     prompts = [step["prompt_tokens"] for step in steps]
     responses = [step["end"] - step["start"] for step in steps]
     written = {
         **summarise("response_length", responses),
-        "response_length/clip_ratio": responses.count(most_response) / max(len(steps), 1),
+        "response_length/clip_ratio": responses.count(limits.max_response_length) / max(len(steps), 1),
     }
-    pairs = list(zip(rows, lengths, strict=True))
     real = [(row, n) for row, n in pairs if row["kind"] in ("step", "value", "label")]
-    together, processed = sum(n for _, n in real), sum(lengths)
-    if nodes is not None:
-        together, processed = nodes, nodes + sum(n for row, n in pairs if row["kind"] == "padding")
+    together, processed = sum(n for _, n in real), sum(n for _, n in pairs)
+    if nodes:
+        together, processed = sum(nodes), sum(nodes) + sum(n for row, n in pairs if row["kind"] == "padding")
     # a row with value_at ends with the prompt of the state after the last step and its filler
     apart = sum(prompts) + sum(responses) + sum(n for row, n in real if row["value_at"] >= 0 or row["kind"] == "label")
-    kinds = Counter(row["kind"] for row in rows)
+    kinds = Counter(row["kind"] for row, _ in pairs)
     return {
         **summarise("prompt_length", prompts),
-        "prompt_length/clip_ratio": prompts.count(most_prompt) / max(len(steps), 1),
+        "prompt_length/clip_ratio": prompts.count(limits.max_prompt_length) / max(len(steps), 1),
         **written,
         # there are no steps without a token, so verl's second set of names has the same values
         **{name.replace("length/", "length_non_aborted/"): value for name, value in written.items()},
-        "env/rows": float(len(rows) - kinds["padding"]),
+        "env/rows": float(len(pairs) - kinds["padding"]),
         "env/trained_steps": float(len(steps)),
         "env/masked_rows": float(kinds["masked"]),
-        "env/pad_row_share": kinds["padding"] / max(len(rows), 1),
+        "env/pad_row_share": kinds["padding"] / max(len(pairs), 1),
         "env/merge_factor": apart / max(together, 1),
         "env/tokens/processed": float(processed),
         "env/tokens/trained": float(trained),
@@ -173,44 +157,30 @@ def endings(rows: Iterable[Mapping[str, Any]]) -> list[tuple[StopReason, str]]:
     for row in rows:
         if row["kind"] != "padding":
             _, error = ended.get(row["trajectory"], (None, ""))
-            ended[row["trajectory"]] = StopReason(row["reward_extra_info"]["stop_reason"]), error or row["error"]
+            ended[row["trajectory"]] = StopReason(row["record"]["stop_reason"]), error or row["error"]
     return list(ended.values())
 
 
 def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return tokens and seconds of steps and episodes, and the means of the rewards' components over steps.
+    """Return seconds of generation and environments per step, and of episodes; means of the rewards' components.
 
-    ``rows`` are the agent loop's records, padding included. Names are those of Agent-R1's logs.
+    ``rows`` are the agent loop's records, padding included. A tree of episodes has one time, the trunk's.
     """
     episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
-    records = [row["reward_extra_info"] for row in episodes.values()]
-    timings = [row["timing"] for row in episodes.values()]
+    timings = [row["timing"] for row in episodes.values() if row["timing"]]
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
-    written, prompts = sum(s["end"] - s["start"] for s in steps), sum(s["prompt_tokens"] for s in steps)
-    out = {
-        **summarise("num_turns", [2 * r["num_steps"] for r in records]),  # verl's own counts rows
-        **summarise("prompt_length/trajectory", [r["prompt_tokens"] for r in records]),
-        **summarise("response_length/trajectory", [r["response_tokens"] for r in records]),
-        "action/ratio": written / max(prompts + written, 1),
-    }
+    out = summarise(
+        "num_turns", [2 * row["record"]["num_steps"] for row in episodes.values()]
+    )  # verl's own counts rows
     for name in sorted({name for step in steps for name in step["components"]}):
         out[f"critic/{name}"] = float(np.mean([s["components"][name] for s in steps if name in s["components"]]))
-    parts, totals = ("generate_sequences", "tool_calls"), [timing["total"] for timing in timings]
-    for part in parts:
-        out |= summarise(f"agent_flow/step/{part}", [x for timing in timings for x in timing[part]])
-        out |= summarise(f"agent_flow/trajectory/{part}", [sum(timing[part]) for timing in timings])
-    both = [a + b for t in timings for a, b in zip(t["generate_sequences"], t["tool_calls"], strict=False)]
-    out |= summarise("agent_flow/step/total", both) | summarise("agent_flow/trajectory/total", totals)
+    out |= summarise("env/generate_seconds", [x for timing in timings for x in timing["generate_sequences"]])
     out |= summarise("env/queue_seconds", [timing["queued"] for timing in timings])
     if waits := [x for timing in timings for x in timing["tool_calls"]]:
         out["env/step_seconds/p50"], out["env/step_seconds/p99"] = np.percentile(waits, (50, 99)).tolist()
-    if timings:
+    if totals := [timing["total"] for timing in timings]:
+        out |= summarise("env/episode_seconds", totals)
         out["env/straggler_ratio"] = max(totals) / max(float(np.median(totals)), 1e-9)
-        slowest, record = max(zip(timings, records, strict=True), key=lambda pair: pair[0]["total"])
-        out |= {f"agent_flow/slowest/{part}": float(sum(slowest[part])) for part in parts}
-        out["agent_flow/slowest/total"] = slowest["total"]
-        out["agent_flow/slowest/num_steps"] = record["num_steps"]
-        out["agent_flow/slowest/response_length"] = record["response_tokens"]
     return out
 
 

@@ -125,6 +125,6 @@ def take_baselines(batch: KVBatchMeta, session: int, returns: dict[str, float]) 
     for key, value in zip(keys, list(data["extra_fields"]), strict=True):
         fields = plain(value)
         if not fields["error"]:
-            returns[key.rsplit("_", 2)[0]] = float(fields["reward_extra_info"]["return"])
+            returns[key.rsplit("_", 2)[0]] = float(fields["record"]["return"])
     tq.kv_clear(keys=keys, partition_id=batch.partition_id)
     return batch.select_keys([key for key in batch.keys if key not in greedy])

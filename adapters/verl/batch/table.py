@@ -41,6 +41,8 @@ class StepTable:
     """Indices of the steps' tokens among all response tokens of the batch, step by step, int64, shape [tokens]."""
     step_of: torch.Tensor
     """The step of each of these tokens, int64, shape [tokens]."""
+    counts: torch.Tensor
+    """How much each step counts."""
     label: torch.Tensor | None = None
     """The step whose label each response token of the batch is in, -1 for none, int64; None if there is no label."""
 
@@ -80,7 +82,7 @@ def step_table(
         if fields["kind"] not in ("step", "value"):
             continue
         begin, end = int(offsets[row]), int(offsets[row + 1])
-        name = fields["trajectory"]
+        name, part = fields["trajectory"], fields.get("part", "")
         if fields["value_at"] >= 0:
             final_at[name] = begin + fields["value_at"]
         for step in fields["steps"]:
@@ -89,22 +91,16 @@ def step_table(
                 raise DataError(f"episode {name}: step {step['index']} has no tokens, or tokens outside its row")
             if not abs(step["reward"]) < float("inf"):
                 raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
-            key = (
-                prompts.get(uid, len(prompts)),
-                uid,
-                int(name.rpartition("_")[2]),
-                step.get("role", ""),
-                step["index"],
-            )
-            found.append((key, row, name, uid, step, start, stop))
+            key = (prompts.get(uid, len(prompts)), uid, int(name.rpartition("_")[2]), part, step["index"])
+            found.append((key, row, (name, part), uid, step, start, stop))
     found.sort(key=lambda item: item[0])
     steps = [item[4] for item in found]
-    own = [(item[2], item[4].get("role", "")) for item in found]  # the trajectory of each
-    part = [who.partition("/")[0] for _, who in own]  # and its role
-    inside = [name if step.get("within") else "" for (name, _), step in zip(own, steps, strict=True)]
-    peers = list(zip((item[3] for item in found), part, inside, strict=True))
-    numbers, groups, roles = ({key: i for i, key in enumerate(dict.fromkeys(keys))} for keys in (own, peers, part))
-    played = [extra[item[1]].get("reward_extra_info", {}).get("env", "") for item in found]
+    own = [item[2] for item in found]  # the trajectory of each
+    role = [part.partition("/")[0] for _, part in own]
+    of_rows = [extra[item[1]] for item in found]
+    peers = [(item[3], who, row.get("peers", "")) for item, who, row in zip(found, role, of_rows, strict=True)]
+    numbers, groups, roles = ({key: i for i, key in enumerate(dict.fromkeys(keys))} for keys in (own, peers, role))
+    played = [row.get("record", {}).get("env", "") for row in of_rows]
     envs = {env: i for i, env in enumerate(dict.fromkeys(played))}
     last = {key: i for i, key in enumerate(own)}
     final = [final_at.get(key[0], -1) if last[key] == i else -1 for i, key in enumerate(own)]
@@ -119,7 +115,8 @@ def step_table(
     for fields, begin in zip(extra, offsets.tolist(), strict=False):
         for index, start, end in fields.get("labels", ()):
             label = torch.full((int(offsets[-1]),), -1) if label is None else label
-            label[begin + start : begin + end] = number_of[fields["trajectory"], index]
+            name = fields["trajectory"], fields.get("part", "")
+            label[begin + start : begin + end] = number_of[name, index]
     start, length = ints(item[5] for item in found), ints(item[6] - item[5] for item in found)
     step_of = torch.arange(len(found)).repeat_interleave(length)
     return StepTable(
@@ -135,7 +132,7 @@ def step_table(
             components=components if component_names else None,
             component_names=component_names,
             time=ints(step["time"] for step in steps) if steps and "time" in steps[0] else None,
-            role=ints(roles[role] for role in part) if len(roles) > 1 else None,
+            role=ints(map(roles.__getitem__, role)) if len(roles) > 1 else None,
             env=ints(envs[env] for env in played) if len(envs) > 1 else None,
             names=tuple(name for name, _ in numbers),
         ),
@@ -148,6 +145,7 @@ def step_table(
         groups=tuple(uid for uid, _, _ in groups),
         tokens=torch.arange(int(length.sum())) - (length.cumsum(0) - length - start)[step_of],
         step_of=step_of,
+        counts=torch.tensor([row.get("share", 1.0) for row in of_rows]),
         label=label,
     )
 

@@ -35,6 +35,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from agent_envs.adapters.branches import Branches
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch
@@ -57,6 +58,7 @@ from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 logger = logging.getLogger(__name__)
 
+POLL_SECONDS = 0.05  # each poll lists every row, so that more frequent ones would take time from generation
 _MOST_BATCHES = 10  # that a step plays at most where groups are filtered, if verl's setting does not say another number
 _GIVEN = ("rollout_log_probs", "old_log_probs", "ref_log_prob", "values", "entropy", "sum_pi_squared")
 
@@ -100,8 +102,7 @@ class StepTrainer(PhasedTrainer):
         self.parts: list[BatchPart] = []  # of the step's updates so far
         self.baselines: dict[str, float] = {}  # this step's greedy returns by uid
         self.prompts: dict[str, int] = {}  # number of each uid that has not been trained yet, as submitted
-        self.submitted = 0  # prompts of the whole run
-        self.begun = 0  # those before this step
+        self.submitted = self.begun = 0  # prompts of the whole run, and those before this step
         self.batches = 0  # batches of the whole run
         self.levels = Levels(self.settings.chosen, self.settings.seed)
         self.checkpoint_due = False
@@ -114,10 +115,8 @@ class StepTrainer(PhasedTrainer):
         return actor, rows.mini_batches(config.critic, config, count) if with_critic else 1
 
     def _build_replay_buffer(self) -> Any:
-        # the buffer polls for finished episodes every 2 s (replay_buffer.py:144) and has no setting for it; each poll
-        # lists every row, so that more frequent ones would take time from generation
-        buffer = super()._build_replay_buffer()
-        buffer.poll_interval = self.settings.poll_interval
+        buffer = super()._build_replay_buffer()  # which polls every 2 s (replay_buffer.py:144)
+        buffer.poll_interval = POLL_SECONDS
         return buffer
 
     def _setup(self) -> None:
@@ -158,9 +157,11 @@ class StepTrainer(PhasedTrainer):
         self.prompts.update(zip(map(str, batch["uid"]), numbers, strict=True))
         self.submitted = numbers.stop
         batch["prompt_number"] = torch.tensor(numbers)
-        self.levels.choose(batch, self.global_steps, lambda: int(self.total_training_steps))
-        if self.estimator.needs_baseline:  # one session more per prompt, which the agent loop plays greedily
-            batch["__rollout_n__"] = torch.full((len(batch),), self.config.actor_rollout_ref.rollout.n + 1)
+        self.levels.choose(batch, self.global_steps, int(self.config.trainer.total_training_steps))
+        sessions = self.config.actor_rollout_ref.rollout.n + self.estimator.needs_baseline  # which is played greedily
+        if self.settings.branch:  # each is a tree of episodes
+            sessions //= Branches.read(self.settings.branch).size
+        batch["__rollout_n__"] = torch.full((len(batch),), sessions)
         return super()._submit_batch_to_rollout(batch)
 
     def _balance_batch(
@@ -253,9 +254,8 @@ class StepTrainer(PhasedTrainer):
             metrics.update(self._note_failures(part.rows for part in self.parts))
             if (roles := self.settings.train_roles) and not any(part.trained for part in self.parts):
                 raise ConfigError(f"nobody plays {' or '.join(map(repr, roles))}; train_roles trains nothing")
-            metrics.update(
-                batch_metrics(self.parts, self.config.data) | self.levels.note(self.parts, self.global_steps)
-            )
+            metrics.update(batch_metrics(self.parts, self.config.data))
+            metrics.update(self.levels.note(self.parts, self.global_steps))
         self.written = {"rollout_is_weights", losses.LABEL_WEIGHTS, losses.TOKEN_WEIGHTS} & result.columns.keys()
         nest = torch.nested.nested_tensor_from_jagged  # [rows, tokens of the row]
         columns = {name: nest(column, offsets) for name, column in result.columns.items()}

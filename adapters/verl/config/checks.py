@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from agent_envs.adapters.branches import check_branches
 from agent_envs.adapters.estimators import Estimator
 from agent_envs.adapters.verl.config.engines import unequal_ranks
 from agent_envs.adapters.verl.config.row_losses import find_row_loss
@@ -31,7 +32,14 @@ def check_config(config: Any, estimator: Estimator) -> None:
         number(f"{name}.optim.lr", model.optim.lr, minimum=0)
     if config.trainer.use_v1 and not str(config.trainer.v1.trainer_mode).startswith("agentr1_"):
         return
+    settings = read_settings(config)
     estimator.check_group(config.actor_rollout_ref.rollout.n, f"{_ROLLOUT}.n")
+    if settings.branch:
+        names = ("score", "step_timeout", "episode_timeout", "process_rewards")
+        without = {f"agentr1.{name}": getattr(settings, name) for name in names}
+        without["algorithm.use_kl_in_reward"] = config.algorithm.use_kl_in_reward
+        group = config.actor_rollout_ref.rollout.n
+        check_branches(settings.branch, group, estimator.name, without, setting=f"{_ROLLOUT}.n")
     for wrong, sentence in (*_of_training(config, estimator), *_of_playing_ahead(config), *_of_log_probs(config)):
         if wrong:
             raise ConfigError(sentence)
@@ -125,14 +133,11 @@ def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
         f"data.gen_batch_size={chunk} does not divide data.train_batch_size={total}",
     )
     yield ahead and filters, "algorithm.filter_groups replaces groups, which needs agentr1.mode=sync"
-    yield (
-        settings.levels and filters,
-        "agentr1.levels needs the success of all groups: algorithm.filter_groups.enable must be False",
-    )
-    yield (
-        ahead and settings.mini_batches_of_rows,
-        f"agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got {settings.mode}",
-    )
+    for name in ("branch", "levels"):
+        yield (
+            getattr(settings, name) and filters,
+            f"agentr1.{name} needs the episodes of all groups: algorithm.filter_groups.enable must be False",
+        )
     yield (
         ahead and get("trainer.v1.sampler.custom_sampler.path"),
         "trainer.v1.sampler.custom_sampler is verl's own trainers'; batches here are in order",

@@ -20,7 +20,7 @@ from typing import Any
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
-from agent_envs.adapters.shares import read_env_kwargs, read_shares
+from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.verl.config.checks import check_config
 from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
@@ -121,7 +121,7 @@ def compose_run(
     if train_roles and agent is None:
         raise ConfigError("--train-roles names roles that an agent plays: add --agent")
     shares = read_shares(env)
-    given_kwargs = read_env_kwargs(env_kwargs, shares)
+    given_kwargs = env_kwargs_by_env(checks.json_object("--env-kwargs", env_kwargs), shares)
     played = {"agent": agent, "score": score, "train_roles": list(train_roles) or None}
     said = [f"++agentr1.{name}={_quoted(value)}" for name, value in played.items() if value is not None]
     config = _compose([*parts, *map(_override, overrides), *said])
@@ -156,6 +156,17 @@ def compose_run(
         use_released(config, settings, exact=exact, given=given)
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     _check_numbers(preset_run)
+    updates = preset_run.updates_per_step
+    if "run.updates_per_step" not in overridden:
+        preset_run.updates_per_step = updates = max(updates or 0, preset_run.min_updates_per_step)
+    for part in (config.actor_rollout_ref.actor, config.critic):
+        if part.ppo_mini_batch_size is None:
+            part.ppo_mini_batch_size = preset_run.tasks_per_step // (updates or preset_run.min_updates_per_step)
+    if (steps := steps or preset_run.steps) is None:
+        if preset_run.epochs is None or preset_run.train_tasks is None:
+            raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
+        # the last tasks of a pass make no batch
+        steps = max(1, preset_run.epochs * (preset_run.train_tasks // preset_run.tasks_per_step))
     files = _take_files(config, overridden)
 
     def share_of(name: str) -> EnvShare:
@@ -171,7 +182,7 @@ def compose_run(
         env=env,
         algo=algo,
         preset=preset,
-        steps=steps or _steps(preset_run, preset),
+        steps=steps,
         validation=None if preset_run.validation is None else tuple(preset_run.validation),
         # Ray's processes start elsewhere: a path must not depend on the working directory.
         data=data if data in ("generated", "official") else str(Path(data).resolve()),
@@ -202,7 +213,6 @@ def compose_run(
     say = partial(read_value, config, run)
     composed = Composed(
         run=run,
-        cpu=preset_run.cpu,
         validation_tasks=preset_run.validation_tasks,
         released=released.release if released else None,
         differences=differences(config, settings, run),
@@ -269,16 +279,6 @@ def _check_numbers(preset_run: Any) -> None:
             checks.number("run.learning_rate", rate, above=0)
 
 
-def _steps(preset_run: Any, preset: str) -> int:
-    """The steps of a preset, or those of its passes over its tasks."""
-    if preset_run.steps is not None:
-        return int(preset_run.steps)
-    epochs, tasks = preset_run.get("epochs"), preset_run.get("train_tasks")
-    if epochs is None or tasks is None:
-        raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
-    return max(1, epochs * (tasks // preset_run.tasks_per_step))  # the last tasks of a pass make no batch
-
-
 def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:
     """The wrappers of a run, innermost first: the preset's for this environment, those given, the preset's for all.
 
@@ -333,10 +333,7 @@ def _compose(overrides: Sequence[str]) -> Any:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError("verl", extra="verl")
     from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
 
-    for name, resolver in _RESOLVERS.items():
-        OmegaConf.register_new_resolver(name, resolver, replace=True)
     folder = _quoted(f"file://{Path(spec.submodule_search_locations[0]).resolve().as_posix()}")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
         return compose("run", overrides=[f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides])
@@ -353,12 +350,6 @@ def _verl_errors() -> Iterator[None]:
         raise ConfigError(f"verl does not accept these settings: {first_line(e)}") from e
 
 
-_RESOLVERS = {
-    "larger": lambda first, second: max(first or 0, second),  # null counts as nothing
-    "quotient": lambda dividend, divisor: dividend // divisor,
-}
-
-
 def _complete(config: Any, overridden: Collection[str]) -> None:
     """Fill in what follows from the machine and from other settings, but for those that are ``overridden``."""
     from omegaconf import OmegaConf
@@ -370,7 +361,7 @@ def _complete(config: Any, overridden: Collection[str]) -> None:
                 OmegaConf.update(config, key, _STALE_CORRECTION[name], force_add=True)
     if config.agentr1.mode == "separate":
         _separate(config, overridden)
-    if not config.run.cpu:
+    if config.trainer.device != "cpu":
         fit_attention(config, overridden)
     rollout, data = config.actor_rollout_ref.rollout, config.data
     lengths = data.max_prompt_length, data.max_response_length
@@ -385,7 +376,7 @@ def _separate(config: Any, overridden: Collection[str]) -> None:
     rollout = "actor_rollout_ref.rollout"
     updates = config.data.train_batch_size // max(1, config.actor_rollout_ref.actor.ppo_mini_batch_size)
     settings = {"trainer.v1.separate_async.parameter_sync_step": updates}
-    if config.run.cpu:
+    if config.trainer.device == "cpu":
         settings |= {
             "actor_rollout_ref.hybrid_engine": False,
             f"{rollout}.nnodes": 1,

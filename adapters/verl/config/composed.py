@@ -85,8 +85,6 @@ class Composed:
     """A run with all its settings, checked."""
 
     run: RunConfig
-    cpu: bool
-    """Whether it runs without a GPU."""
     validation_tasks: int | None
     """Held-out tasks, each sampled once; None for all."""
     released: str | None

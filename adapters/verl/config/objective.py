@@ -60,11 +60,12 @@ def read_objective(config: Any) -> Objective:
     settings = read_settings(config)
     choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
     choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
+    n = integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)
     options = EstimatorOptions(
         gamma=float(number("algorithm.gamma", algorithm.gamma)),
         lam=float(number("algorithm.lam", algorithm.lam)),
         norm_by_std=bool(algorithm.get("norm_adv_by_std_in_grpo", True)),
-        group_size=integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1),
+        group_size=None if settings.branch else n,
         **settings.options,
     )
     kl = None
@@ -73,8 +74,11 @@ def read_objective(config: Any) -> Objective:
         coef, target, horizon = (number(f"algorithm.kl_ctrl.{k}", ctrl[k]) for k in ("kl_coef", "target_kl", "horizon"))
         kl = kl_controller(ctrl.type, coef, target=target, horizon=horizon)
     row_loss = find_row_loss(config.actor_rollout_ref)
-    if settings.teacher and row_loss is not None:
-        raise ConfigError("a policy loss for verl's rows takes no labels: leave out agentr1.teacher, or choose another")
+    for name in ("teacher", "branch"):
+        if getattr(settings, name) and row_loss is not None:
+            raise ConfigError(
+                f"a policy loss for verl's rows weighs them itself: leave out agentr1.{name}, or choose another"
+            )
     scale = settings.scale_rewards
     estimator = get_estimator(str(algorithm.adv_estimator))
     for name, value in (
@@ -84,6 +88,16 @@ def read_objective(config: Any) -> Objective:
     ):
         if value and estimator.name == "gdpo":
             raise ConfigError(f"the estimator gdpo compares the reward's components as they are: leave out {name}")
+    correction = algorithm.get("rollout_correction", None)
+    if correction is not None and correction.get("bypass_mode", False):
+        for name in ("rollout_is", "rollout_rs"):
+            if correction.get(name) is not None:
+                raise ConfigError(
+                    f"algorithm.rollout_correction.{name} corrects the actor's old log-probabilities, but with "
+                    "bypass_mode they are the sampler's own: add algorithm.rollout_correction.bypass_mode=False, or "
+                    f"algorithm.rollout_correction.{name}=null"
+                )
+        correction = None
     return Objective(
         estimator=estimator,
         options=options,
@@ -97,26 +111,12 @@ def read_objective(config: Any) -> Objective:
         scale=None if scale is None else RewardScale(str(scale), gamma=options.gamma),
         kl=kl,
         kl_kind=str(algorithm.kl_penalty),
-        correction=_correction(algorithm.get("rollout_correction", None)),
+        correction=correction,
         row_loss=row_loss,
     )
 
 
-def _correction(correction: Any) -> Any:
-    """verl's rollout correction, or None if it is bypassed."""
-    if correction is None or not correction.get("bypass_mode", False):
-        return correction
-    for name in ("rollout_is", "rollout_rs"):
-        if correction.get(name) is not None:
-            raise ConfigError(
-                f"algorithm.rollout_correction.{name} corrects the actor's old log-probabilities, but with bypass_mode "
-                "they are the sampler's own: add algorithm.rollout_correction.bypass_mode=False, or "
-                f"algorithm.rollout_correction.{name}=null"
-            )
-    return None
-
-
-def choose_layout(config: Any, *, cpu: bool) -> str:
+def choose_layout(config: Any) -> str:
     """Return ``agentr1.layout``; where none is set, trees on a CPU if the model takes them, and merged rows otherwise.
 
     On a CPU trees are never slower (benchmarks/merging.py); there is no such measurement of GPUs, of LoRA, nor of modes
@@ -128,7 +128,7 @@ def choose_layout(config: Any, *, cpu: bool) -> str:
     if needs_steps(config):
         return "steps"
     if (
-        not cpu
+        config.trainer.device != "cpu"
         or settings.ahead
         or model.get("lora_rank", 0)
         or model.get("lora_adapter_path")

@@ -63,6 +63,9 @@ class Settings:
     """Step by which that weight has fallen to 0; 0 to keep it."""
     teacher_mode: str = "mixed"
     """``mixed`` with the policy loss, ``alone`` in its place, or ``silent``: only for groups without a signal."""
+    branch: str = ""
+    """``FIRST-LAST:COUNT``: so many of a group's episodes grow from a step of each other one, drawn from this range; ""
+    for none. See `Branches`."""
     levels: str = ""
     """Values of an argument of the environment to train on, as JSON; "" for none. See `Curriculum`."""
     curriculum: str = "uniform"
@@ -83,8 +86,6 @@ class Settings:
     """Seconds that an episode may take; None for no limit."""
     stall_timeout: float | None = 3600.0
     """Seconds that a phase of a run may stand still before the run is stopped; None for any number."""
-    poll_interval: float = 0.05
-    """Seconds between two looks at the queue of finished episodes."""
     episodes_dir: str | None = None
     """Folder of the files of episodes; None to keep none."""
     ratios_dir: str | None = None
@@ -101,22 +102,20 @@ class Settings:
         choice("agentr1.layout", self.layout or "merged", ("merged", "steps", "tree"))
         choice("agentr1.weighting", self.weighting, WEIGHTINGS)
         choice("agentr1.twin_final", self.twin_final, (None, "won", "ended"))
-        if self.twin_final is not None and self.ahead:
-            raise ConfigError(f"agentr1.twin_final needs agentr1.mode=sync, got {self.mode}")
+        for name in ("agent", "branch", "levels", "mini_batches_of_rows", "twin_final"):
+            if getattr(self, name) and self.ahead:
+                raise ConfigError(f"agentr1.{name} needs agentr1.mode=sync, got {self.mode}")
         if self.agent is not None:
             load_agent(self.agent)
-            if self.ahead:
-                raise ConfigError(f"agentr1.agent needs agentr1.mode=sync, got {self.mode}")
         self.teaching.check_expert()
-        if self.teaching.spec and (self.agent or self.twin_final or self.mini_batches_of_rows):
-            raise ConfigError(
-                "agentr1.teacher labels the states of a loop of one call per step: leave out agentr1.agent, "
-                "agentr1.twin_final and agentr1.mini_batches_of_rows"
-            )
+        for name in ("teacher", "branch"):
+            if getattr(self, name) and (self.agent or self.twin_final or self.mini_batches_of_rows):
+                raise ConfigError(
+                    f"agentr1.{name} is for a loop of one call per step, whose steps are its rows: leave out "
+                    "agentr1.agent, agentr1.twin_final and agentr1.mini_batches_of_rows"
+                )
         if self.chosen is None and self.curriculum != "uniform":
             raise ConfigError(f"agentr1.curriculum={self.curriculum} chooses among levels: add agentr1.levels")
-        if self.levels and self.ahead:
-            raise ConfigError(f"agentr1.levels needs agentr1.mode=sync, got {self.mode}")
         for name in ("stall_timeout", "step_timeout", "episode_timeout"):
             if (value := getattr(self, name)) is not None:
                 number(f"agentr1.{name}", value, above=0)

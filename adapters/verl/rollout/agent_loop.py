@@ -14,7 +14,7 @@ import json
 import time
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,21 @@ from uuid import uuid4
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.estimators import get_estimator
-from agent_envs.adapters.teacher import label_ids
-from agent_envs.adapters.trained import calls_made, trajectories
+from agent_envs.adapters.teacher import labels_in
+from agent_envs.adapters.trained import calls_made
 from agent_envs.adapters.verl.config.models import SEEDED
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
-from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row, with_twin
+from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row, parts_of
 from agent_envs.adapters.verl.rollout.pictures import image_tokens, picture_folder, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
 from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason, episode_pictures
 from agent_envs.rollout.one import arun_episode
+from agent_envs.threads import run_in_thread
 from agent_envs.wrapping.recorded import recorded_env
 
 _WORDS_OF = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3"}
@@ -88,7 +90,8 @@ class EnvAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         """Play and return one output per row: merged steps, or one step each with ``agentr1.layout=steps``.
 
-        If the estimator compares with a greedy episode, the session after the last of ``rollout.n`` plays it.
+        With ``agentr1.branch`` a session plays a tree of episodes, each with rows of its own. If the estimator compares
+        with a greedy episode, the session after the last of ``rollout.n`` plays it.
         ``kwargs`` are the row's columns, and verl's ``uid``, ``session_id`` and ``global_steps``. Whatever goes wrong,
         the result is a row: verl would wait for one.
         """
@@ -127,83 +130,85 @@ class EnvAgentLoop(AgentLoopBase):
         index, seed = extra.get("index"), extra.get("seed")
         if seed is None:  # what the environment draws is the same for the episodes that are compared
             seed = zlib.crc32((task if number is None else f"{task}/{place}").encode())
-        identity = (int(seed), None if index is None else {"index": int(index)}, f"{uid}_{session}", uid)
+        options = None if index is None else {"index": int(index)}
+        branches = Branches.read(settings.branch) if trains and settings.branch else None
         began = time.monotonic()
         async with _places(settings.max_episodes):
             started = time.monotonic()
             if error is None:
                 taught = trains and settings.teaching.labels_at(int(kwargs.get("global_steps", 1)))
-                episode = await self._play(kwargs, policy, *identity, taught=taught)
+                drawn_by = [zlib.crc32(f"{task}/{place}/{session}".encode())]
+                tree = await self._play(kwargs, policy, int(seed), options, branches, drawn_by, taught=taught)
             else:
-                episode = EpisodeBuilder(kwargs["env_id"], *identity).end(StopReason.ERROR, error)
-        total = time.monotonic() - started
+                tree = Tree(0, [EpisodeBuilder(kwargs["env_id"], int(seed), options).end(StopReason.ERROR, error)])
+        timing: dict[str, Any] = {"total": time.monotonic() - started, "queued": started - began}
         policy.note_env_time()
+        timing |= {"generate_sequences": policy.generate_seconds, "tool_calls": policy.env_seconds}
+        newest = max(int(kwargs.get("global_steps", 0)) - 1, 0)
+        known = [version for step in policy.versions for version in step if version >= 0] or [newest]
+        fields: dict[str, Any] = {"min_global_steps": min(known), "max_global_steps": max(known)}
+        outputs: list[AgentLoopOutput] = []
+        size = 1 if branches is None else branches.size
+        named = [
+            replace(e, episode_id=f"{uid}_{session * size + i}", group_id=uid) for i, e in enumerate(tree.episodes)
+        ]
+        tree, gamma = tree._replace(episodes=named), float(self.config.algorithm.get("gamma", 1.0))
+        if branches is None:
+            parts = parts_of(tree, gamma, roles=settings.train_roles, twin=settings.twin_final if trains else None)
+        else:
+            parts = parts_of(tree, gamma, weighting=settings.weighting)
         filler = self.tokenizer.eos_token_id
-        rows = [filler_row("baseline", filler)]
-        if not greedy:
-            twin = settings.twin_final if trains else None
-            gamma = float(self.config.algorithm.get("gamma", 1.0))
-            parts = trajectories(episode if twin is None else with_twin(episode, twin), gamma, settings.train_roles)
+        for number, (episode, of_episode) in enumerate(zip(named, parts, strict=True)):
             how: dict[str, Any] = {
                 "filler_id": filler,
                 "final_prompt_ids": self._final_prompt(episode, policy) if trains else None,
                 "merge": settings.layout != "steps",
                 "anchors": trains and self.estimator.needs_anchors,
-                "labels": self._labels(episode, policy),
             }
-            rows = [row for part in parts for row in episode_rows(part.episode, within=part.within, **how)]
+            made = (episode_rows(part, labels=self._labels(part, policy), **how, **own) for part, own in of_episode)
+            rows = [filler_row("baseline", filler)] if greedy else [row for some in made for row in some]
             rows = rows or [filler_row("masked", filler)]
-        fields: dict[str, Any] = {
-            "timing": {
-                "generate_sequences": policy.generate_seconds,
-                "tool_calls": policy.env_seconds,
-                "total": total,
-                "queued": started - began,
-            }
-        }
-        newest = max(int(kwargs.get("global_steps", 0)) - 1, 0)
-        known = [version for step in policy.versions for version in step if version >= 0] or [newest]
-        fields |= {"min_global_steps": min(known), "max_global_steps": max(known)}
-        # verl copies the last row's reward and reward_extra_info to all rows (v1/agent_loop_tq.py:174), so both are the
-        # episode's; the step's own reward is in extra_fields
-        line = episode.to_json()
-        record = {**episode_record(episode, policy.cached_tokens), "episode": "" if trains else line}
-        record |= calls_made(episode) if settings.agent else {}
-        outputs: list[AgentLoopOutput] = []
-        for row in rows:
-            tokens, last = row.tokens, row is rows[-1]
-            output = RowOutput(
-                prompt_ids=tokens.prompt_ids,
-                response_ids=tokens.response_ids,
-                response_mask=tokens.response_mask,
-                response_logprobs=tokens.logprobs if sampling_params.get("logprobs") else None,
-                step_ids=tokens.step_ids,
-                versions=row_versions(tokens.step_ids, policy.versions) if settings.ahead else None,
-                reward_score=episode.reward,
-                num_turns=2 * len(episode.steps),
-                metrics=AgentLoopMetrics(generate_sequences=sum(policy.generate_seconds)),
-                extra_fields={
-                    **fields,
-                    **row.fields(episode.episode_id),
-                    "episode": line if trains and last else "",
-                    "error": (episode.error or "") if last else "",
-                    "reward_extra_info": record,
-                },
-            )
-            if policy.pictures is not None:
-                ids = [*tokens.prompt_ids, *tokens.response_ids]
-                output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, tokens.pictures)
-            outputs.append(output)
-        if policy.pictures is not None and settings.episodes_dir:
-            folder = picture_folder(Path(settings.episodes_dir) / "episodes.jsonl")
-            await asyncio.to_thread(folder.add, episode_pictures(episode))
+            # verl copies the last row's reward and reward_extra_info to all rows of a session
+            # (v1/agent_loop_tq.py:174): a row's own are in its other fields
+            line = episode.to_json()
+            record = episode_record(episode, 0 if number else policy.cached_tokens)
+            record |= {"episode": "" if trains else line} | (calls_made(episode) if settings.agent else {})
+            for row in rows:
+                tokens, last = row.tokens, row is rows[-1]
+                output = RowOutput(
+                    prompt_ids=tokens.prompt_ids,
+                    response_ids=tokens.response_ids,
+                    response_mask=tokens.response_mask,
+                    response_logprobs=tokens.logprobs if sampling_params.get("logprobs") else None,
+                    step_ids=tokens.step_ids,
+                    versions=row_versions(tokens.step_ids, policy.versions) if settings.ahead else None,
+                    reward_score=episode.reward,
+                    num_turns=2 * len(episode.steps),
+                    metrics=AgentLoopMetrics(generate_sequences=sum(policy.generate_seconds)),
+                    extra_fields={
+                        **fields,
+                        **row.fields(episode.episode_id),
+                        "timing": {} if number else timing,
+                        "episode": line if trains and last else "",
+                        "error": (episode.error or "") if last else "",
+                        "record": record,
+                        "reward_extra_info": record,
+                    },
+                )
+                if policy.pictures is not None:
+                    ids = [*tokens.prompt_ids, *tokens.response_ids]
+                    output.model_inputs = await asyncio.to_thread(row_inputs, policy.pictures, ids, tokens.pictures)
+                outputs.append(output)
+            if policy.pictures is not None and settings.episodes_dir:
+                folder = picture_folder(Path(settings.episodes_dir) / "episodes.jsonl")
+                await asyncio.to_thread(folder.add, episode_pictures(episode))
         return outputs
 
     async def _play(
-        self, row: Mapping[str, Any], policy: ServerPolicy, seed: int, options: Any, episode_id: str, group_id: str,
-        *, taught: bool,
-    ) -> Episode:  # fmt: skip
-        """Play the episode in an environment of the pool, which tells the labels if it is `taught`."""
+        self, row: Mapping[str, Any], policy: ServerPolicy, seed: int, options: Any, branches: Branches | None,
+        drawn_by: Sequence[int], *, taught: bool,
+    ) -> Tree:  # fmt: skip
+        """Play the episode, or a tree of them, in an environment of the pool, which tells labels if it is `taught`."""
         env_id, settings = row["env_id"], self.settings
         servers = EnvServers(settings.env_workers, settings.step_timeout) if settings.env_workers else None
         parts = {name: json.loads(row.get(name) or "null") for name in ("env_kwargs", "wrappers")}
@@ -211,33 +216,35 @@ class EnvAgentLoop(AgentLoopBase):
         if taught:
             arguments, wrappers = settings.teaching.asked(arguments, wrappers)
         key, env = await _pool.acquire(name, arguments, wrappers, servers)
-        episode = await arun_episode(
-            env, policy, seed=seed, options=options, episode_id=episode_id, group_id=group_id,
-            step_timeout=settings.step_timeout, episode_timeout=settings.episode_timeout, agent=settings.agent,
-            score=settings.score,
-        )  # fmt: skip
+        if branches is None:
+            episode = await arun_episode(
+                env, policy, seed=seed, options=options, step_timeout=settings.step_timeout,
+                episode_timeout=settings.episode_timeout, agent=settings.agent, score=settings.score,
+            )  # fmt: skip
+            tree = Tree(0, [episode])
+        else:
+            grown = run_in_thread(branches.grow, env, policy, seed=seed, options=options, drawn_by=drawn_by)
+            tree = await asyncio.wrap_future(grown)
         if servers:  # the environment played is not its client
-            episode = replace(episode, env_id=env_id.rpartition(":")[2])
-        if not episode.stop_reason.broken:
+            tree = tree._replace(episodes=[replace(e, env_id=env_id.rpartition(":")[2]) for e in tree.episodes])
+        ends = {episode.stop_reason for episode in tree.episodes}
+        if not any(reason.broken for reason in ends):
             _pool.release(key, env)
-            return episode
+            return tree
         if servers:  # the others may be of a server that is gone
             await asyncio.to_thread(_pool.close, key)
-        if episode.stop_reason is StopReason.ERROR:  # after a time-out the abandoned thread closes it
+        if StopReason.ERROR in ends:  # after a time-out the abandoned thread closes it
             await asyncio.to_thread(env.close)
-        return episode
+        return tree
 
     def _labels(self, episode: Episode, policy: ServerPolicy) -> dict[int, tuple[int, ...]]:
         """Return the tokens of the teacher's label at each step that has one."""
-        if policy.actor is None or not self.settings.teacher:
+        if policy.model is None or not self.settings.teacher:
             return {}
-        before = [episode.reset_info, *(step.info for step in episode.steps)]
-        most = [policy.max_tokens, policy.context_length]
-        found = {
-            i: label_ids(policy.actor.model.builder, info, min(most[0], most[1] - len(step.prompt_ids or ())))
-            for i, (step, info) in enumerate(zip(episode.steps, before, strict=False))
-        }
-        return {i: ids for i, ids in found.items() if ids}
+        builder, before = policy.model.builder, [episode.reset_info, *(step.info for step in episode.steps)]
+        states = [(episode, step, info) for step, info in zip(episode.steps, before, strict=False)]
+        found = labels_in(states, lambda episode: builder, policy.max_tokens, policy.context_length)
+        return {i: ids for i, ids in enumerate(found) if ids}
 
     def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from agent_envs.adapters.branches import Tree, cut
 from agent_envs.adapters.merging import StepTokens, TokenRow, merge_steps
-from agent_envs.adapters.trained import PLACE
+from agent_envs.adapters.trained import PLACE, trajectories
 from agent_envs.episodes.record import Episode
 
 
@@ -36,16 +37,24 @@ class Row:
     steps: tuple[dict[str, Any], ...]
     """Per step in order: ``index``, ``start`` and ``end`` of its tokens within the response, ``prompt_tokens`` before
     them, ``reward``, ``components`` (reward by name), ``terminated``, ``truncated``, ``anchor`` (the state it acted
-    in); of an agent also ``time`` (environment steps before it), ``role`` and ``within`` (see `Trajectory`), and
-    ``place``, its index in the whole episode."""
+    in); of an agent also ``time`` (environment steps before it); ``place``, its index in the whole episode, where
+    that is another one."""
     value_at: int = -1
     """Response position before which the critic reads the state after a truncated episode's last step; -1 for none."""
     labels: tuple[tuple[int, int, int], ...] = ()
     """Of each label in it: the index of its step, and where its tokens begin and end within the response."""
 
+    part: str = ""
+    """Which of the episode's trajectories it is of: the role of a `Trajectory`, what stands before a slash."""
+    peers: str = ""
+    """It is compared with the trajectories of its group and role that have the same."""
+    share: float = 1.0
+    """How much each of its steps counts."""
+
     def fields(self, trajectory: str) -> dict[str, Any]:
-        """Return the fields that go with the tokens; ``trajectory`` is the episode's name, "{uid}_{session}"."""
+        """Return the fields that go with the tokens; ``trajectory`` is the episode's name, "{uid}_{number}"."""
         own = {"kind": self.kind, "trajectory": trajectory, "value_at": self.value_at}
+        own |= {"part": self.part, "peers": self.peers, "share": self.share}
         return {**own, "steps": list(self.steps), "labels": [list(label) for label in self.labels]}
 
 
@@ -60,14 +69,14 @@ def episode_rows(
     final_prompt_ids: list[int] | None = None,
     merge: bool = True,
     anchors: bool = False,
-    within: bool = False,
     labels: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    **own: Any,
 ) -> list[Row]:
     """Return the rows of an episode, at least one; with ``merge`` steps share a row if their prompts allow it.
 
     ``filler_id`` is the token of rows that have none of their own, and of the state after the last step, whose prompt
     is ``final_prompt_ids``: used only if a limit ended the episode there. ``anchors`` can be long.
-    ``within`` is that of the `Trajectory`; ``labels`` has the tokens of a teacher's labels, by the index of the step.
+    ``labels`` has the tokens of a teacher's labels, by the index of the step; ``own`` further fields of the rows.
     """
     broken = episode.stop_reason.broken
     # a scripted action has no tokens, so there is nothing to train
@@ -85,7 +94,7 @@ def episode_rows(
     cut = last.truncated and not last.terminated
     if final_prompt_ids is not None and cut and not broken:
         tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
-    records = {i: _record(episode, i, anchors, within) for i in played}
+    records = {i: _record(episode, i, anchors) for i in played}
     out = []
     for row in merge_steps(tokens, "merged" if merge else "steps"):
         steps = tuple(
@@ -98,12 +107,33 @@ def episode_rows(
             for i, a, b in row.spans
             if i in labels and not broken and tuple(labels[i]) == played[i].response_ids
         ]
-        out.append(Row(kind, row, steps, value_at, tuple(done)))
+        out.append(Row(kind, row, steps, value_at, tuple(done), **own))
     for i, step in () if broken else played.items():
         if (ids := list(labels.get(i, ()))) and tuple(ids) != step.response_ids:
             nobody, count = [-1] * len(ids), len(ids)
             tokens_of = TokenRow(list(step.prompt_ids or ()), ids, nobody, [0.0] * count, (), step.prompt_pictures)
-            out.append(Row("label", tokens_of, (), labels=((i, 0, count),)))
+            out.append(Row("label", tokens_of, (), labels=((i, 0, count),), **own))
+    return out
+
+
+def parts_of(
+    tree: Tree, gamma: float, *, weighting: str | None = None, roles: Sequence[str] = (), twin: str | None = None
+) -> list[list[tuple[Episode, dict[str, Any]]]]:
+    """Return the trajectories of each episode of a tree, with the fields of their rows that say which they are.
+
+    ``weighting`` is that of the loss if the tree branches; other trees are one episode, of the ``roles`` that are
+    trained and with a ``twin_final``.
+    """
+    out: list[list[tuple[Episode, dict[str, Any]]]] = [[] for _ in tree.episodes]
+    if weighting is None:
+        episode = tree.episodes[0] if twin is None else with_twin(tree.episodes[0], twin)
+        for each in trajectories(episode, gamma, roles):
+            out[0].append((each.episode, {"part": each.name, "peers": episode.episode_id if each.within else ""}))
+        return out
+    state = tree.episodes[0].episode_id
+    for part in cut(tree, weighting, gamma):
+        inner = {"part": "/", "peers": state} if part.inner else {}
+        out[part.member].append((part.episode, {**inner, "share": part.share}))
     return out
 
 
@@ -126,7 +156,7 @@ def filler_row(kind: str, filler_id: int) -> Row:
     return Row(kind, TokenRow([filler_id], [filler_id], [-1], [0.0], ()), ())
 
 
-def _record(episode: Episode, index: int, anchors: bool, within: bool) -> dict[str, Any]:
+def _record(episode: Episode, index: int, anchors: bool) -> dict[str, Any]:
     step = episode.steps[index]
     before = episode.steps[index - 1].info if index else episode.reset_info
     return {
@@ -137,7 +167,7 @@ def _record(episode: Episode, index: int, anchors: bool, within: bool) -> dict[s
         "terminated": step.terminated,
         "truncated": step.truncated,
         "anchor": str(before.get("anchor", "")) if anchors else "",
-        **({} if step.time is None else {"time": step.time, "role": step.role, "within": within}),
+        **({} if step.time is None else {"time": step.time}),
         **({"place": step.info[PLACE]} if PLACE in step.info else {}),
     }
 

@@ -53,6 +53,7 @@ class ServerPolicy(TokenPolicy):
         self.name, self.untimed, self.engine = seed, untimed, engine
         self.request_id = uuid4().hex
         self.actor: ModelActor | None = None  # of the plain loop
+        self.model: TokenModel | None = None  # of the last episode that began
         self.versions: list[list[int]] = []  # per step, version of the weights that sampled each token
         self.cached_tokens = 0  # of all prompts, those that the server had computed before
         self.generate_seconds: list[float] = []  # per step, waiting for the server
@@ -60,9 +61,9 @@ class ServerPolicy(TokenPolicy):
         self._returned_at = 0.0
 
     def open(self, env: gym.Env[Any, str]) -> TokenModel:
-        model = super().open(env)
-        self.stop_token_ids |= model.builder.ends
-        return model
+        self.model = super().open(env)
+        self.stop_token_ids |= self.model.builder.ends
+        return self.model
 
     def start(self, env: gym.Env[Any, str]) -> ModelActor:
         self.actor = super().start(env)

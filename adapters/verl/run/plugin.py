@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
 from typing import Any
 
 from agent_envs.adapters.verl.run.process import TREES
@@ -66,12 +67,8 @@ def _register_rollout(module: Any) -> None:
 
 @when_imported("verl.workers.rollout.replica")
 def _register_replica(module: Any) -> None:
-    def load_replica() -> type:
-        from agent_envs.adapters.verl.rollout.cpu_rollout import CPUReplica
-
-        return CPUReplica
-
-    module.RolloutReplicaRegistry.register("agentr1_cpu", load_replica)
+    replica = "agent_envs.adapters.verl.rollout.cpu_rollout:CPUReplica"
+    module.RolloutReplicaRegistry.register("agentr1_cpu", lambda: pkgutil.resolve_name(replica))
 
 
 @when_imported("verl.trainer.ppo.v1.trainer_sync")

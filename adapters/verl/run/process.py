@@ -57,7 +57,7 @@ def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
     return out
 
 
-def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cpu: bool) -> None:
+def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int) -> None:
     """Run verl in a process of its own until it ends, showing the progress on standard error.
 
     verl's file logger writes this start's metrics to ``log``; the configuration that verl gets is written beside it.
@@ -72,7 +72,7 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         "TENSORBOARD_DIR": os.environ.get("TENSORBOARD_DIR", str(folder.out / "tensorboard")),
         "WANDB_DIR": os.environ.get("WANDB_DIR", str(folder.out)),
     }
-    settings = read_settings(config)
+    settings, cpu = read_settings(config), config.trainer.device == "cpu"
     trees = settings.layout == "tree"
     folder.phase.unlink(missing_ok=True)
     watch = PhaseWatch(folder.phase, settings.stall_timeout)
@@ -103,7 +103,13 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int, *, cp
         try:
             stalled = _watch(process, config.trainer.total_training_steps, folder.metrics, log, resumed_from, watch)
         finally:
-            _end(process)
+            if process.poll() is None:  # Ray's own processes notice that it is gone and end too
+                process.terminate()
+                try:
+                    process.wait(timeout=20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
             folder.phase.unlink(missing_ok=True)
             shutil.rmtree(ray_folder, ignore_errors=True)
     if stalled is not None or process.returncode:
@@ -151,17 +157,6 @@ def _watch(
             if ended or stalled is not None:
                 return None if ended else stalled
             time.sleep(0.25)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it started. Ray's own processes notice that it is gone and end too."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @contextmanager

@@ -237,10 +237,10 @@ def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictur
     write_records(folder.metrics, records)
     validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
     config = composed.verl(validate_first=not validated)
-    config.agentr1.layout = choose_layout(config, cpu=composed.cpu)
+    config.agentr1.layout = choose_layout(config)
     config.agentr1.trust = True  # rows made above name what the user named, and those of files have been checked
     try:
-        run_verl(config, folder, log, resumed_from, cpu=composed.cpu)
+        run_verl(config, folder, log, resumed_from)
     finally:
         records = join_logs(starts)
         write_records(folder.metrics, records)

@@ -481,7 +481,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("agent_envs.adapters.verl.run.process.subprocess.Popen", Ended)
     log = tmp_path / "starts" / "000-from-0.jsonl"
-    run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+    run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0)
     config = OmegaConf.load(started["command"][-1])
     assert config.trainer.total_training_steps == 20
     variables = config.ray_kwargs.ray_init.runtime_env.env_vars
@@ -490,7 +490,7 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path, monkeypatch):
         assert variables[name] == started["env"][name] == str(place)
     for temporary, chosen in (("/var/tmp", "/var/tmp"), (str(tmp_path), "/tmp")):  # too long for a socket's path
         monkeypatch.setattr("tempfile.tempdir", temporary)
-        run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0, cpu=True)
+        run_verl(composed(out=str(tmp_path)).verl(), RunFolder(tmp_path), log, 0)
         assert str(Path(started["env"]["RAY_TMPDIR"]).parent) == chosen
 
 
@@ -524,7 +524,8 @@ def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
         config = composed(*overrides).verl()
         config.actor_rollout_ref.model.path = str(tmp_path)
-        return choose_layout(config, cpu=cpu)
+        config.trainer.device = "cpu" if cpu else "cuda"
+        return choose_layout(config)
 
     assert chosen() == "tree"
     assert chosen("+agentr1.layout=steps") == "steps"

@@ -294,7 +294,7 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
     assert {d.key for d in run.differences} == {"agentr1.weighting", "validation_tasks"}
     for overrides, message in (
         (["agentr1.layout=merged"], "mini_batches_of_rows counts steps, each of which must be a row: agentr1.layout"),
-        (["agentr1.mode=colocate"], "agentr1.mini_batches_of_rows=True needs agentr1.mode=sync, got colocate"),
+        (["agentr1.mode=colocate"], "agentr1.mini_batches_of_rows needs agentr1.mode=sync, got colocate"),
     ):
         assert main(["train", "--preset", f"qwen3-4b/webshop/steppo{EXACT}", "--dry-run", *overrides]) == 2
         assert message in capsys.readouterr().err

@@ -4,7 +4,7 @@ Behaviours pinned here:
 1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; ALFWorld trains beside GSM8K too.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
-   trains over merged rows.
+   trains over merged rows; `--branch` plays trees, whose shared steps are trained once.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
 5. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
 """
@@ -117,6 +117,31 @@ def _ray_processes() -> set[int]:
         except OSError:
             continue
     return found
+
+
+def test_groups_branch(tiny_model, tmp_path, no_ray_left):
+    from agent_envs import read_episodes
+
+    out = tmp_path / "run"
+    command = ("--steps", "2", "--algo", "rloo", "--branch", "1-2:1", "--model", str(tiny_model))
+    assert _train(out, *command, "--wrapper", "StepPenalty(penalty=0.1)", "--env-kwargs", '{"level": 2}') == 0
+    for record in _records(out)[1:]:
+        episodes = list(read_episodes(out / "episodes" / f"train-{record['step']:06d}.jsonl"))
+        assert record["env/episodes"] == len(episodes) > 8 and record["actor/grad_norm"] > 0
+        groups: dict[str, dict[int, Any]] = {}
+        for episode in episodes:
+            groups.setdefault(episode.group_id, {})[int(episode.episode_id.rpartition("_")[2])] = episode
+        assert len(groups) == 4 and all({0, 2} <= set(group) <= {0, 1, 2, 3} for group in groups.values())
+        branched = 0
+        for trunk, other in ((group[i], group[i + 1]) for group in groups.values() for i in (0, 2) if i + 1 in group):
+            own = [step.info.get("response_mask") is not None for step in other.steps]
+            shared = own.index(True)  # what is shared is trained as the trunk's, which begins alike
+            assert all(own[shared:]) and 1 <= shared <= 2 and all(s.info["response_mask"] for s in trunk.steps)
+            same = [(s.prompt_ids, s.response_ids) for s in trunk.steps[:shared]]
+            assert same == [(s.prompt_ids, s.response_ids) for s in other.steps[:shared]]
+            branched += 1
+        # one more group for each state; a trunk that ended before has none
+        assert branched and record["env/groups_compared"] == 4 + branched
 
 
 def test_two_steps_on_released_rows_train(tiny_model, data_dir, tmp_path, no_ray_left, capsys):

@@ -10,7 +10,8 @@
 7. a rebuilt observation begins a new prompt
 8. under wrappers that choose what is shown, prompts are what they show, and steps share a row where prompts grow
 9. control tokens of tool calls reach the environment
-10. a prompt's episodes play in one world with seeds of their own, another prompt of the same task in another
+10. with branches a session is a tree of episodes, whose shared steps are rows once
+11. a prompt's episodes play in one world with seeds of their own, another prompt of the same task in another
 """
 
 from __future__ import annotations
@@ -221,6 +222,37 @@ def test_a_teacher_labels_the_states_of_training(tokenizer):
     for changed in ({"settings": {}}, {"settings": {"teacher": "expert", "teacher_until": 2}}, {"phase": "validation"}):
         rows = play(tokenizer, StubServer([wrong, ids]), "AgentR1/GSM8KTool-v0", **{**how, **changed})
         assert all(o.extra_fields["kind"] == "step" and not o.extra_fields["labels"] for o in rows)
+
+
+def test_a_session_plays_a_tree_whose_shared_steps_are_rows_once(tokenizer):
+    server = StubServer(answers(tokenizer, AWKWARD))
+    how = {"algo": "rloo", "settings": {"branch": "2:1"}, "merge": True, "session": 1}
+    fields = [output.extra_fields for output in play(tokenizer, server, **how)]
+    places = {}
+    for row in fields:
+        steps = [step.get("place", step["index"]) for step in row["steps"]]
+        places.setdefault((row["trajectory"], row["part"], row["peers"], row["share"]), []).extend(steps)
+    assert places == {
+        ("u_2", "", "", 0.5): [0, 1], ("u_2", "/", "u_2", 0.25): [2, 3], ("u_3", "/", "u_2", 0.25): [2, 3],
+    }  # fmt: skip
+    assert len(server.prompts) == 4 + 2
+    shared = [step["reward"] for row in fields if not row["part"] for step in row["steps"]]
+    assert shared == [1.0, 2.0 + 3.0 + 4.0]  # the mean return of what followed
+    trunk, other = (Episode.from_dict(json.loads(row["episode"])) for row in fields if row["episode"])
+    assert (trunk.episode_id, other.episode_id, trunk.group_id, other.group_id) == ("u_2", "u_3", "u", "u")
+    same = [a.response_ids == b.response_ids for a, b in zip(trunk.steps, other.steps, strict=True)]
+    assert same == [True, True, False, False]
+    assert all(
+        row["record"]["return"] == 10.0 and bool(row["timing"]) == (row["trajectory"] == "u_2") for row in fields
+    )
+    broken = play(tokenizer, StubServer(answers(tokenizer, AWKWARD)), **how, env_kwargs={"fail_at": 3})
+    assert [(o.extra_fields["kind"], o.extra_fields["trajectory"]) for o in broken] == [
+        ("masked", "u_2"),
+        ("masked", "u_3"),
+    ]
+    assert all("the backend is gone" in output.extra_fields["error"] for output in broken)
+    validation = play(tokenizer, StubServer(answers(tokenizer, AWKWARD)), **how, phase="validation")
+    assert {output.extra_fields["trajectory"] for output in validation} == {"u_1"}
 
 
 @pytest.mark.parametrize("index", range(len(AWKWARD)))

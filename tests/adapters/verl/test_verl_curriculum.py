@@ -37,18 +37,18 @@ def played(levels: Levels, step: int) -> tuple[list[int], dict[str, float]]:
     """The levels of a step's prompts, of which the first is always solved, the second half, the third never."""
     uids = [f"u{step}-{i}" for i in range(12)]
     batch = get_tensordict({"uid": uids, "env_kwargs": ['{"level": 8, "split": "train"}'] * 12})
-    levels.choose(batch, step, lambda: 40)
+    levels.choose(batch, step, 40)
     found = [json.loads(row) for row in batch["env_kwargs"]]
     assert all(row["split"] == "train" for row in found)
     rows = [
         {
             "kind": "step", "trajectory": f"{uid}_{session}",
-            "reward_extra_info": {"success": row["level"] + session < 3, "stop_reason": "terminated"},
+            "record": {"success": row["level"] + session < 3, "stop_reason": "terminated"},
         }
         for uid, row in zip(uids, found, strict=True) for session in (0, 1)
     ]  # fmt: skip
     broken = {**rows[0], "trajectory": f"{uids[0]}_2",
-              "reward_extra_info": {"success": True, "stop_reason": "error"}}  # fmt: skip
+              "record": {"success": True, "stop_reason": "error"}}  # fmt: skip
     metrics = levels.note([BatchPart([*rows, broken, {"kind": "padding"}], [], [], 0, None, [])], step)
     return [row["level"] for row in found], metrics
 
@@ -71,7 +71,7 @@ def test_levels_follow_success_and_a_resumed_run_goes_on_exactly() -> None:
 def test_no_levels_change_nothing() -> None:
     batch = get_tensordict({"uid": ["u"], "env_kwargs": ['{"level": 8}']})
     none = Levels(None, seed=0)
-    none.choose(batch, 1, lambda: 2)
+    none.choose(batch, 1, 2)
     assert list(batch["env_kwargs"]) == ['{"level": 8}'] and none.note([], 1) == {} and none.records == []
 
 
@@ -84,7 +84,10 @@ def test_the_command_names_levels_and_trains_on_tasks_that_all_of_them_have(
     for wrong, message in (
         (["--curriculum", "fixed"], "chooses among levels: add agentr1.levels"),
         (["--levels", '{"level": 1}'], "levels are several different values of one argument"),
-        (["--levels", '{"level": [1, 2]}', "algorithm.filter_groups.enable=True"], "success of all groups"),
+        (
+            ["--levels", '{"level": [1, 2]}', "algorithm.filter_groups.enable=True"],
+            "agentr1.levels needs the episodes of all groups",
+        ),
         (["--levels", '{"level": [1, 2]}', "+agentr1.mode=colocate"], "agentr1.levels needs agentr1.mode=sync"),
     ):
         assert main([*given, *wrong]) != 0

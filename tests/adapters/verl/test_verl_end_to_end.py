@@ -121,13 +121,16 @@ def play(config, tokenizer, server, step, sessions):
 def as_row(output):
     fields = output.extra_fields
     tokens = TokenRow(output.prompt_ids, output.response_ids, output.step_ids, output.response_logprobs, ())
-    return fields["trajectory"], Row(fields["kind"], tokens, tuple(fields["steps"]), fields["value_at"])
+    own = {name: fields[name] for name in ("part", "peers", "share")}
+    return fields["trajectory"], Row(fields["kind"], tokens, tuple(fields["steps"]), fields["value_at"], **own)
 
 
-@pytest.mark.parametrize("algo", algorithms())
-def test_two_steps(made, tmp_path, algo):
+@pytest.mark.parametrize(("algo", "branch"), [*((algo, "") for algo in algorithms()), ("rloo", "1:1")])
+def test_two_steps(made, tmp_path, algo, branch):
     folder, tokenizer, server, workers = made
-    overrides = [each for each in SMALL if algo != "gdpo" or "process_rewards" not in each]
+    paid = algo != "gdpo" and not branch  # by process rewards
+    overrides = [each for each in SMALL if paid or "process_rewards" not in each]
+    overrides += ["actor_rollout_ref.rollout.n=4", f"+agentr1.branch='{branch}'"] if branch else []
     config = composed(*overrides, algo=algo, steps=2, out=str(tmp_path), model=str(folder)).verl()
     objective = read_objective(config)
     actor_config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
@@ -137,12 +140,12 @@ def test_two_steps(made, tmp_path, algo):
     batches = mini_batches(config.actor_rollout_ref.actor, config)
     seen = []
     for step in (1, 2):
-        outputs = play(config, tokenizer, server, step, 3 + objective.estimator.needs_baseline)
+        outputs = play(config, tokenizer, server, step, 2 if branch else 3 + objective.estimator.needs_baseline)
         greedy = {uid: o.extra_fields["reward_extra_info"]["return"] for uid, o in outputs
                   if o.extra_fields["kind"] == "baseline"}  # fmt: skip
         assert len(greedy) == 2 * objective.estimator.needs_baseline
         rows = [(uid, *as_row(o)) for uid, o in outputs if o.extra_fields["kind"] != "baseline"]
-        assert len(rows) == 6  # three steps each, merged
+        assert len(rows) == (12 if branch else 6)  # three steps each, merged; of a tree, what is shared and two rests
         batch = local_batch(rows, filler_id=2, mini_batches=batches, seed=step)
         given = {"old_log_probs": batch.sampled}
         if objective.estimator.needs_score_norms:
@@ -161,7 +164,8 @@ def test_two_steps(made, tmp_path, algo):
             assert metrics["critic/grad_norm"] > 0
         metrics |= batch.update(actor, columns, "actor", actor_config, mini_batches=batches)
         assert metrics["actor/grad_norm"] > 0 and metrics["actor/ratio/moved"] > 0
-        assert algo == "gdpo" or metrics["env/process_rewards/count"] > 0
+        assert not paid or metrics["env/process_rewards/count"] > 0
+        assert not branch or metrics["env/groups_compared"] == 2 + 4  # the tasks, and the states that trees branch from
         assert all(math.isfinite(value) for value in metrics.values())
         seen.append({k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()})
         weights, _ = actor.engine.get_per_tensor_param()

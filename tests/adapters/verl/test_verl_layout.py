@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ pytest.importorskip("verl")
 
 from agent_envs.adapters.trained import calls_made
 from agent_envs.adapters.verl.batch.layout import plan_layout
-from agent_envs.adapters.verl.batch.metrics import step_metrics, training_metrics, validation_metrics
+from agent_envs.adapters.verl.batch.metrics import BatchPart, step_metrics, training_metrics, validation_metrics
 from agent_envs.adapters.verl.config.settings import Settings
 from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows
 from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
@@ -150,7 +151,7 @@ def test_calls_are_counted_where_an_agent_plays():
     assert not [name for name in training_metrics([record]) if name.startswith("agent/")]
     asked = replace(episode.steps[0], info={"call": 0})  # the other step acted without asking
     metrics = training_metrics([{**record, **calls_made(replace(episode, steps=(asked, *episode.steps[1:])))}])
-    assert metrics["agent/calls"] == 1.0 and metrics["env/stop/agent_error"] == 1.0
+    assert metrics["env/agent/calls"] == 1.0 and metrics["env/stop/agent_error"] == 1.0
 
 
 def test_metrics_of_rows_and_what_merging_saved():
@@ -176,9 +177,8 @@ def test_metrics_of_rows_and_what_merging_saved():
         lengths = [row["n"] for row in rows] + [2]
         longest = steps[0].prompt_ids, steps[0].response_ids
         most_prompt, most_response = map(len, longest)
-        metrics = step_metrics(
-            [*rows, padding], lengths, trained=6, most_prompt=most_prompt, most_response=most_response
-        )
+        limits = SimpleNamespace(max_prompt_length=most_prompt, max_response_length=most_response)
+        metrics = step_metrics([BatchPart([*rows, padding], lengths, [], 6, None, [])], limits)
         assert {name: metrics[name] for name in expected} == expected
         tokens[merge] = sum(row["n"] for row in rows)
         assert metrics["env/merge_factor"] == pytest.approx(tokens[False] / tokens[merge] if not merge else 29 / 17)
@@ -204,7 +204,7 @@ def test_broken_episodes_are_no_failures_of_the_policy():
     records = [episode_record(episode) for episode in (good, broken, broken)]
     for metrics, of in ((training_metrics(records), "env"), (validation_metrics(records, expected=4), "val")):
         assert metrics[f"{of}/success"] == (1.0 if of == "env" else 0.5)  # one of the four did not come back
-        assert metrics[f"{of}/return/mean"] == 1.0 and metrics[f"{of}/episodes"] == 3.0
+        assert metrics[f"{of}/return/mean"] == 1.0 and metrics[f"{of}/episodes"] == 1.0
         assert metrics[f"{of}/stop/step_timeout"] == pytest.approx(2 / 3)
 
 

@@ -547,7 +547,7 @@ def fields(**changed):
 
 
 def test_a_step_table_says_the_environment_of_each_step():
-    rows = [{**fields(), "trajectory": f"u_{i}", "reward_extra_info": {"env": env}} for i, env in enumerate("ab")]
+    rows = [{**fields(), "trajectory": f"u_{i}", "record": {"env": env}} for i, env in enumerate("ab")]
     assert step_table(rows, ["u", "v"], torch.tensor([0, 2, 4]), {"u": 0, "v": 1}).steps.env.tolist() == [0, 1]
     assert step_table(rows[:1], ["u"], torch.tensor([0, 2]), {"u": 0}).steps.env is None
 

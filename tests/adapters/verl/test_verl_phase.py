@@ -79,9 +79,11 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(tmp_path, monkeypatch
         return started[-1]
 
     monkeypatch.setattr(process.subprocess, "Popen", hang)
-    config = OmegaConf.create({"trainer": {"total_training_steps": 9}, "agentr1": {"stall_timeout": 2.0}})
+    config = OmegaConf.create(
+        {"trainer": {"total_training_steps": 9, "device": "cpu"}, "agentr1": {"stall_timeout": 2.0}}
+    )
     with pytest.raises(BackendError) as raised:
-        process.run_verl(config, folder, folder.starts / "000-from-0.jsonl", 0, cpu=True)
+        process.run_verl(config, folder, folder.starts / "000-from-0.jsonl", 0)
     assert "verl has been syncing (step 7) for" in str(raised.value)
     assert "the last error: RuntimeError: the worker is gone" in str(raised.value)
     assert started[0].poll() is not None and not folder.phase.exists()

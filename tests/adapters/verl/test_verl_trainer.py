@@ -34,9 +34,9 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
 from composing import composed  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
+from agent_envs.adapters.branches import Tree  # noqa: E402
 from agent_envs.adapters.failures import FailureBudget  # noqa: E402
-from agent_envs.adapters.trained import trajectories  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows  # noqa: E402
+from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows, parts_of  # noqa: E402
 from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.errors import BackendError  # noqa: E402
@@ -55,7 +55,7 @@ def record(name: str) -> dict:
     )  # fmt: skip
     timing = {"generate_sequences": [0.1], "tool_calls": [0.2], "total": 0.3, "queued": 0.0}
     return {"kind": "step", "trajectory": name, "steps": [step], "value_at": -1, "timing": timing,
-            "reward_extra_info": episode_record(episode)}  # fmt: skip
+            "record": episode_record(episode)}  # fmt: skip
 
 
 def trainer_of(out: Path, *overrides: str) -> EnvTrainer:
@@ -225,7 +225,7 @@ def test_broken_episodes_are_counted_once_and_stop_a_run() -> None:
         errors = {StopReason.ERROR: "Traceback\nOSError: gone", StopReason.STEP_TIMEOUT: "it was here"}
         return [
             {"kind": kind, "trajectory": f"u_{i}", "error": errors.get(reason, "") if last else "",
-             "reward_extra_info": {"stop_reason": reason.value}}
+             "record": {"stop_reason": reason.value}}
             for i, reason in enumerate(reasons)
             for kind, last in (("masked" if reason.broken else "step", False), ("padding", False), ("value", True))
         ]  # fmt: skip
@@ -262,7 +262,7 @@ def test_what_training_made_of_an_agents_steps_is_at_these_steps() -> None:
         Step("o", "a", 1.0, False, n == 3, {}, (n, 1), (2, 3), (-0.5, -0.5), time=n, **own) for n, own in enumerate(how)
     )
     played = Episode("e", "u_0", "u", None, 0, "", (), {}, steps, "end", StopReason.TRUNCATED)
-    rows = [row for part in trajectories(played) for row in episode_rows(part.episode, filler_id=0)]
+    rows = [row for part, own in parts_of(Tree(0, [played]), 1.0)[0] for row in episode_rows(part, filler_id=0, **own)]
     extra = [row.fields("u_0") for row in rows]
     offsets = torch.tensor([0, *np.cumsum([len(row.tokens.response_ids) for row in rows])])
     table = step_table(extra, ["u"] * len(rows), offsets, {"u": 0})
