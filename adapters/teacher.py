@@ -36,8 +36,6 @@ LABELS = "ExpertLabels"
 """The wrapper that asks the expert."""
 MODES = ("mixed", "alone", "silent")
 """Beside the policy gradient; without it; beside it, and only for groups whose episodes teach nothing."""
-
-
 NO_LABEL = "no state of a batch has a label: the teacher had no action, or one longer than the limits of tokens allow"
 
 
