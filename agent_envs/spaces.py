@@ -9,6 +9,7 @@ of numbers, and raise an error that says so.
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 from abc import abstractmethod
 from typing import Any, NoReturn, TypeVar
@@ -20,14 +21,14 @@ from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory
 from gymnasium.wrappers.utils import create_zero_array
 
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, with_pictures, without_pictures
-from agent_envs.pictures.block import PictureLimits, from_block, to_block
+from agent_envs.messages import Message, without_pictures
 from agent_envs.pictures.picture import IMAGE, ImageObservation, Picture, Pictured, is_pictured
 
 T = TypeVar("T")
 
 _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:?!<>/_{}()[]\"'\n\té中😀"))
 _LENGTH = struct.Struct("<I")
+_SLOT = 1024  # bytes of an element beside its words and pixels, and of a picture
 _STUB = 1000  # characters
 _ROLES = ("system", "user", "assistant", "tool")
 _PARTS: dict[Any, type] = {"text": str, "image": Picture}
@@ -35,7 +36,7 @@ _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
 
 class _SharedSpace(Space[T]):
-    """A space whose elements can be written as bytes: text of at most ``max_length`` characters, with pictures."""
+    """A space of texts of at most ``max_length`` characters, with pictures."""
 
     def __init__(
         self,
@@ -47,10 +48,12 @@ class _SharedSpace(Space[T]):
     ) -> None:
         if max_length < 0:
             raise ValueError(f"max_length must be at least 0, got {max_length}")
+        for name, value, least in (("max_images", max_images, 0), ("max_side", max_side, 1)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
         super().__init__(shape=None, dtype=None, seed=seed)
         self.max_length = int(max_length)
-        self._pictures = PictureLimits(max_images, max_side)
-        self.max_images, self.max_side = self._pictures.max_images, self._pictures.max_side
+        self.max_images, self.max_side = int(max_images), int(max_side)
         """The most pictures in an element, and the greatest height and width of one in pixels."""
 
     @property
@@ -65,8 +68,8 @@ class _SharedSpace(Space[T]):
 
     @property
     def slot_size(self) -> int:
-        """Bytes per element in shared memory: a 4-byte length, UTF-8 at up to 4 bytes a character, the pictures."""
-        return _LENGTH.size + 4 * self.max_length + (self._pictures.size if self.max_images else 0)
+        """Bytes of an element in shared memory, pickled: at most 4 for a character, and the largest pictures."""
+        return _SLOT + 4 * self.max_length + self.max_images * (_SLOT + 3 * self.max_side**2)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> T:
         """Return a short random element. ``mask`` and ``probability`` are not supported and must be None."""
@@ -78,16 +81,28 @@ class _SharedSpace(Space[T]):
     def _sample(self) -> T: ...
 
     @abstractmethod
-    def to_bytes(self, value: T) -> bytes:
-        """Return an element as bytes."""
-
-    @abstractmethod
-    def from_bytes(self, data: bytes) -> T:
-        """Return the element that ``to_bytes`` wrote; the empty one for no bytes."""
+    def empty(self) -> T:
+        """Return the element without words and pictures."""
 
     def _sample_text(self, longest: int) -> str:
         length = int(self.np_random.integers(0, min(32, longest) + 1))
         return "".join(_SAMPLE_ALPHABET[self.np_random.integers(0, len(_SAMPLE_ALPHABET), length)])
+
+    def _shows(self, images: Any) -> bool:
+        """Return whether these are pictures within the limits."""
+        return (
+            isinstance(images, tuple)
+            and len(images) <= self.max_images
+            and all(
+                isinstance(image, np.ndarray)
+                and image.dtype == np.uint8
+                and image.ndim == 3
+                and image.shape[2] == 3
+                and min(image.shape[:2]) >= 1
+                and max(image.shape[:2]) <= self.max_side
+                for image in images
+            )
+        )
 
     def _limits(self) -> tuple[int, ...]:
         """Return the arguments that tell spaces apart."""
@@ -122,11 +137,8 @@ class UnicodeText(_SharedSpace[str]):
         """Whether ``x`` is a string of at most ``max_length`` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
-    def to_bytes(self, value: str) -> bytes:
-        return value.encode("utf-8", "surrogatepass")
-
-    def from_bytes(self, data: bytes) -> str:
-        return data.decode("utf-8", "surrogatepass")
+    def empty(self) -> str:
+        return ""
 
 
 class ImageText(_SharedSpace[ImageObservation]):
@@ -165,16 +177,12 @@ class ImageText(_SharedSpace[ImageObservation]):
 
     def contains(self, x: Any) -> bool:
         """Whether ``x`` is a text with as many pictures as placeholders, all within the limits."""
-        if not (is_pictured(x) and isinstance(x["text"], str) and self._pictures.fit(x["images"])):
+        if not (is_pictured(x) and isinstance(x["text"], str) and self._shows(x["images"])):
             return False
         return len(x["text"]) <= self.max_length and x["text"].count(IMAGE) == len(x["images"])
 
-    def to_bytes(self, value: ImageObservation) -> bytes:
-        return to_block(value["text"], value["images"])
-
-    def from_bytes(self, data: bytes) -> ImageObservation:
-        text, images = from_block(data)
-        return {"text": text, "images": images}
+    def empty(self) -> ImageObservation:
+        return {"text": "", "images": ()}
 
 
 def longer(space: Space[Any], characters: int) -> UnicodeText | ImageText:
@@ -260,7 +268,7 @@ class MessagesSpace(_SharedSpace[list[Message]]):
             return False
         try:
             plain, pictures = without_pictures(x)
-            if not self._pictures.fit(tuple(picture.array for picture in pictures)):
+            if not self._shows(tuple(picture.array for picture in pictures)):
                 return False
             if sum(len(message["content"]) for message in x) > self.max_length:
                 return False
@@ -268,20 +276,8 @@ class MessagesSpace(_SharedSpace[list[Message]]):
         except (TypeError, ValueError, RecursionError):
             return False
 
-    def to_bytes(self, value: list[Message]) -> bytes:
-        plain, pictures = without_pictures(value)
-        text = json.dumps(plain, ensure_ascii=False)
-        if self.max_images:
-            return to_block(text, [picture.array for picture in pictures])
-        return text.encode("utf-8", "surrogatepass")
-
-    def from_bytes(self, data: bytes) -> list[Message]:
-        if not data:
-            return []
-        if not self.max_images:
-            return json.loads(data.decode("utf-8", "surrogatepass"))
-        text, images = from_block(data)
-        return with_pictures(json.loads(text), [Picture(image) for image in images])
+    def empty(self) -> list[Message]:
+        return []
 
 
 def _is_message(value: Any) -> bool:
@@ -321,7 +317,7 @@ class _SharedElements:
         start = range(self._count)[index] * self._space.slot_size
         (length,) = _LENGTH.unpack_from(self._bytes, start)
         start += _LENGTH.size
-        return self._space.from_bytes(bytes(self._bytes[start : start + length]))
+        return pickle.loads(self._bytes[start : start + length]) if length else self._space.empty()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Any, ...]:
         return tuple(self[i] for i in range(self._count))
@@ -329,7 +325,7 @@ class _SharedElements:
 
 @create_zero_array.register(_SharedSpace)
 def _empty(space: _SharedSpace[T]) -> T:
-    return space.from_bytes(b"")
+    return space.empty()
 
 
 @create_shared_memory.register(_SharedSpace)
@@ -346,7 +342,7 @@ def _read_shared(space: _SharedSpace[Any], shared_memory: Any, n: int = 1) -> _S
 
 @write_to_shared_memory.register(_SharedSpace)
 def _write_shared(space: _SharedSpace[Any], index: int, value: Any, shared_memory: Any) -> None:
-    encoded = space.to_bytes(value)
+    encoded = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     if len(encoded) > space.slot_size - _LENGTH.size:
         raise ValueError(f"an observation of {len(encoded)} bytes does not fit into {space!r}")
     memory = memoryview(shared_memory).cast("B")
