@@ -10,13 +10,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from types import FrameType
 from typing import Any
 
-from agent_envs.errors import AgentEnvsError, ConfigError
+from agent_envs.errors import ConfigError
 
 _LOOKS = 0.25  # seconds between two looks at the clock
 _LONGEST_MARK = 2000  # bytes
@@ -95,53 +95,27 @@ def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     What it prints on standard output is dropped. Where the system has no fork, or other threads run that one would cut
     off, the action runs here.
 
+    Args:
+        action: Can be pickled, as `functools.partial` of a module's function can.
+
     Raises:
         ConfigError: The child ended without a result; the message says in which task.
-        AgentEnvsError, OSError: As the action.
+        Exception: As the action.
     """
+    global _marks
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return action()
-    context = multiprocessing.get_context("fork")
-    with mmap.mmap(-1, _LONGEST_MARK + 1) as marks:
-        answer, its = context.Pipe(duplex=False)
-        child = context.Process(target=_be_child, args=(action, its, marks))
-        child.start()
-        its.close()
-        said: tuple[tuple[str, int] | None, Exception | None] = (None, None)
-        try:
-            with contextlib.suppress(EOFError):
-                said = answer.recv()
-            child.join()
-        finally:
-            child.kill()
-            child.join()
-        where = marks[:].partition(b"\0")[0].decode("utf-8", "replace")
-    result, error = said
-    if error is not None:
-        raise error
-    if result is None or child.exitcode:
-        code = child.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}, without a result"
-        raise ConfigError(f"the environment ended the process it ran in ({how}): {where or 'when it was made'}")
-    return result
-
-
-def _be_child(action: Callable[[], tuple[str, int]], answer: Connection, marks: mmap.mmap) -> None:
-    """Run the action, send its result or its error, and end this process."""
-    global _marks
-    _marks, status = marks, 1
+    _marks = marks = mmap.mmap(-1, _LONGEST_MARK + 1)
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
-        try:
-            answer.send((action(), None))
-        except (AgentEnvsError, OSError) as e:
-            answer.send((None, e))
-        status = 0
-    except KeyboardInterrupt:
-        status = 130
-    except BaseException:  # noqa: BLE001  the traceback is all that is left of it
-        traceback.print_exc()
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _drop_output) as child:
+            return child.submit(action).result()
+    except BrokenProcessPool as e:
+        where = marks[:].partition(b"\0")[0].decode("utf-8", "replace")
+        raise ConfigError(f"the environment ended the process it ran in: {where or 'when it was made'}") from e
     finally:
-        sys.stderr.flush()
-        os._exit(status)
+        _marks = None
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives

@@ -21,12 +21,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent_envs.audit.guard import run_apart
 from agent_envs.checks import json_object
-from agent_envs.cli.options import arguments_of, option
+from agent_envs.cli.options import EnvId, Folder, Json, Seconds, arguments_of, option
 from agent_envs.errors import ConfigError
 
 _FOUND = 3  # the exit status
@@ -36,14 +37,12 @@ _FOUND = 3  # the exit status
 class Options:
     """What is attacked, and where the certificate goes."""
 
-    env: str = option(..., "an id, such as AgentR1/GSM8KTool-v0, or your own as module:ID", metavar="ID")
-    env_kwargs: str | None = option(None, "arguments of the environment, as a JSON object", metavar="JSON")
+    env: EnvId = option(..., "an id, such as AgentR1/GSM8KTool-v0, or your own as module:ID")
+    env_kwargs: Json | None = option(None, "arguments of the environment, as a JSON object")
     tasks: int = option(100, "tasks to play")
     chance: float = option(0.0, "share of the tasks that a guess may solve, such as 0.25 for a choice among four")
-    step_timeout: float = option(
-        120.0, "a reset or a step that takes longer is a finding, and ends the audit", metavar="SECONDS"
-    )
-    out: str | None = option(None, "folder for certificate.json and the episodes of the findings", metavar="DIR")
+    step_timeout: Seconds = option(120.0, "a reset or a step that takes longer is a finding, and ends the audit")
+    out: Folder | None = option(None, "folder for certificate.json and the episodes of the findings")
     json: bool = option(False, "print the certificate as JSON instead of the table")
     quiet: bool = option(False, "show no progress bar")
 
@@ -52,7 +51,7 @@ def run(options: Options) -> str | tuple[str, int]:
     if options.tasks < 1:
         raise ConfigError(f"--tasks must be at least 1, got {options.tasks}")
     kwargs = json_object("--env-kwargs", options.env_kwargs)
-    return run_apart(lambda: _audited(options, kwargs))
+    return run_apart(partial(_audited, options, kwargs))
 
 
 def _audited(options: Options, kwargs: dict[str, Any]) -> tuple[str, int]:
