@@ -1,7 +1,7 @@
 """Chat with an agent: a model of a server, a folder or a run's checkpoint, with an environment's tools.
 
-You ask, the agent calls tools and answers, as in training. In environments that take no questions, it plays a task, and
-you may advise it before each action.
+You ask, the agent calls tools and answers, as in training. The environment takes questions of your own: GSM8K, question
+answering, paper search. In any other, let the agent play with `agentr1 eval`, and look at it with `agentr1 view`.
 
 examples:
   a run's last checkpoint, with the tools it was trained with:
@@ -9,8 +9,6 @@ examples:
   any model behind a server, over documents of your own:
     agentr1 chat --env AgentR1/HotpotQA-v0 --env-kwargs '{"corpus": "notes.jsonl"}' \\
         --base-url http://localhost:8000/v1 --model Qwen/Qwen3-8B
-  an agent in a household that you advise as it plays:
-    agentr1 chat --env AgentR1/ALFWorld-v0 --index 3 --model models/mine
   an agent of your own, which answers each question as it likes:
     agentr1 chat --agent my_flow:plan_and_work --checkpoint runs/plan
 
@@ -28,7 +26,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_envs.agents.loading import AgentPolicy, with_agent
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Spec, option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError
 from agent_envs.messages import Observation, observation_text
@@ -47,10 +45,9 @@ class Options(PolicyOptions):
     """Whom one talks with, and about what."""
 
     group = "conversation"
-    index: int | None = option(None, "play this task and advise the agent, even if the environment takes questions")
     seed: int = option(0, "seed of the agent's sampling")
-    agent: str | None = option(
-        None, "what answers with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
+    agent: Spec | None = option(
+        None, "module:function, or compact(...), that asks the model (default: a call per step)"
     )
 
 
@@ -61,29 +58,27 @@ def run(options: Options) -> str:
         policy = options.chosen_policy(seed=options.seed)
         getattr(policy, "check_server", lambda: None)()
         policy = with_agent(policy, options.agent)
-        chat = Chat(env, policy, index=options.index)
+        chat = Chat(env, policy)
         chat.talk()
     finally:
         env.close()
-    return f"{'questions' if chat.asks else 'tasks'}: {chat.questions}, actions: {chat.steps}"
+    return f"questions: {chat.questions}, actions: {chat.steps}"
 
 
 class Chat:
-    """A person's conversation with an agent that plays task `index`, or takes questions where it is None.
+    """A person's conversation with an agent.
 
-    Where the environment takes no questions, a task is drawn.
+    Raises:
+        ConfigError: The environment takes no questions.
     """
 
-    def __init__(self, env: gym.Env[Any, str], policy: Policy, *, index: int | None = None) -> None:
+    def __init__(self, env: gym.Env[Any, str], policy: Policy) -> None:
+        if "question" not in getattr(env.unwrapped, "reset_options", ()):
+            raise ConfigError(f"{env_name(env)} takes no questions; let the agent play it with agentr1 eval")
         self.env = env
         self.policy = policy
-        self.index = index
-        self.asks = index is None and "question" in getattr(env.unwrapped, "reset_options", ())
-        """Whether the person asks questions; otherwise the agent plays a task."""
-        if isinstance(policy, AgentPolicy) and not self.asks:
-            raise ConfigError("--agent answers questions: give an environment that takes them, and no --index")
         self.questions = 0
-        """Questions asked so far, or tasks played."""
+        """Questions asked so far."""
         self.steps = 0
         """Actions so far."""
         self._actor: Any = None
@@ -92,20 +87,14 @@ class Chat:
 
     def talk(self) -> None:
         """Talk until /quit or the end of the input; without a terminal, a BackendError of the server ends it too."""
-        what = "Ask a question" if self.asks else "The agent plays; press Enter to continue, or write advice"
-        show(f"{env_name(self.env)}. {what}. Also: {_COMMANDS}.")
+        show(f"{env_name(self.env)}. Ask a question. Also: {_COMMANDS}.")
         self._show_tools()
         while True:
             try:
-                if self.asks:
-                    self._turn()
-                else:
-                    self._game()
+                if not self._turn():
+                    return
             except EOFError:
                 return
-            except _StartOver:
-                self._actor = None
-                show("(started over)")
             except (EpisodeStop, PromptError) as e:  # a full context, an empty answer, messages that do not fit
                 self._forget(str(e) or type(e).__name__)
             except BackendError as e:
@@ -124,30 +113,23 @@ class Chat:
         self._actor, self._acting = None, False
         show(f"({why}: the conversation starts over)")
 
-    def _words(self, prompt: str) -> str:
-        """Return what the person writes, after carrying out commands."""
-        while True:
-            text = read_text(prompt)
-            word = text.strip()
-            if word == "/quit":
-                raise EOFError
-            if word == "/reset":
-                raise _StartOver
-            if word == "/tools":
-                self._show_tools()
-            elif word.startswith("/") and " " not in word:
-                show(f"Unknown command {word}; there are {_COMMANDS}.")
-            else:
-                return text
+    def _turn(self) -> bool:
+        """Do what the person's next line asks for, and return whether to go on."""
+        text = read_text("you> ")
+        word = text.strip()
+        if word == "/reset":
+            self._actor = None
+            show("(started over)")
+        elif word == "/tools":
+            self._show_tools()
+        elif word.startswith("/") and " " not in word and word != "/quit":
+            show(f"Unknown command {word}; there are {_COMMANDS}.")
+        elif word and word != "/quit":
+            self._agent(text) if isinstance(self.policy, AgentPolicy) else self._answer(text)
+        return word != "/quit"
 
-    def _turn(self) -> None:
-        """Ask one question and let the agent answer it, in the same conversation as the questions before."""
-        question = self._words("you> ")
-        if not question.strip():
-            return
-        if isinstance(self.policy, AgentPolicy):
-            self._agent(question)
-            return
+    def _answer(self, question: str) -> None:
+        """Let the agent answer a question, in the same conversation as the questions before."""
         observation, info = self.env.reset(options={"question": question})
         if observation_text(observation).strip() != question.strip():
             show(observation_text(observation))
@@ -156,9 +138,21 @@ class Chat:
             self._actor = self.policy.start(self.env)
         over = False
         while not over:
-            observation, info, over, cut = self._step(observation, info)
-            if cut:
-                show("(the step limit ended it)")
+            self._acting = True
+            response = self._response(observation, info)
+            if response.empty:
+                raise EpisodeStop("the agent wrote nothing")
+            self.steps += 1
+            show(f"agent> {response.text}")
+            observation, _, terminated, truncated, info = self.env.step(response.text)
+            self._acting = False
+            over = terminated or truncated
+            if results := info.get("tool_results"):
+                _show_results(results)
+            elif not terminated:  # the observation after an answer only tells the score
+                show(observation_text(observation))
+        if not terminated:
+            show("(the step limit ended it)")
 
     def _agent(self, question: str) -> None:
         """Have an agent answer a question, which is an episode, and show what it did."""
@@ -172,38 +166,6 @@ class Chat:
         if episode.error:
             show(f"({episode.error.strip().splitlines()[-1]})")
 
-    def _game(self) -> None:
-        """Play one task, with advice between the steps."""
-        observation, info = self.env.reset(options=None if self.index is None else {"index": self.index})
-        self._actor = self.policy.start(self.env)
-        self.questions += 1
-        show(f"\ntask {info.get('task_id', '')}\n{observation_text(observation)}")
-        over = False
-        while not over:
-            observation = _advised(observation, self._words("advice> ").strip())
-            observation, info, over, cut = self._step(observation, info)
-            if over:
-                end = "the step limit ended it" if cut else "solved" if info.get("success") else "over, not solved"
-                show(f"({end}, score {info.get('score', 0.0):g})")
-        self._actor = None
-        self._words("Enter for another task> ")
-
-    def _step(self, observation: Observation, info: dict[str, Any]) -> tuple[Observation, dict[str, Any], bool, bool]:
-        """Play the agent's next action; return observation, info, whether it is over, and whether by the limit."""
-        self._acting = True
-        response = self._response(observation, info)
-        if response.empty:
-            raise EpisodeStop("the agent wrote nothing")
-        self.steps += 1
-        show(f"agent> {response.text}")
-        observation, _, terminated, truncated, info = self.env.step(response.text)
-        self._acting = False
-        results = info.get("tool_results", [])
-        _show_results(results)
-        if not results and not (terminated and self.asks):  # the observation after an answer only tells the score
-            show(observation_text(observation))
-        return observation, info, bool(terminated or truncated), bool(truncated and not terminated)
-
     def _response(self, observation: Observation, info: dict[str, Any]) -> Response:
         action = self._actor.act(observation, info)
         if inspect.isawaitable(action):
@@ -215,23 +177,6 @@ class Chat:
         return Response(action) if isinstance(action, str) else action
 
 
-class _StartOver(Exception):  # noqa: N818  not an error
-    """The person wants to start over."""
-
-
 def _show_results(results: list[dict[str, Any]]) -> None:
     for result in results:
         show(f"{'error of ' if result['error'] else ''}{result['name'] or 'tool'}> {result['content']}")
-
-
-def _advised(observation: Observation, advice: str) -> Observation:
-    """Return the observation followed by the person's advice.
-
-    >>> _advised("You see a door.", "Open it.")
-    'You see a door.\\n\\nAdvice: Open it.'
-    """
-    if not advice:
-        return observation
-    if isinstance(observation, str):
-        return f"{observation}\n\nAdvice: {advice}"
-    return [*observation, {"role": "user", "content": f"Advice: {advice}"}]

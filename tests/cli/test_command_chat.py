@@ -1,7 +1,7 @@
 """`agentr1 chat`, and what it stands on: questions of one's own.
 
 1. the person asks, calls run, results are shown; the conversation goes on until /reset; several turns
-2. a task is played where nothing can be asked, with advice between the steps
+2. an environment that takes no questions is refused
 3. what an agent or an environment says is inert; failures begin anew or end the command
 4. an agent answers each question as it likes, with calls of the model that are shown
 """
@@ -21,7 +21,7 @@ from agent_envs.cli.chat import Chat
 from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded
 from agent_envs.messages import observation_messages
-from agent_envs.policies import ExpertPolicy, Response
+from agent_envs.policies import Response
 
 CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "12+7"}}\n</tool_call>'
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
@@ -51,7 +51,7 @@ class _Actor:
         return Response(said)
 
 
-def chat(env_id, policy, *lines, index=None, **kwargs):
+def chat(env_id, policy, *lines, **kwargs):
     """What is on the screen after a person wrote these lines."""
     waiting, screen = list(lines), []
 
@@ -64,7 +64,7 @@ def chat(env_id, policy, *lines, index=None, **kwargs):
         return waiting.pop(0)
 
     env = gym.make(env_id, **kwargs)
-    talk = Chat(env, policy, index=index)
+    talk = Chat(env, policy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chat_command, "read_text", ask)
         patch.setattr(chat_command, "show", screen.append)
@@ -110,8 +110,6 @@ def test_an_agent_answers_each_question():
     assert "planner> A plan." in said and "calculator> 19" in said and "agent> #### 19" in said
     assert "planner> Another." in said and "(IndexError" in said  # what failed is said, and the conversation goes on
     assert (talk.questions, talk.steps) == (2, 4)
-    with pytest.raises(ConfigError, match="questions: give an environment"):
-        chat("AgentR1/GSM8KTool-v0", policy, index=1)
 
 
 def test_reset_and_tools_and_unknown_commands():
@@ -134,17 +132,9 @@ def test_a_first_search_is_shown():
     assert "river?\n\n[1] " in said
 
 
-def test_a_task_is_played_with_advice():
-    policy = Scripted("look", "inventory")
-    said, talk = chat("AgentR1/ALFWorld-v0", policy, "", "Check your hands.", "/quit", index=3)
-    first, second = (observation for observation, _ in policy.actors[0])
-    assert "/3\n" in said and "Advice" not in first and second.endswith("\n\nAdvice: Check your hands.")
-    assert (talk.questions, talk.steps, talk.asks) == (1, 2, False)
-
-
-def test_a_task_to_its_end_and_the_next():
-    said, talk = chat("AgentR1/GSM8KTool-v0", ExpertPolicy(), *[""] * 40, index=5, level=2)
-    assert "(solved, score 1)" in said and talk.questions > 1
+def test_an_environment_without_questions_is_refused():
+    with pytest.raises(ConfigError, match="ALFWorld-v0 takes no questions; let the agent play it with agentr1 eval"):
+        chat("AgentR1/ALFWorld-v0", Scripted())
 
 
 def test_an_agent_that_fails_begins_anew(monkeypatch):
