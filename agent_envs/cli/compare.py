@@ -32,9 +32,7 @@ _NAME = 30  # longest name of a column
 class Options:
     """What is compared."""
 
-    runs: list[str] = option(
-        ..., "evaluations: the first, and one or more to compare with it", "runs", nargs="+", metavar="RUN"
-    )
+    runs: list[str] = option(..., "the first evaluation, and others to compare", "runs", nargs="+", metavar="RUN")
     common: bool = option(False, "compare panels with other tasks too, on the tasks that both have")
     json: bool = option(False, "print one JSON object instead of tables")
 

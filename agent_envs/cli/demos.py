@@ -38,7 +38,7 @@ import numpy as np
 
 from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.environments import RunOptions
-from agent_envs.cli.options import OutputOptions, option
+from agent_envs.cli.options import File, FileOrFolder, OutputOptions, option
 from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError, PolicyError, needs_extra
@@ -61,10 +61,8 @@ _NESTED = ("messages", "tools")  # columns that come last
 class Options(RunOptions, OutputOptions):
     """Which demonstrations are written, and where to."""
 
-    out: str | None = option(..., "file to write, .jsonl or .parquet", metavar="FILE")
-    from_: str | None = option(
-        None, "write the solved episodes of this run or file, whoever played them", "--from", metavar="PATH"
-    )
+    out: File | None = option(..., "file to write, .jsonl or .parquet")
+    from_: FileOrFolder | None = option(None, "write the solved episodes of this run or file", "--from")
     n: int = option(1000, "most episodes to write; an expert plays each on another task")
     seed: int = option(0, "seed of the order of tasks and of the noise")
     noise: float = option(0.0, "share of actions that are wrong on purpose", "--noise", "--demo-noise")

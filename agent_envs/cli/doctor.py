@@ -33,7 +33,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from agent_envs._version import __version__
-from agent_envs.cli.options import option
+from agent_envs.cli.options import File, option
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line
 from agent_envs.policies import ExpertPolicy
@@ -79,11 +79,7 @@ class Options:
 
     quick: bool = option(False, "leave out what takes seconds: Ray, torch and GPUs")
     all: bool = option(False, "show what is absent too, and how to get it")
-    constraints: str | None = option(
-        None,
-        "compare what is installed with these pins (default: constraints.txt of the checkout, if this is one)",
-        metavar="FILE",
-    )
+    constraints: File | None = option(None, "pins to compare with (default: the constraints.txt of a checkout)")
     json: bool = option(False, "print a JSON object instead")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import integer, json_object
-from agent_envs.cli.options import option
+from agent_envs.cli.options import EnvId, Folder, Json, Spec, option
 from agent_envs.datasets.data_dir import expanded
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import read_settings
@@ -34,16 +34,12 @@ class EnvOptions:
     """An environment."""
 
     group = "environment"
-    env: str | None = option(
-        None, "an environment, such as AgentR1/GSM8KTool-v0, or your own as module:ID", metavar="ID"
-    )
+    env: EnvId | None = option(None, "such as AgentR1/GSM8KTool-v0, or your own as module:ID")
     split: str | None = option(None, "split to take tasks from (default: the environment's own, train)")
     data: str | None = option(None, "generated, official or a path to released files (default: generated)")
-    env_kwargs: str | None = option(None, "further arguments of the environment, as a JSON object", metavar="JSON")
-    wrapper: list[str] = option([], '"Name(key=value)"; may be repeated', metavar="SPEC")
-    recipe: str | None = option(
-        None, "a released recipe in place of --env, such as alfworld or alfworld@steppo", metavar="TASK[@RELEASE]"
-    )
+    env_kwargs: Json | None = option(None, "further arguments of the environment, as a JSON object")
+    wrapper: list[Spec] = option([], '"Name(key=value)"; may be repeated')
+    recipe: str | None = option(None, "a released recipe in place of --env, such as alfworld", metavar="TASK[@RELEASE]")
     prompts: str | None = option(None, "your own wording for --recipe, a TOML or JSON file", metavar="FILE:NAME")
 
     def given_env(self) -> RecordedEnv:
@@ -74,11 +70,10 @@ class RunOptions(EnvOptions):
     """An environment, or a run that was played in one."""
 
     group = "environment"
-    run: str | None = option(
+    run: Folder | None = option(
         None,
-        "play what this run of `agentr1 train` or `eval` played: its environment, arguments and wrappers, where none "
-        "are given here; --checkpoint does so too",
-        metavar="DIR",
+        "play what this run of `agentr1 train` or `eval` played: its environment, arguments and "
+        "wrappers, where none are given here; --checkpoint does so too",
     )
     bare: bool = option(False, "ignore the arguments and wrappers in the run's run.json")
     trust: bool = option(False, "let a run name code, and run code that a model's files hold (docs/security.md)")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_envs.checks import shown
-from agent_envs.cli.options import arguments_of, given_options, option
+from agent_envs.cli.options import AgentOptions, FileOrFolder, Folder, Seconds, arguments_of, given_options, option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices
@@ -44,9 +44,7 @@ class _TaskOptions:
     n: int | None = option(None, "number of tasks, drawn from the split (default: 100, or all of a smaller split)")
     all: bool = option(False, "play every task of the split")
     indices: str | None = option(None, "tasks to play, such as 0-99,150", metavar="LIST")
-    panel: str | None = option(
-        None, "play the tasks of another evaluation: its --out, or the panel.json in it", metavar="FILE"
-    )
+    panel: FileOrFolder | None = option(None, "play the tasks of another evaluation: its --out, or a panel.json")
     samples: int = option(1, "episodes per task, for pass@k and pass^k")
     seed: int = option(0, "seed of the drawn tasks and of policies that draw")
 
@@ -57,11 +55,7 @@ class _ClusterOptions:
 
     group = "cluster: play on the workers of a Ray cluster (docs/scaling.md)"
     ray: str | None = option(
-        None,
-        "the cluster, such as auto or 10.0.0.1:6379 (without an address: one on this machine, for this command)",
-        metavar="ADDRESS",
-        nargs="?",
-        const="local",
+        None, "its address, such as auto (none: one on this machine)", metavar="ADDRESS", nargs="?", const="local"
     )
     workers: int | None = option(None, "with --ray: number of workers (default: one per processor)")
     gpus_per_worker: float | None = option(None, "with --ray: GPUs of each worker's policy, such as 0.5")
@@ -77,26 +71,18 @@ class _ClusterOptions:
 
 
 @dataclass(kw_only=True)
-class Options(PolicyOptions, _TaskOptions, _ClusterOptions):
+class Options(PolicyOptions, AgentOptions, _TaskOptions, _ClusterOptions):
     """An evaluation."""
 
     group = "run"
     split: str | None = option(None, "split to take tasks from (default: test, or all of a single file)")
-    out: str | None = option(
-        None, "folder for episodes.jsonl and summary.json; run the same command again to resume", metavar="DIR"
-    )
-    agent: str | None = option(
-        None, "what plays with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
-    )
-    score: str | None = option(None, "judges what the agent did: module:function", metavar="SPEC")
+    out: Folder | None = option(None, "for episodes.jsonl and summary.json; run the same command again to resume")
     retry_errors: bool = option(False, "replay episodes that an error or a time-out ended")
     concurrency: int = option(32, "episodes played at the same time")
-    step_timeout: float | None = option(None, "end an episode if a step takes longer", metavar="SECONDS")
-    episode_timeout: float | None = option(None, "end an episode that takes longer", metavar="SECONDS")
+    step_timeout: Seconds | None = option(None, "end an episode if a step takes longer")
+    episode_timeout: Seconds | None = option(None, "end an episode that takes longer")
     token_budget: int | None = option(None, "start no more episodes once N tokens are used, those in --out included")
-    give_up_after: int = option(
-        100, "stop after N errors in a row, or where the first 8 episodes all fail; 0 for never"
-    )
+    give_up_after: int = option(100, "stop after N errors in a row, or if the first 8 episodes all fail; 0 for never")
     price_in: float | None = option(None, "price of a million prompt tokens")
     price_out: float | None = option(None, "price of a million response tokens")
     price_cached: float | None = option(None, "price of a million cached prompt tokens (default: as --price-in)")

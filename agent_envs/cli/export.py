@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Folder, option
 from agent_envs.errors import ConfigError
 
 
@@ -25,7 +25,7 @@ class Options:
     """What is exported, and where to."""
 
     source: str = option(..., "the folder of a run, or a checkpoint in it", "source", metavar="RUN")
-    out: str = option(..., "folder to write, which must not exist yet", metavar="DIR")
+    out: Folder = option(..., "folder to write, which must not exist yet")
     trust: bool = option(False, "run code that a checkpoint's files hold (docs/security.md)")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Folder, option
 
 
 @dataclass(kw_only=True)
@@ -20,7 +20,7 @@ class Options:
     """What is generated, and where to."""
 
     task: str = option(..., "name of the task, such as alfworld", "task")
-    out: str = option(..., "folder to write; existing files are kept", metavar="DIR")
+    out: Folder = option(..., "folder to write; existing files are kept")
     n: int = option(1000, "number of tasks")
     split: str | None = option(None, "split to generate (default: train)")
     size: str | None = option(None, "difficulty, as for the environment's keyword: 3, 2-4")

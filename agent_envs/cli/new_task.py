@@ -27,7 +27,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import Folder, option
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 
@@ -46,7 +46,7 @@ class Options:
     name: str = option(..., "name of the package in lower case, such as my_task", "name")
     tools: bool = option(False, "actions are tool calls (default: commands)")
     namespace: str = option("Me", "namespace of the id", metavar="NS")
-    out: str | None = option(None, "folder to create; it must not exist (default: ./NAME)", metavar="DIR")
+    out: Folder | None = option(None, "folder to create; it must not exist (default: ./NAME)")
 
 
 def run(options: Options) -> str:

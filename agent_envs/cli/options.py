@@ -5,7 +5,8 @@
         n: int = option(1000, "episodes to write, each of another task")
 
 An option takes what the field's type says: nothing for a `bool`, one value for an `int`, a `float` or a `str`, and
-a `list[str]` may be repeated. Fields of a class with a `group`, "title: what it is", are a group of the help.
+a `list[str]` may be repeated. The types below say what a value is in the help. Fields of a class with a `group`,
+"title: what it is", are a group of the help.
 """
 
 from __future__ import annotations
@@ -16,10 +17,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from agent_envs.checks import argument_names
 from agent_envs.errors import ConfigError
+
+EnvId = Annotated[str, "ID"]
+File = Annotated[str, "FILE"]
+FileOrFolder = Annotated[str, "PATH"]
+Folder = Annotated[str, "DIR"]
+Json = Annotated[str, "JSON"]
+Seconds = Annotated[float, "SECONDS"]
+Spec = Annotated[str, "SPEC"]
+Url = Annotated[str, "URL"]
 
 
 def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
@@ -41,7 +51,7 @@ def option(default: Any, about: str, *names: str, **settings: Any) -> Any:
 
 def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
     """Add the options that a dataclass declares, those of the same `group` together."""
-    hints, groups = get_type_hints(options), {"": parser.add_argument}
+    hints, groups = get_type_hints(options, include_extras=True), {"": parser.add_argument}
     for each in fields(options):
         owner = next(cls for cls in reversed(options.__mro__) if each.name in vars(cls).get("__annotations__", ()))
         group = vars(owner).get("group", "")
@@ -58,8 +68,13 @@ def _names(each: Field[Any]) -> tuple[str, ...]:
 def _settings(each: Field[Any], hint: Any) -> dict[str, Any]:
     """Return what argparse is told of a field."""
     settings = {name: value for name, value in each.metadata.items() if name not in ("names", "of")}
-    kind = next(kind for kind in get_args(hint) if kind is not NoneType) if isinstance(hint, UnionType) else hint
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kind = next(kind for kind in kinds if kind is not NoneType)
     positional = not _names(each)[0].startswith("-")
+    value = get_args(kind)[0] if get_origin(kind) is list else kind
+    if get_origin(value) is Annotated:
+        settings = {"metavar": value.__metadata__[0], **settings}
+        kind = kind if get_origin(kind) is list else get_args(value)[0]
     if kind is bool:
         settings["action"] = "store_true"
     elif get_origin(kind) is list and not positional:
@@ -112,7 +127,7 @@ def refuse_unread(options: Any, kind: str, what: str, **more: str) -> None:
 class OutputOptions:
     """The file that a command writes."""
 
-    out: str | None = option(..., "file to write", metavar="FILE")
+    out: File | None = option(..., "file to write")
     force: bool = option(False, "replace the file if it exists")
 
     def output_file(self) -> Path:
@@ -126,16 +141,21 @@ class OutputOptions:
 
 
 @dataclass(kw_only=True)
+class AgentOptions:
+    """What plays with a policy's model, and who judges it."""
+
+    group = "agent"
+    agent: Spec | None = option(
+        None, "module:function, or compact(...), that asks the model (default: a call per step)"
+    )
+    score: Spec | None = option(None, "module:function that judges what the agent did")
+
+
+@dataclass(kw_only=True)
 class EpisodeOptions:
     """Stored episodes."""
 
-    episodes: list[str] = option(
-        ...,
-        "episodes.jsonl (.gz too), or a folder with such files (a run's --out)",
-        "episodes",
-        nargs="+",
-        metavar="PATH",
-    )
+    episodes: list[FileOrFolder] = option(..., "episodes.jsonl (.gz too), or a run's folder", "episodes", nargs="+")
 
 
 @dataclass(kw_only=True)
@@ -144,10 +164,8 @@ class AddressOptions:
 
     host: str = option("127.0.0.1", "address to listen on (default: 127.0.0.1, this machine only)")
     port: int = option(8000, "port to listen on, 0 for any")
-    token_file: str | None = option(
-        None,
-        "file with the token that clients must send; this or AGENT_ENVS_TOKEN is required beyond this machine",
-        metavar="FILE",
+    token_file: File | None = option(
+        None, "token that clients must send; else AGENT_ENVS_TOKEN (must be, beyond this machine)"
     )
 
     def token(self) -> str | None:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from agent_envs import checks
 from agent_envs.cli.environments import RunOptions, of_episode
-from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.options import AddressOptions, File, option
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
 from agent_envs.episodes.files import episode_paths
@@ -47,8 +47,8 @@ class Options(RunOptions, AddressOptions):
 
     index: int | None = option(None, "play task N of the split (default: one is drawn)")
     seed: int | None = option(None, "seed for drawing tasks (default: a new one each time)")
-    save: str | None = option(None, "append every episode to this file", metavar="FILE")
-    replay: str | None = option(None, "take the actions of an episode in this file first", metavar="FILE")
+    save: File | None = option(None, "append every episode to this file")
+    replay: File | None = option(None, "take the actions of an episode in this file first")
     line: int | None = option(None, "the line of the episode in the file, from 1")
     step: int | None = option(None, "take its first N actions only (default: all)")
     web: bool = option(False, "play in a browser")

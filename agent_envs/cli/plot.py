@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.options import OutputOptions, option
+from agent_envs.cli.options import File, FileOrFolder, OutputOptions, option
 from agent_envs.episodes.curves import MEASURES, Configuration, correlation, group_runs, read_run
 from agent_envs.episodes.statistics import clustered_mean
 from agent_envs.errors import ConfigError
@@ -31,8 +31,8 @@ from agent_envs.text import count_of
 class Options(OutputOptions):
     """What is plotted, and where to."""
 
-    runs: list[str] = option(..., "runs or evaluations", "runs", nargs="+", metavar="PATH")
-    out: str | None = option("curves.png", "figure to write: .png, .svg or .pdf", metavar="FILE")
+    runs: list[FileOrFolder] = option(..., "runs or evaluations", "runs", nargs="+")
+    out: File | None = option("curves.png", "figure to write: .png, .svg or .pdf")
     title: str | None = option(None, "title of the figure (default: the environments' names)")
     smooth: int = option(1, "average training values over N steps")
     no_episodes: bool = option(False, "do not read the episodes of training runs")

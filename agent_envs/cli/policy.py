@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agent_envs import policies
 from agent_envs.checks import json_object, shown
 from agent_envs.cli.environments import RunOptions, response_limit
-from agent_envs.cli.options import given_options, option, refuse_unread
+from agent_envs.cli.options import Folder, Json, Seconds, Url, given_options, option, refuse_unread
 from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies import MadePolicy, Policy
@@ -85,6 +85,7 @@ POLICIES: dict[str, PolicyKind] = {
 }
 """What `--policy` can name."""
 
+_KINDS = "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
 _HERE = "transformers vllm"  # in this process
 _MODELS = f"openai {_HERE}"
 
@@ -99,69 +100,32 @@ class PolicyOptions(RunOptions):
     """A policy, and the environment that it plays; `of` names the policies that read an option."""
 
     group = "policy: what chooses the actions; the server's key is read from OPENAI_API_KEY"
-    policy: str | None = option(
-        None,
-        "; ".join(f"{name}: {kind.help}" for name, kind in POLICIES.items())
-        + " (default: transformers with --checkpoint or a folder as --model, else openai)",
-        metavar="NAME",
-    )
+    policy: str | None = option(None, f"{_KINDS} (default: transformers for a folder, else openai)", metavar="NAME")
     model: str | None = option(None, "name of the model on the server, or a Hugging Face folder or name", of=_MODELS)
-    checkpoint: str | None = option(
-        None,
-        "instead of --model: a run of `agentr1 train`, its --out or a global_step_N in it",
-        metavar="DIR",
-        of=_HERE,
-    )
-    base_url: str | None = option(
-        None, "the server, such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)", metavar="URL", of="openai"
-    )
-    temperature: float | None = option(
-        None, "temperature; 0 is greedy (default: the server's; 1 in this process)", of=_MODELS
-    )
+    checkpoint: Folder | None = option(None, "instead of --model: a run, or a global_step_N in it", of=_HERE)
+    base_url: Url | None = option(None, "such as http://localhost:8000/v1 (default: OPENAI_BASE_URL)", of="openai")
+    temperature: float | None = option(None, "0 is greedy (default: the server's; 1 in this process)", of=_MODELS)
     top_p: float | None = option(None, "nucleus sampling (default: the server's; 1 in this process)", of=_MODELS)
     top_k: int | None = option(None, "in this process: sample among the K likeliest tokens (default: all)", of=_HERE)
     max_tokens: int | None = option(None, "most tokens of a response (default: a checkpoint's in training)", of=_MODELS)
     context_length: int | None = option(None, "in this process: most tokens of prompt and response together", of=_HERE)
-    tool_mode: str | None = option(
-        None,
-        "send tools as tools= of the request, or describe them in the prompt",
-        choices=("native", "text"),
-        of=_MODELS,
-    )
+    tool_mode: str | None = option(None, "tools as tools= or in words", choices=("native", "text"), of=_MODELS)
     logprobs: bool = option(False, "record log-probabilities of the sampled tokens", of="openai")
     token_ids: bool = option(False, "record the tokens themselves (vLLM, SGLang)", of="openai")
     keep_reasoning: bool = option(False, "keep what the server returns as reasoning", of="openai")
     max_episode_tokens: int | None = option(None, "prompt and response tokens an episode may use", of="openai")
     max_in_flight: int | None = option(None, "requests at the same time (default: one per episode)", of="openai")
-    timeout: float | None = option(None, "time limit of a request (default: 600)", metavar="SECONDS", of="openai")
+    timeout: Seconds | None = option(None, "time limit of a request (default: 600)", of="openai")
     stream: bool = option(False, "stream replies, which shows when a server stalls", of="openai")
-    stall_timeout: float | None = option(
-        None, "with --stream: longest silence (default: 60)", metavar="SECONDS", of="openai"
-    )
+    stall_timeout: Seconds | None = option(None, "with --stream: longest silence (default: 60)", of="openai")
     max_retries: int | None = option(None, "retries of a failed request (default: 5)", of="openai")
-    max_wait: float | None = option(None, "longest wait for rate limits (default: 600)", metavar="SECONDS", of="openai")
-    request: str | None = option(
-        None, 'further fields of each request, such as {"extra_body": {"top_k": 20}}', metavar="JSON", of="openai"
-    )
-    device: str | None = option(
-        None, "transformers: cpu, cuda:1 or the like (default: a GPU if there is one)", of="transformers"
-    )
+    max_wait: Seconds | None = option(None, "longest wait for rate limits (default: 600)", of="openai")
+    request: Json | None = option(None, 'more fields of requests, such as {"extra_body": {"top_k": 20}}', of="openai")
+    device: str | None = option(None, "such as cpu or cuda:1 (default: a GPU if there is one)", of="transformers")
     dtype: str | None = option(None, "in this process: type of the weights, such as bfloat16", of=_HERE)
-    template_kwargs: str | None = option(
-        None,
-        'in this process: arguments of the chat template, such as {"enable_thinking": false}',
-        metavar="JSON",
-        of=_HERE,
-    )
-    engine: str | None = option(
-        None, 'vllm: further arguments of the engine, such as {"tensor_parallel_size": 2}', metavar="JSON", of="vllm"
-    )
-    demo_noise: float | None = option(
-        None,
-        "expert: share of actions that are wrong on purpose. With 0.3 it solves 30 % of GSM8KTool, which forgives no "
-        "mistake, 75 % of WebShop and all of ALFWorld",
-        of="expert",
-    )
+    template_kwargs: Json | None = option(None, 'for the chat template, such as {"enable_thinking": false}', of=_HERE)
+    engine: Json | None = option(None, 'arguments of the engine, such as {"tensor_parallel_size": 2}', of="vllm")
+    demo_noise: float | None = option(None, "share of actions that are wrong on purpose", of="expert")
 
     def source(self) -> str | None:
         return self.run or self.checkpoint

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import FileOrFolder, Folder, option
 from agent_envs.datasets.prepare import FROM, SOURCES, prepare
 
 
@@ -24,14 +24,9 @@ class Options:
     """What is prepared, from where, and where to."""
 
     task: str = option(..., "name of the task, such as gsm8k", "task")
-    source: str | None = option(
-        None, "modelscope: Agent-R1's processed data release; huggingface: the hub (default: the original release)",
-        choices=FROM,
-    )  # fmt: skip
-    from_path: str | None = option(
-        None, "released files on this machine, instead of downloading", "--from", metavar="PATH"
-    )
-    out: str | None = option(None, "where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)", metavar="DIR")
+    source: str | None = option(None, "modelscope: Agent-R1's processed release; huggingface: the hub", choices=FROM)
+    from_path: FileOrFolder | None = option(None, "released files on this machine, instead of downloading", "--from")
+    out: Folder | None = option(None, "where to put it (default: $AGENT_ENVS_DATA or ~/.cache/agent_envs)")
 
 
 def run(options: Options) -> str:

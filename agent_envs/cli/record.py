@@ -17,7 +17,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import AddressOptions, arguments_of, option
+from agent_envs.cli.options import AddressOptions, EnvId, File, Folder, Seconds, Url, arguments_of, option
 from agent_envs.cli.pages import serve_until_stopped
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
@@ -28,22 +28,19 @@ from agent_envs.text import count_of
 class Options(AddressOptions):
     """What is recorded, and where to."""
 
-    upstream: str = option(..., "URL of the model's server, with its /v1", metavar="URL")
-    out: str = option(..., "folder of episodes.jsonl; episodes are added to it", metavar="DIR")
+    upstream: Url = option(..., "URL of the model's server, with its /v1")
+    out: Folder = option(..., "folder of episodes.jsonl; episodes are added to it")
     port: int = option(8100, "port to listen on, 0 for any")
-    token_file: str | None = option(
-        None,
-        "file with the token that clients must send as their API key or as X-Record-Token; this or AGENT_ENVS_TOKEN is "
-        "required beyond this machine",
-        metavar="FILE",
+    token_file: File | None = option(
+        None, "token that clients send as API key or X-Record-Token; else AGENT_ENVS_TOKEN"
     )
     upstream_key_env: str | None = option(
-        None, "environment variable with the server's API key (default: pass on the clients' keys)", metavar="NAME"
+        None, "variable with the server's key (default: the clients')", metavar="NAME"
     )
     tokenizer: str | None = option(None, "tokenizes text if the server does not return tokens", metavar="NAME")
-    env_id: str = option("recorded", "env_id of the episodes", metavar="ID")
-    episode_timeout: float = option(3600.0, "end an episode after so long without a call", metavar="SECONDS")
-    call_timeout: float = option(600.0, "fail a call after so long without a byte from the server", metavar="SECONDS")
+    env_id: EnvId = option("recorded", "env_id of the episodes")
+    episode_timeout: Seconds = option(3600.0, "end an episode after so long without a call")
+    call_timeout: Seconds = option(600.0, "fail a call after so long without a byte from the server")
     max_request_mb: int = option(64, "largest request")
     keep_open: bool = option(False, "keep unfinished episodes open for the next start")
 

@@ -35,7 +35,7 @@ import gymnasium as gym
 
 from agent_envs.checks import load_function
 from agent_envs.cli.environments import EnvOptions, of_episode
-from agent_envs.cli.options import EpisodeOptions, OutputOptions, option, refuse_unread
+from agent_envs.cli.options import EpisodeOptions, File, OutputOptions, option, refuse_unread
 from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import Episode, stored_row
 from agent_envs.episodes.rescore import Replayed, RewardFunction, replay, reward_by
@@ -56,7 +56,7 @@ class Options(EpisodeOptions, OutputOptions, EnvOptions):
     """What is scored, and how; `of` names the ways that read an option."""
 
     by: str = option("replay", f"how: {', '.join(_WAYS)}", metavar="WAY")
-    out: str | None = option(None, "file for the episodes with their new rewards", metavar="FILE", of=_REWARDS)
+    out: File | None = option(None, "file for the episodes with their new rewards", of=_REWARDS)
     force: bool = option(False, "replace the file if it exists", of=_REWARDS)
     only_same: bool = option(False, "leave out episodes whose replay differs from the record", of="replay")
     bare: bool = option(False, "ignore the arguments and wrappers in run.json", of="replay")

@@ -29,9 +29,7 @@ class _LimitOptions(AddressOptions):
 
     group = "server"
     workers: int | None = option(None, "processes that play the episodes (default: one for each core)")
-    worker_memory: float | None = option(
-        None, "memory that a worker may take before it is replaced (default: they share four fifths of the machine's)"
-    )
+    worker_memory: float | None = option(None, "MB at which a worker is replaced (default: 4/5 of all, shared)")
     episode_mb: int = option(512, "most megabytes of messages and answers of an episode")
     max_episodes: int = option(256, "most episodes at the same time")
     max_waiting: int = option(1024, "most messages that may wait for an answer")
@@ -49,14 +47,8 @@ class Options(RunOptions, _LimitOptions):
 
     group = "further environments"
     split: str | None = option(None, "split to take tasks from (default: the client's choice, or train)")
-    also: list[str] = option(
-        [], "another environment, at /ID, in the same wrappers; may be repeated", metavar="ID{JSON}"
-    )
-    allow: list[str] = option(
-        [],
-        "an argument that clients may choose; may be repeated (default: split, unless --split is given)",
-        metavar="NAME",
-    )
+    also: list[str] = option([], "another environment, at /ID; may be repeated", metavar="ID{JSON}")
+    allow: list[str] = option([], "argument that clients may choose; may be repeated", metavar="NAME")
 
 
 def run(options: Options) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import json_object
-from agent_envs.cli.options import AddressOptions, option
+from agent_envs.cli.options import AddressOptions, File, Json, option
 from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import read_text
@@ -44,10 +44,8 @@ class Options(AddressOptions):
     model: str = option(..., "a Hugging Face folder or name, or a run or checkpoint, which is converted first", "model")
     name: str | None = option(None, "what clients call it (default: the folder's name)")
     tool_parser: str | None = option(None, "vLLM's parser of calls (default: by the chat template)", metavar="NAME")
-    chat_template: str | None = option(None, "file with another chat template (default: the model's)", metavar="FILE")
-    engine: str | None = option(
-        None, 'further arguments of vllm serve, such as {"max_model_len": 8192}', metavar="JSON"
-    )
+    chat_template: File | None = option(None, "file with another chat template (default: the model's)")
+    engine: Json | None = option(None, 'more arguments of vllm serve, such as {"max_model_len": 8192}')
     trust: bool = option(False, "run code that a checkpoint's files hold (docs/security.md)")
     dry_run: bool = option(False, "print vLLM's command instead of running it")
 

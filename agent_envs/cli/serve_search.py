@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 class Options(AddressOptions):
     """What is served, and to how many at once."""
 
-    index: str = option(
-        ..., "folder of an index, dense:FOLDER#model=NAME, or a corpus, which is indexed first", "index"
-    )
+    index: str = option(..., "folder of an index, dense:FOLDER#model=NAME, or a corpus, which is indexed", "index")
     max_k: int = option(1000, "most results per query")
     max_requests: int = option(64, "requests that are worked on at once; four times as many may wait")
     request_timeout: float = option(30.0, "seconds that the searches of a request may take")

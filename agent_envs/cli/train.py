@@ -19,66 +19,38 @@ import os
 import sys
 from dataclasses import dataclass
 
-from agent_envs.cli.options import option
+from agent_envs.cli.options import AgentOptions, Folder, Json, Spec, option
 from agent_envs.errors import check_release
 
 
 @dataclass(kw_only=True)
-class Options:
+class Options(AgentOptions):
     """What is trained, how, and where the run lies."""
 
-    env: list[str] = option(
-        [],
-        "environment, such as AgentR1/GSM8KTool-v0; several with their shares of the tasks: --env A=0.7 --env B=0.3",
-        metavar="ID[=WEIGHT]",
-    )
-    algo: str | None = option(
-        None, "algorithm, such as grpo, ppo or gigpo, or module:name of your own (default: the preset's, or grpo)"
-    )
-    preset: str = option(
-        "cpu-tiny",
-        "size and machine: cpu-tiny, cpu-vllm, gpu-8, or MODEL/TASK/ALGORITHM[/HARDWARE] such as "
-        "qwen3-4b/alfworld/steppo/h100-8",
-    )
+    env: list[str] = option([], "such as AgentR1/GSM8KTool-v0; several: --env A=0.7 --env B=0.3", metavar="ID[=WEIGHT]")
+    algo: str | None = option(None, "such as grpo, steppo or your own module:name (default: the preset's, or grpo)")
+    preset: str = option("cpu-tiny", "cpu-tiny, cpu-vllm, gpu-8, or as in qwen3-4b/alfworld/steppo/h100-8")
     steps: int | None = option(None, "training steps (default: the preset's)")
     data: str | None = option(None, "generated, official or a path (default: the preset's, or generated)")
     split: str = option("train", "split to train on")
-    env_kwargs: str | None = option(
-        None, "further arguments of the environment, as a JSON object; of several: {ID: {...}}", metavar="JSON"
-    )
-    wrappers: list[str] = option([], '"Name(key=value)"; may be repeated', "--wrapper", metavar="SPEC")
-    agent: str | None = option(
-        None, "what plays with the model: module:function, or compact(...) (default: a call per step)", metavar="SPEC"
-    )
-    score: str | None = option(None, "judges what the agent did: module:function", metavar="SPEC")
+    env_kwargs: Json | None = option(None, "further arguments of the environment; of several: {ID: {...}}")
+    wrappers: list[Spec] = option([], '"Name(key=value)"; may be repeated', "--wrapper")
     train_roles: list[str] = option([], "role of the agent that is trained; may be repeated (default: all)")
-    teacher: str | None = option(
-        None, "who labels the states that the policy reaches: expert, or expert:NAME of several", metavar="WHO"
-    )
+    teacher: str | None = option(None, "who labels what the policy reaches: expert, or expert:NAME", metavar="WHO")
     branch: str | None = option(
-        None, "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one", metavar="RANGE:N"
+        None, "so many of a group grow from such a step of each other one", metavar="FIRST-LAST:N"
     )
-    levels: str | None = option(
-        None, "values of an argument of the environment to train on, as a JSON object", metavar="JSON"
-    )
+    levels: Json | None = option(None, "values of an argument of the environment to train on, as a JSON object")
     curriculum: str | None = option(None, "how levels are chosen: uniform (default), fixed (in order) or learnable")
-    out: str | None = option(
-        None, "folder of the run; the same command resumes it (default: runs/ENV-ALGO-seedN)", metavar="DIR"
-    )
-    model: str | None = option(
-        None,
-        "Hugging Face model to start from (default: the included tiny-base or, with pictures, tiny-vision)",
-        metavar="DIR",
-    )
+    out: Folder | None = option(None, "the same command resumes it (default: runs/ENV-ALGO-seedN)")
+    model: Folder | None = option(None, "model to start from (default: tiny-base or, with pictures, tiny-vision)")
     seed: int = option(0, "seed of tasks, demonstrations, model and sampling")
     warm_start: int | None = option(None, "supervised steps on demonstrations before (default: 0)")
     demo_noise: float | None = option(None, "share of demonstrated actions that are wrong on purpose")
     val_fraction: float = option(0.1, "share held out of data without such a split")
     trust: bool = option(False, "resume from the checkpoint in --out even if its files hold code")
     dry_run: bool = option(False, "print what differs from published settings and the full configuration")
-    overrides: list[str] = option(
-        ..., "verl settings, in Hydra's form; they win", "overrides", nargs="*", metavar="KEY=VALUE"
-    )
+    overrides: list[str] = option(..., "verl settings; they win", "overrides", nargs="*", metavar="KEY=VALUE")
 
 
 def run(options: Options) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.cli.options import AddressOptions, EpisodeOptions, OutputOptions, option
+from agent_envs.cli.options import AddressOptions, EpisodeOptions, File, Folder, OutputOptions, option
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.text import count_of
 
@@ -42,15 +42,11 @@ _LARGE = 100  # megabytes of a page
 class Options(EpisodeOptions, OutputOptions, AddressOptions):
     """What is shown, and how."""
 
-    out: str | None = option(_PAGE, "page to write", metavar="FILE")
+    out: File | None = option(_PAGE, "page to write")
     open: bool = option(False, "open the page that was written in a browser")
     title: str | None = option(None, "title of the page (default: the paths)")
-    tokenizer: str | None = option(None, "Hugging Face folder or name, to show sampled tokens as text", metavar="DIR")
-    answers: str = option(
-        "generated",
-        "for which data right answers are looked up, in the tasks themselves; released data may take long to open",
-        choices=("none", "generated", "all"),
-    )
+    tokenizer: Folder | None = option(None, "Hugging Face folder or name, to show sampled tokens as text")
+    answers: str = option("generated", "for which data right answers are shown", choices=("none", "generated", "all"))
     trust: bool = option(False, "let a run name code and paths of data for --answers (docs/security.md)")
     serve: bool = option(False, "follow the episodes in a browser instead of writing a page")
     port: int = option(0, "port to listen on, 0 for any")
