@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from clock import counted_seconds
+
 from agent_envs.adapters.run import read_records
-from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.episodes.statistics import difference
 from agent_envs.files import write_text
 

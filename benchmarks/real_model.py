@@ -30,9 +30,9 @@ from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.datasets.models import model_path
-from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.errors import run_command
 from agent_envs.files import write_text
+from benchmarks.clock import counted_seconds
 
 MODEL = "smollm2-135m"
 

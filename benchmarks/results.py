@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pictures_learning
+from clock import counted_seconds
 from tqdm import tqdm
 
 from agent_envs import __version__
@@ -38,7 +39,6 @@ from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
-from agent_envs.episodes.run_folder import counted_seconds
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, difference, share
 from agent_envs.errors import AgentEnvsError, first_line
 from agent_envs.files import write_text

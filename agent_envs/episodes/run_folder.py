@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +20,6 @@ from agent_envs.files import FileLock, JSONLines, read_text, write_text
 from agent_envs.pictures.folder import PictureFolder
 
 _log = logging.getLogger(__name__)
-_COUNTED_EVERY = 5.0  # seconds between two writes of a time
 
 
 @contextmanager
@@ -41,33 +38,6 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise ConfigError(f"cannot write to the folder {path}: {e.strerror}") from e
     with lock:
         yield path
-
-
-@contextmanager
-def counted_seconds(path: Path) -> Iterator[Callable[[], float]]:
-    """Add the wall time of the block to the seconds in a file, and yield a function that returns their sum.
-
-    The file is written every few seconds, so that the time of a call that is killed counts too. Without a file, the sum
-    begins at 0.
-    """
-    earlier, began, over = float(read_text(path)) if path.exists() else 0.0, time.monotonic(), threading.Event()
-
-    def seconds() -> float:
-        return earlier + time.monotonic() - began
-
-    def keep() -> None:
-        done = False
-        while not done:
-            done = over.wait(_COUNTED_EVERY)
-            write_text(path, f"{seconds()}\n")
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield seconds
-    finally:
-        over.set()
-        thread.join()
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agent_envs.episodes.record import Episode
-
 _Z = 1.959964
 _ALL = "all"
 
@@ -262,11 +260,3 @@ def score_families(outcomes: Iterable[tuple[str, str, str, float]]) -> list[Fami
         if key[1] == _ALL or len(splits[key[0]]) > 1
     ]
     return sorted(scores, key=lambda score: score.metric)
-
-
-def score_episodes(episodes: Iterable[Episode]) -> list[FamilyScore]:
-    """Return `score_families` of recorded episodes, whose info names the family under `task_family`."""
-    return score_families(
-        (e.env_id, str(e.reset_info.get("split", "")), str(e.reset_info.get("task_family", "")), e.success)
-        for e in episodes
-    )

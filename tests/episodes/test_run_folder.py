@@ -4,16 +4,12 @@ Behaviours pinned here:
 1. A run is resumed only with its own settings; the error lists every difference, and what may change may change.
 2. A file that holds no settings is a DataError that names it.
 3. Only one process at a time uses a folder, and a folder that cannot be made is a ConfigError.
-4. Its seconds are those of all calls, also of those that failed or were killed.
 """
 
 import json
-import time
-from types import SimpleNamespace
 
 import pytest
 
-from agent_envs.episodes import run_folder
 from agent_envs.episodes.run_folder import keep_settings, locked_folder
 from agent_envs.errors import ConfigError, DataError
 
@@ -48,27 +44,3 @@ def test_one_process_at_a_time(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write to the folder"), locked_folder(tmp_path / "file" / "run"):
         pass
-
-
-def test_seconds_are_those_of_all_calls(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    clock = tmp_path / "seconds"
-    with pytest.raises(RuntimeError), run_folder.counted_seconds(clock) as seconds:
-        now[0] += 60
-        assert seconds() == 60
-        raise RuntimeError
-    now[0] += 1000
-    with run_folder.counted_seconds(clock) as seconds:
-        now[0] += 5
-    assert seconds() == 65 and float(clock.read_text()) == 65
-
-
-def test_the_seconds_of_a_killed_call_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "_COUNTED_EVERY", 0.01)
-    clock = tmp_path / "seconds"
-    with run_folder.counted_seconds(clock):
-        deadline = time.monotonic() + 60
-        while not clock.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert 0 < float(clock.read_text()) < 60
