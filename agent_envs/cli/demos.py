@@ -24,6 +24,7 @@ other's. This one reads both, and makes the same tokens and masks as the rollout
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -35,6 +36,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from tqdm import tqdm
 
 from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.environments import RunOptions
@@ -81,19 +83,18 @@ def run(options: Options) -> str:
         options.run = options.from_ if Path(options.from_).is_dir() else str(recorded[0].parent)
     choice, tally = options.chosen_env(), Counter[str]()
     policy = ExpertPolicy(noise=options.noise, seed=options.seed)
-    how: dict[str, Any] = {"every": options.all, "duplicates": options.keep_duplicates, "tally": tally}
-    env = make_text_env(*choice)
-    try:
+    with contextlib.closing(make_text_env(*choice)) as env:
         if options.from_:
             words = env.get_wrapper_attr("tool_instructions")
-            episodes = (episode for path in recorded for episode in read_episodes(path))
-            pictured = shows_pictures(env.observation_space)
-            rows = _rows((demonstrated(episode, words) for episode in episodes), options.n, pictured, **how)
+            episodes = (demonstrated(episode, words) for path in recorded for episode in read_episodes(path))
         else:
-            rows = demonstration_rows(env, policy, options.n, seed=options.seed, progress=not options.quiet, **how)
-        write_rows(out, ({"env": choice.env_id, **row} for row in rows))
-    finally:
-        env.close()
+            episodes = expert_episodes(env, policy, tally, seed=options.seed)
+        rows = demonstration_rows(
+            episodes, options.n, tally, pictured=shows_pictures(env.observation_space), every=options.all,
+            duplicates=options.keep_duplicates,
+        )  # fmt: skip
+        with tqdm(rows, unit="row", desc="demonstrations", disable=options.quiet, leave=False) as bar:
+            write_rows(out, ({"env": choice.env_id, **row} for row in bar))
     parts = [f"{count_of(tally['rows'], 'row')} of {count_of(tally['episodes'], 'episode')} in {out}"]
     if tally["episodes"] < options.n and not options.from_:
         parts.append(f"fewer than --n {options.n}: the split has no more tasks")
@@ -106,52 +107,35 @@ def run(options: Options) -> str:
     return "; ".join(parts)
 
 
-def demonstration_rows(
-    env: gym.Env[Any, str],
-    policy: ExpertPolicy,
-    count: int,
-    *,
-    seed: int = 0,
-    every: bool = False,
-    duplicates: bool = False,
-    tally: Counter[str] | None = None,
-    progress: bool = False,
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `count` demonstrated episodes, or of fewer if the split has no more tasks.
+def expert_episodes(
+    env: gym.Env[Any, str], policy: ExpertPolicy, tally: Counter[str], *, seed: int = 0
+) -> Iterator[Sequence[Demonstration]]:
+    """Yield an expert's episode of each task, in an order that follows from a seed.
 
-    Each task comes once, in an order that follows from `seed`. Failed episodes are left out unless `every` is asked
-    for, and conversations that have been seen without `duplicates`. `tally` counts `episodes` and `rows` that are
-    yielded, tasks `played`, episodes that `failed`, rows that are `duplicates`, and tasks that are `unsolvable`,
-    without an expert; a PolicyError if all are.
+    `tally` counts the tasks `played`, and those that are `unsolvable`, without an expert; a PolicyError if all are.
     """
-    from tqdm import tqdm
-
     if not env.has_wrapper_attr("num_tasks") or not env.has_wrapper_attr("expert_action"):
         raise PolicyError("the environment has no numbered tasks with an expert, so there is nothing to demonstrate")
-    tally = Counter() if tally is None else tally
     order = np.random.default_rng(seed).permutation(env.get_wrapper_attr("num_tasks"))
-
-    def played() -> Iterator[Sequence[Demonstration]]:
-        for index in order.tolist():
-            tally["played"] += 1
-            try:
-                yield demonstrate(env, policy, index)
-            except PolicyError:
-                tally["unsolvable"] += 1
-                if tally["unsolvable"] >= min(_HOPELESS, len(order)) and tally["unsolvable"] == tally["played"]:
-                    raise
-
-    with tqdm(total=count, unit="episode", desc="demonstrations", disable=not progress, leave=False) as bar:
-        for row in _rows(played(), count, shows_pictures(env.observation_space), every, duplicates, tally):
-            bar.update(tally["episodes"] - bar.n)
-            yield row
+    for index in order.tolist():
+        tally["played"] += 1
+        try:
+            yield demonstrate(env, policy, index)
+        except PolicyError:
+            tally["unsolvable"] += 1
+            if tally["unsolvable"] >= min(_HOPELESS, len(order)) and tally["unsolvable"] == tally["played"]:
+                raise
 
 
-def _rows(
-    episodes: Iterable[Sequence[Demonstration]], count: int, pictured: bool, every: bool, duplicates: bool,
-    tally: Counter[str],
+def demonstration_rows(
+    episodes: Iterable[Sequence[Demonstration]], count: int, tally: Counter[str], *, pictured: bool = False,
+    every: bool = False, duplicates: bool = False,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield the rows of `count` episodes at most; see `demonstration_rows`."""
+    """Yield the rows of `count` episodes at most.
+
+    Failed episodes are left out unless `every` is asked for, and conversations that have been seen without
+    `duplicates`. `tally` counts `episodes` and `rows` that are yielded, episodes that `failed`, and `duplicates`.
+    """
     seen: set[bytes] = set()
     for parts in episodes:
         if not parts or not (every or parts[0].success):

@@ -3,7 +3,7 @@
 Every environment of this package plays generated tasks out of the box, without a network; those listed last play
 another package's. For official data, run `agentr1 prepare TASK`
 and then use data="official", or --data official; the path of files in the released format works too. An extra comes
-with `pip install 'agent-envs[EXTRA]'`; --json says what each is for, how to get the data, and which tools there are.
+with `pip install 'agent-envs[EXTRA]'`; --json says what it installs, how to get the data, and which tools there are.
 
 examples:
   agentr1 list
@@ -18,7 +18,7 @@ import importlib.util
 import inspect
 import json
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
@@ -28,46 +28,29 @@ from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_me
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
 from agent_envs.wrapping.specs import make_text_env
 
-
-class Need(NamedTuple):
-    """What an environment can use: an extra of this package, a module that it installs, and what it is needed for."""
-
-    extra: str
-    module: str
-    purpose: str
-
-
-_DATA = Need("data", "datasets", "parquet files, and fetching official data from the hub")
-_NUMBA = Need("search", "numba", "fast search in large corpora")
-_SEARCHED = (
-    _NUMBA,
-    Need("search", "faiss", "search by dense vectors"),
-    Need("hf", "transformers", "retriever='dense:FOLDER', which encodes queries"),
-    Need("lucene", "pyserini", "retriever='lucene'"),
-    _DATA,
-)
-NEEDS = {
-    "AgentR1/ALFWorld-v0": (Need("alfworld", "alfworld", "engine='textworld', the original engine"),),
-    "AgentR1/Gem-v0": (Need("gem", "gem", "the games of the package gem-llm"),),
-    "AgentR1/HelpDesk-v0": (),
+_SEARCHED = {"numba": "search", "faiss": "search", "transformers": "hf", "pyserini": "lucene", "datasets": "data"}
+NEEDS: dict[str, dict[str, str]] = {
+    "AgentR1/ALFWorld-v0": {"alfworld": "alfworld"},
+    "AgentR1/Gem-v0": {"gem": "gem"},
+    "AgentR1/HelpDesk-v0": {},
     "AgentR1/HotpotQA-v0": _SEARCHED,
-    "AgentR1/MCP-v0": (Need("mcp", "mcp", "the tools of servers of the Model Context Protocol"),),
-    "AgentR1/MathCode-v0": (Need("math", "math_verify", "released problems of mathematics"), _DATA),
+    "AgentR1/MCP-v0": {"mcp": "mcp"},
+    "AgentR1/MathCode-v0": {"math_verify": "math", "datasets": "data"},
     "AgentR1/MuSiQue-v0": _SEARCHED,
-    "AgentR1/OpenEnv-v0": (Need("suites", "openenv", "environments of OpenEnv servers"),),
-    "AgentR1/PaperSearch-v0": (_NUMBA, _DATA),
-    "AgentR1/RLVE-v0": (Need("suites", "Gym.environment", "the problems of the package rlve-gym"),),
-    "AgentR1/ReasoningGym-v0": (Need("suites", "reasoning_gym", "the generators of the package reasoning-gym"),),
-    "AgentR1/ScienceWorld-v0": (Need("suites", "scienceworld", "the simulator of the package scienceworld"),),
-    "AgentR1/SkyRLGym-v0": (Need("suites", "skyrl_gym", "the environments of the package skyrl-gym"),),
-    "AgentR1/TauBench-v0": (Need("openai", "openai", "customer='llm', a model that plays the customer"),),
-    "AgentR1/TextArena-v0": (Need("suites", "textarena", "the games of the package textarena"),),
-    "AgentR1/TextWorld-v0": (Need("suites", "textworld", "the text adventures of the package textworld"),),
+    "AgentR1/OpenEnv-v0": {"openenv": "suites"},
+    "AgentR1/PaperSearch-v0": {"numba": "search", "datasets": "data"},
+    "AgentR1/RLVE-v0": {"Gym.environment": "suites"},
+    "AgentR1/ReasoningGym-v0": {"reasoning_gym": "suites"},
+    "AgentR1/ScienceWorld-v0": {"scienceworld": "suites"},
+    "AgentR1/SkyRLGym-v0": {"skyrl_gym": "suites"},
+    "AgentR1/TauBench-v0": {"openai": "openai"},
+    "AgentR1/TextArena-v0": {"textarena": "suites"},
+    "AgentR1/TextWorld-v0": {"textworld": "suites"},
     "AgentR1/TwoWikiMultihopQA-v0": _SEARCHED,
-    "AgentR1/Verifiers-v0": (Need("suites", "verifiers", "the environments of the package verifiers"),),
-    "AgentR1/WebShop-v0": (Need("suites", "spacy", "tagger='spacy', the original's nouns"),),
+    "AgentR1/Verifiers-v0": {"verifiers": "suites"},
+    "AgentR1/WebShop-v0": {"spacy": "suites"},
 }
-"""What environments can use; those that are not named here can use the extra `data`."""
+"""The modules that environments can use, and the extra that installs each; those not named can use `datasets`."""
 
 
 @dataclass(kw_only=True)
@@ -84,7 +67,7 @@ def run(options: Options) -> str:
         return json.dumps(rows, indent=1)
     lines = [("id", "steps", "data here", "missing extras", "task"), *map(_cells, rows)]
     for env_id in () if options.names else FOREIGN_IDS:
-        missing = ",".join(need.extra for need in NEEDS[env_id] if not _installed(need.module))
+        missing = ",".join(extra for module, extra in NEEDS[env_id].items() if not _installed(module))
         lines.append((env_id, "", "", missing, _description(gym.spec(env_id))))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
     return "\n".join("  ".join([*map(str.ljust, line, widths), line[-1]]) for line in lines)
@@ -96,7 +79,7 @@ def describe(env_id: str) -> dict[str, Any]:
     Returns:
         `id`, `description`, `max_episode_steps` (or None), `tools` (names; None if the environment cannot be made),
         `data`: `{"generated": bool, "official": {"in_place": bool, "note": how to get it} or None}` (None for an
-        environment that takes no data), and `extras`: a list of `{"extra", "purpose", "installed", "install"}`.
+        environment that takes no data), and `extras`: a list of `{"module", "installed", "extra", "install"}`.
     """
     tools, generated, note = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
@@ -115,12 +98,12 @@ def describe(env_id: str) -> dict[str, Any]:
         "data": data,
         "extras": [
             {
-                "extra": need.extra,
-                "purpose": need.purpose,
-                "installed": _installed(need.module),
-                "install": f"pip install 'agent-envs[{need.extra}]'",
+                "module": module,
+                "installed": _installed(module),
+                "extra": extra,
+                "install": f"pip install 'agent-envs[{extra}]'",
             }
-            for need in NEEDS.get(spec.id, (_DATA,) if spec.id in ENV_IDS else ())
+            for module, extra in NEEDS.get(spec.id, {"datasets": "data"} if spec.id in ENV_IDS else {}).items()
         ],
         **({"problem": note} if note else {}),
     }

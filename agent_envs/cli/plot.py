@@ -3,8 +3,8 @@
 A PATH is a training run's folder (metrics.jsonl, and its episodes), a metrics.jsonl, an evaluation's folder or its
 episodes.jsonl. Runs that differ only in their seed (by run.json, else by their names without "seed3") are one
 configuration: their mean, with one standard deviation over seeds. Lines with markers are held-out tasks, thin lines are
-training episodes. The last panel and the table show how success correlates with reward, turns and length, over steps
-and over episodes, where there is enough to tell.
+training episodes. The table shows how success correlates with reward, turns and length, over steps and over
+episodes, where there is enough to tell.
 
 examples:
   agentr1 plot runs/mine

@@ -1,4 +1,4 @@
-"""Figures of runs and evaluations with matplotlib, which needs no display: curves, means and correlations."""
+"""Figures of runs and evaluations with matplotlib, which needs no display: curves and means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.episodes.curves import MEASURES, Configuration, Measure, correlation, spread
+from agent_envs.episodes.curves import MEASURES, Configuration, Measure, spread
 from agent_envs.episodes.statistics import Interval, share
 from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.files import replacing
@@ -82,7 +82,7 @@ def whole_steps(axes: Any) -> None:
 
 
 def draw_configurations(path: Path, configurations: Sequence[Configuration], *, title: str, smooth: int = 1) -> None:
-    """Draw a panel for each measure, and one of the measures' correlations with success.
+    """Draw a panel for each measure.
 
     Args:
         path: The file to write, .png, .svg or .pdf.
@@ -94,11 +94,11 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
         MissingExtraError: matplotlib is not installed.
     """
     figure = new_figure(14, 8.4)
-    above, below = figure.subfigures(2, 1)  # aligned separately, since the labels of correlations are long
-    *others, last = below.subplots(1, 3, width_ratios=(1, 1, 1.4))
+    *grid, rest = figure.subplots(2, 3).flat
+    rest.set_axis_off()
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
     in_tokens = with_curves or all(run.in_tokens for configuration in configurations for run in configuration.runs)
-    for axes, measure in zip([*above.subplots(1, 3), *others], MEASURES, strict=True):
+    for axes, measure in zip(grid, MEASURES, strict=True):
         in_characters = measure.name == "length" and not in_tokens
         axes.set(title=measure.name, ylabel="characters of an episode's actions" if in_characters else measure.unit)
         if with_curves:
@@ -118,7 +118,6 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
             axes.set_ylim(0, 1.08)  # with room for marks at 1
         else:
             from_zero(axes)
-    _draw_correlations(last, configurations)
     _legend(figure, configurations, with_curves)
     figure.suptitle(plain(title, 120), fontsize=13)
     save(figure, path)
@@ -182,31 +181,6 @@ def _draw_mean(axes: Any, configuration: Configuration, measure: Measure, number
     axes.errorbar([number], [interval.value], yerr=errors_of([interval]), **look)
     place = {"xy": (number, interval.value), "textcoords": "offset points", "xytext": (7, 5)}
     axes.annotate(f"{interval.value:.3g}", **place, fontsize=8, color=color)
-
-
-def _draw_correlations(axes: Any, configurations: Sequence[Configuration]) -> None:
-    """Draw the correlations of success with the other measures, over steps and over episodes, with 95 % intervals."""
-    rows = {
-        f"{measure.name}, over {over}": intervals
-        for over, values in (("steps", Configuration.over_steps), ("episodes", Configuration.over_episodes))
-        for measure in MEASURES[1:]
-        if any(intervals := [correlation(values(c, "success"), values(c, measure.name)) for c in configurations])
-    }
-    axes.set(title="what goes with success", xlabel="correlation with success (95 % interval)", xlim=(-1.05, 1.05))
-    axes.axvline(0, color="#444444", linewidth=0.8)
-    axes.grid(alpha=0.3, axis="x")
-    for place, intervals in enumerate(rows.values()):
-        for number, interval in enumerate(intervals):
-            if interval is not None:
-                height = place + (number - (len(intervals) - 1) / 2) * 0.7 / len(intervals)
-                look = {"fmt": _FACES[number % len(_FACES)], "markersize": 5, "color": _style(number)["color"]}
-                axes.errorbar([interval.value], [height], xerr=errors_of([interval]), capsize=2.5, **look)
-    axes.set_yticks(range(len(rows)), list(rows))
-    if rows:
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-    else:
-        text = "nothing changes, or too few values"
-        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color="#777777")
 
 
 def _legend(figure: Any, configurations: Sequence[Configuration], with_curves: bool) -> None:

@@ -19,7 +19,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.cli.demos import demonstration_rows, write_rows
+from agent_envs.cli.demos import demonstration_rows, expert_episodes, write_rows
 from agent_envs.cli.main import main
 from agent_envs.errors import DataError, PolicyError
 from agent_envs.policies import ExpertPolicy
@@ -107,18 +107,19 @@ class _Few(TextEnv):
 
 def test_duplicates_and_tasks_without_an_expert():
     tally = Counter()
-    rows = list(demonstration_rows(_Few(), ExpertPolicy(), 10, tally=tally))
+    rows = list(demonstration_rows(expert_episodes(_Few(), ExpertPolicy(), tally), 10, tally))
     assert sorted(row["messages"][-1]["content"] for row in rows) == ["0", "1", "2"]
     assert tally == {"episodes": 3, "rows": 3, "played": 6, "duplicates": 2, "unsolvable": 1}
     assert "tools" not in rows[0]
-    assert len(list(demonstration_rows(_Few(), ExpertPolicy(), 10, duplicates=True))) == 5
+    episodes = expert_episodes(_Few(), ExpertPolicy(), tally)
+    assert len(list(demonstration_rows(episodes, 10, Counter(), duplicates=True))) == 5
 
     class Without(_Few):
         def expert_action(self) -> None:
             return None
 
     with pytest.raises(PolicyError, match="has no expert"):
-        list(demonstration_rows(Without(), ExpertPolicy(), 10))
+        list(expert_episodes(Without(), ExpertPolicy(), Counter()))
 
 
 def test_more_than_there_are_tasks(tmp_path, capsys):

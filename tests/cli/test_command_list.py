@@ -60,7 +60,7 @@ def test_official_data_that_is_in_place_is_said(said, tmp_path, monkeypatch):
 def test_missing_extras_come_with_the_line_that_installs_them(said, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     (row,) = json.loads(said("list", "hotpot", "--json"))
-    dense = next(each for each in row["extras"] if each["purpose"] == "search by dense vectors")
+    dense = next(each for each in row["extras"] if each["module"] == "faiss")
     assert dense["install"] == "pip install 'agent-envs[search]'" and not dense["installed"]
     head, line = said("list", "hotpot").splitlines()
     assert "search" in line[head.index("missing") : head.index("task")].split()[0].split(",")

@@ -16,6 +16,7 @@ import os
 import random
 import re
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -55,10 +56,11 @@ def tokenizer_of(data_dir):
 @pytest.fixture(scope="module")
 def expert(tmp_path_factory):
     """An expert's episode as a demonstration, and as the rows of `agentr1 demos`."""
-    from agent_envs.cli.demos import demonstration_rows, write_rows
+    from agent_envs.cli.demos import demonstration_rows, expert_episodes, write_rows
 
     env = gym.make(ENV, **TASK)
-    rows = list(demonstration_rows(env, ExpertPolicy(), 3))
+    tally = Counter[str]()
+    rows = list(demonstration_rows(expert_episodes(env, ExpertPolicy(), tally), 3, tally))
     index = next(row["index"] for row in rows if len(row["messages"]) > row["opening"] + 1)
     (demonstration,) = demonstrate(env, ExpertPolicy(), index)
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
