@@ -76,12 +76,12 @@ def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int |
     """
     if not isinstance(value, bool):
         try:
-            found = operator.index(value)
+            index = operator.index(value)
         except TypeError:
             pass
         else:
-            if (minimum is None or found >= minimum) and (maximum is None or found <= maximum):
-                return found
+            if (minimum is None or index >= minimum) and (maximum is None or index <= maximum):
+                return index
     raise ConfigError(f"{name} must be an integer{_range(minimum, maximum)}, got {shown(value)}")
 
 
@@ -99,16 +99,16 @@ def number(
     """
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
-            found = float(value)
+            real = float(value)
         except OverflowError:  # an integer of hundreds of digits
-            found = math.inf
+            real = math.inf
         if (
-            math.isfinite(found)
-            and (minimum is None or found >= minimum)
-            and (maximum is None or found <= maximum)
-            and (above is None or found > above)
+            math.isfinite(real)
+            and (minimum is None or real >= minimum)
+            and (maximum is None or real <= maximum)
+            and (above is None or real > above)
         ):
-            return found
+            return real
     bounds = f" above {above:g}" if above is not None else ""
     if above is not None and maximum is not None:
         bounds += f" and at most {maximum:g}"
@@ -138,12 +138,12 @@ def json_object(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{name} is not valid JSON such as '{{\"key\": 1}}': {e}: {shown(text)}") from e
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise ConfigError(f"{name} must be a JSON object, got {shown(text)}")
-    return found
+    return data
 
 
 def argument_names(taker: Callable[..., Any]) -> list[str]:
@@ -195,12 +195,12 @@ def naming_arguments(name: str, taker: Callable[..., Any], given: Collection[str
     try:
         yield
     except TypeError as e:
-        found = _REFUSAL.search(str(e))
-        taken = argument_names(taker) if found and found[1] in given else None
-        if not found or taken is None or found[1] in taken:
+        refusal = _REFUSAL.search(str(e))
+        taken = argument_names(taker) if refusal and refusal[1] in given else None
+        if not refusal or taken is None or refusal[1] in taken:
             raise
-        names = did_you_mean(found[1], taken) if taken else " It takes no arguments."
-        raise ConfigError(f"{name} does not take {found[1]!r}.{names}") from e
+        names = did_you_mean(refusal[1], taken) if taken else " It takes no arguments."
+        raise ConfigError(f"{name} does not take {refusal[1]!r}.{names}") from e
 
 
 class CheckedArguments:
@@ -268,12 +268,12 @@ def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., An
     if not (separator and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ConfigError(f"{what} must be written module:function, got {shown(name)}")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as e:
         raise ConfigError(f"{what} {name} cannot be loaded: {e}") from e
-    if not callable(found):
-        raise ConfigError(f"{what} {name} must be a function or a class, got {type(found).__name__}")
-    return found
+    if not callable(function):
+        raise ConfigError(f"{what} {name} must be a function or a class, got {type(function).__name__}")
+    return function
 
 
 def path_suffix(name: str, path: str | os.PathLike[str], suffixes: Iterable[str]) -> Path:

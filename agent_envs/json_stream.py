@@ -138,10 +138,10 @@ class JSONStream:
             self._more()
 
     def _expect(self, character: str) -> None:
-        found = self._next()
-        if found != character:
+        following = self._next()
+        if following != character:
             rest = self._buffer[self._at : self._at + 20]
-            raise self._error(f"expected {character!r}, found {rest!r}" if found else "")
+            raise self._error(f"expected {character!r}, found {rest!r}" if following else "")
         self._at += 1
 
     def _more(self) -> None:

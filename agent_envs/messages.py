@@ -201,8 +201,8 @@ def cut_content(content: Content, length: int, note: str) -> Content:
         return content[:length] + note
     text = content_text(content)[:length]
     images = [part["image"] for part in content if part["type"] == "image"]
-    kept = Pictured.of({"text": text, "images": tuple(images[: text.count(IMAGE)])})
-    return content_of(Pictured(kept, note).observation())
+    beginning = Pictured.of({"text": text, "images": tuple(images[: text.count(IMAGE)])})
+    return content_of(Pictured(beginning, note).observation())
 
 
 def copied(messages: Sequence[Message]) -> list[Message]:

@@ -146,10 +146,10 @@ def env_maker_of(env_id: str | EnvSpec) -> Callable[..., Any]:
 def _not_registered(env_id: str) -> str:
     """Return why a module that was found registers no such id, as the end of an error message; "" without a module."""
     module, separator, bare = env_id.partition(":")
-    found = sys.modules.get(module)
-    if not separator or found is None:
+    loaded = sys.modules.get(module)
+    if not separator or loaded is None:
         return ""
-    if getattr(found, "__file__", None) is None:  # Python takes any folder for a package without code
+    if getattr(loaded, "__file__", None) is None:  # Python takes any folder for a package without code
         return f": {module!r} is only a folder here; install the package in it: pip install -e {module}"
     known = [known for known, spec in gym.registry.items() if str(spec.entry_point).startswith(f"{module}.")]
     names = did_you_mean(bare, known) if known else " It registers none."
@@ -218,11 +218,11 @@ def versions(env_id: str) -> dict[str, str]:
     'v0'
     """
     spec = gym.registry.get(env_id.rpartition(":")[2])
-    found = {"agent_envs": __version__}
+    releases = {"agent_envs": __version__}
     if spec is not None and spec.version is not None:
-        found["env"] = f"v{spec.version}"
+        releases["env"] = f"v{spec.version}"
     maker = env_id if spec is None else spec.entry_point
     package = (maker.__module__ if callable(maker) else str(maker)).partition(":")[0].partition(".")[0]
     with suppress(metadata.PackageNotFoundError, ValueError):
-        found.setdefault(package, metadata.version(package))
-    return found
+        releases.setdefault(package, metadata.version(package))
+    return releases

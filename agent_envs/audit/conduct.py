@@ -30,7 +30,7 @@ class Watch:
     def __init__(self, arena: Arena) -> None:
         low, high = getattr(arena.env.unwrapped, "reward_range", (-math.inf, math.inf))
         self.low, self.high = float(low), float(high)
-        self.found: dict[str, Finding] = {}
+        self.findings: dict[str, Finding] = {}
 
     def __call__(self, played: Played) -> None:
         for step in played.episode.steps:
@@ -52,9 +52,9 @@ class Watch:
             self._note("crash", "an action raises an exception", last[:300], played)
 
     def _note(self, kind: str, name: str, why: str, played: Played) -> None:
-        known = self.found.get(kind)
+        known = self.findings.get(kind)
         if known is None or len(played.actions) < len(known.played.actions):  # type: ignore[union-attr]
-            self.found[kind] = Finding(kind, name, why, played)
+            self.findings[kind] = Finding(kind, name, why, played)
 
 
 def repeats(arena: Arena, study: Study) -> Iterator[Finding]:

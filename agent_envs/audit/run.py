@@ -68,8 +68,8 @@ def audit(
     Raises:
         ConfigError: The environment cannot be made, or its actions are neither text nor discrete.
 
-    >>> found = audit("AgentR1/GSM8K-v0", tasks=10)
-    >>> found.passed, found.expert
+    >>> certificate = audit("AgentR1/GSM8K-v0", tasks=10)
+    >>> certificate.passed, certificate.expert
     (True, 1.0)
     """
     kwargs = dict(env_kwargs or {})
@@ -79,7 +79,7 @@ def audit(
     arena = Arena(maker_of(env, kwargs), tasks, guard)
     attempts: list[Attempt] = []
     checks: dict[str, str] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         with guard:
             if not isinstance(arena.env.action_space, (UnicodeText, gym.spaces.Text)):
@@ -91,27 +91,27 @@ def audit(
             known = study(arena, expert, chance)
             for attempt, finding in policies.tried(arena, known, progress):
                 attempts.append(attempt)
-                found += [] if finding is None else [finding]
-            found += policies.answers(arena, known)
+                findings += [] if finding is None else [finding]
+            findings += policies.answers(arena, known)
             share = known.share
             solves = f"solves {100 * (share or 0):.4g} % of {len(known.experts)} tasks"
             checks["expert"] = "none" if share is None else solves
             for name, check in _CHECKS.items():
                 here = list(itertools.islice(check(arena, known), _EACH))
                 checks[name] = f"{len(here)} found" if here else "nothing found"
-                found += here
+                findings += here
             if processes:
                 checks["processes"], here = hash_seeds(arena, known, env, kwargs)
-                found += here
+                findings += here
             checks["splits"], here = shared_tasks(arena, env, kwargs)
-            found += [*here, *conduct.experts(arena, known)]
-            found += [f for f in watch.found.values() if f.kind not in {other.kind for other in found}]
-            if not found:
-                found += conduct.nobody(arena, known, any(attempt.solved for attempt in attempts))
+            findings += [*here, *conduct.experts(arena, known)]
+            findings += [f for f in watch.findings.values() if f.kind not in {other.kind for other in findings}]
+            if not findings:
+                findings += conduct.nobody(arena, known, any(attempt.solved for attempt in attempts))
     except (Hung, Stuck) as e:
         checks["stopped"] = "the environment did not return, so what was left is not tested"
         why, played = (str(e), e.played) if isinstance(e, Hung) else ("a step after the end of an episode", None)
-        found.append(Finding("crash", "an action that does not return", why, played))
+        findings.append(Finding("crash", "an action that does not return", why, played))
     finally:
         arena.close()
     name = named(env)
@@ -126,19 +126,19 @@ def audit(
         chance=chance,
         attempts=attempts,
         checks=checks,
-        findings=_ordered(found),
+        findings=_ordered(findings),
         seconds=time.monotonic() - began,
     )
 
 
-def _ordered(found: list[Finding]) -> list[Finding]:
+def _ordered(findings: list[Finding]) -> list[Finding]:
     """Return the findings by kind, the shortest episode of each name, and a few of a kind."""
 
     def length(finding: Finding) -> tuple[int, int]:
         actions = [] if finding.played is None else finding.played.actions
         return len(actions), sum(map(len, actions))
 
-    kinds: dict[str, dict[str, Finding]] = {finding.kind: {} for finding in found}
-    for finding in sorted(found, key=length):
+    kinds: dict[str, dict[str, Finding]] = {finding.kind: {} for finding in findings}
+    for finding in sorted(findings, key=length):
         kinds[finding.kind].setdefault(finding.name, finding)
     return [finding for same in kinds.values() for finding in list(same.values())[:_EACH]]

@@ -120,18 +120,18 @@ def _sketches(arena: Arena, env: gym.Env[Any, Any], most: int) -> dict[str, int]
     Where there are only seeds, a task is what its reset shows; nothing is returned if that is the same for many.
     """
     base = env.unwrapped
-    found: dict[str, int] = {}
+    sketches: dict[str, int] = {}
     if not isinstance(base, TextEnv):
         for seed in range(most):
             played = arena.play(seed, scripted([]), env=env)
-            found.setdefault(sketch([played.start, played.instructions]), seed)
-        return found if 2 * len(found) > most else {}
+            sketches.setdefault(sketch([played.start, played.instructions]), seed)
+        return sketches if 2 * len(sketches) > most else {}
     count, half = base.num_tasks, max(1, most // 2)
     for index in dict.fromkeys([*range(min(count, half)), *range(0, count, max(1, count // half))]):
         task = base.tasks[index]
         value = canonical(base.tasks.content(index) if isinstance(base.tasks, IndexedTasks) else task)
-        found.setdefault(sketch(value), index)
+        sketches.setdefault(sketch(value), index)
         question = value.get("question") if isinstance(value, dict) else None
         if isinstance(question, str) and len(question.split()) > 3:
-            found.setdefault(sketch([question, *(value.get(key) for key in _WITH)]), index)
-    return found
+            sketches.setdefault(sketch([question, *(value.get(key) for key in _WITH)]), index)
+    return sketches

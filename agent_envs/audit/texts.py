@@ -37,8 +37,8 @@ def _at(parts: Callable[[str], list[str]], which: int) -> Callable[[str], str]:
     """Return the rule that takes one of the parts of a text."""
 
     def rule(text: str) -> str:
-        found = parts(text)
-        return found[which].strip() if -len(found) <= which < len(found) else ""
+        pieces = parts(text)
+        return pieces[which].strip() if -len(pieces) <= which < len(pieces) else ""
 
     return rule
 

@@ -86,8 +86,8 @@ def run(options: Options) -> str:
     with contextlib.closing(make_text_env(*choice)) as env:
         if options.from_:
             words = env.get_wrapper_attr("tool_instructions")
-            found = (episode for path in recorded for episode in read_episodes(path))
-            episodes: Iterable[Sequence[Demonstration]] = (demonstrated(episode, words) for episode in found)
+            stored = (episode for path in recorded for episode in read_episodes(path))
+            episodes: Iterable[Sequence[Demonstration]] = (demonstrated(episode, words) for episode in stored)
         else:
             episodes = expert_episodes(env, policy, tally, seed=options.seed)
         rows = demonstration_rows(

@@ -161,7 +161,7 @@ def _pins(file: Path) -> Finding:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as e:
         raise DataError(f"{file}: cannot be read as a file of pins: {first_line(e)}") from e
-    pins = {found[1]: found[2] for line in lines if (found := re.match(r"([\w.-]+)==([\w.+!]+)", line))}
+    pins = {pin[1]: pin[2] for line in lines if (pin := re.match(r"([\w.-]+)==([\w.+!]+)", line))}
     if not pins:
         raise DataError(f"{file}: expected lines such as gymnasium==1.4.0, found none")
     here = {name: version for name in pins if name not in _TOOLS and (version := _installed(name)) is not None}

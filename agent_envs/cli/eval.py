@@ -132,8 +132,8 @@ def run(options: Options) -> str:
     evaluation = evaluate(**settings, progress=not options.quiet)
     played = len(evaluation.scores)
     if played and evaluation.errors == played:
-        kept = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
-        raise BackendError(f"{played} of {played} episodes broke: {evaluation.scores[0].error}{kept}")
+        place = "" if evaluation.folder is None else f"; the episodes are in {evaluation.folder}"
+        raise BackendError(f"{played} of {played} episodes broke: {evaluation.scores[0].error}{place}")
     if options.json:
         return json.dumps(evaluation.to_dict())
     who = " ".join(filter(None, (evaluation.settings["policy"], options.model, options.checkpoint)))
@@ -169,10 +169,10 @@ def _indices(text: str) -> list[int]:
     """
     indices: list[int] = []
     for part in text.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        if found is None:
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
             raise ConfigError(f"--indices must be numbers and ranges such as 0-99,150, got {shown(text)}")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if not 0 <= last - first < _MOST_INDICES:
             raise ConfigError(
                 f"--indices holds the range {part.strip()}, which is empty or longer than {_MOST_INDICES:,}"

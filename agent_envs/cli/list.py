@@ -110,7 +110,7 @@ def describe(env_id: str) -> dict[str, Any]:
 
 
 def _chosen(names: list[str]) -> list[str]:
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names or [""]:
         ids = (*ENV_IDS, *PICTURE_IDS, *(FOREIGN_IDS if name else ()))
         known = [env_id for env_id in ids if name.lower() in env_id.lower()]
@@ -118,8 +118,8 @@ def _chosen(names: list[str]) -> list[str]:
             known = [name]
         if not known:
             raise ConfigError(f"no id contains {name!r}.{did_you_mean(name, (*ENV_IDS, *PICTURE_IDS))}")
-        found += [env_id for env_id in known if env_id not in found]
-    return found
+        chosen += [env_id for env_id in known if env_id not in chosen]
+    return chosen
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:

@@ -175,9 +175,9 @@ class PlayGame:
             raise ConfigError("There is nothing to take back.")
         if type(count) is not int or count < 1:
             raise ConfigError("/undo takes the number of actions to take back.")
-        kept = max(0, len(self.turns) - count)
-        first = self.turns[kept]
-        del self.turns[kept:], self._record.steps[kept:]
+        left = max(0, len(self.turns) - count)
+        first = self.turns[left]
+        del self.turns[left:], self._record.steps[left:]
         self._record.observation = first.step.observation
         self._return_to(first.point)
         self._move_to(first.step.observation, first.info)

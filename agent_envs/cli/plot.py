@@ -60,10 +60,10 @@ def tables(configurations: Sequence[Configuration]) -> str:
     lines = []
     for configuration in configurations:
         for phase in ("held-out", "training"):
-            found = {m.name: configuration.curve(phase, m.name) for m in MEASURES}
-            steps = sorted({step for values in found.values() for step in values})
+            curves = {m.name: configuration.curve(phase, m.name) for m in MEASURES}
+            steps = sorted({step for values in curves.values() for step in values})
             for step in sorted({*steps[:1], *steps[-1:]}):
-                cells = [f"{name} {_mean(name, values[step])}" for name, values in found.items() if step in values]
+                cells = [f"{name} {_mean(name, values[step])}" for name, values in curves.items() if step in values]
                 lines.append(f"{configuration.label:{width}}  {phase:8}  step {step:<6} {'  '.join(cells)}")
         if not any(each.curves for each in configuration.runs):
             cells = [f"{measure.name} {configuration.estimate(measure.name).shown()}" for measure in MEASURES]

@@ -248,8 +248,8 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Interval | None:
     the two is the same in all pairs but one, if one is the other in another unit (as a reward that is 1 for success),
     or if the interval is longer than 1 because there are few pairs (without any correlation, fewer than 16).
 
-    >>> found = correlation([1, 2, 3, 4, 5], [2, 4, 5, 6, 8])
-    >>> [round(value, 2) for value in found]
+    >>> interval = correlation([1, 2, 3, 4, 5], [2, 4, 5, 6, 8])
+    >>> [round(value, 2) for value in interval]
     [0.99, 0.85, 1.0]
     >>> correlation([1, 2, 3, 4, 5], [2, 4, 5, 4, 5])  # 0.77, of an interval from -0.34 to 0.98
     """

@@ -44,10 +44,10 @@ _OPENING = re.compile("|".join(_OPENINGS))  # without groups, which make the sea
 
 def without_foreign_calls(parsed: ParsedAction, parser: Parser) -> ParsedAction:
     """Return what a parser read, with a failure in the place of an answer that begins a call in another format."""
-    found = None if parsed.calls else _OPENING.search(parsed.text)
-    if found is None:
+    mark = None if parsed.calls else _OPENING.search(parsed.text)
+    if mark is None:
         return parsed
-    form = next(form for opening, form in _OPENINGS.items() if re.match(opening, found[0]))
+    form = next(form for opening, form in _OPENINGS.items() if re.match(opening, mark[0]))
     problem = f"a tool call in the form of {form} is not read here: expected {parser.describe()}"
-    failure = ParseFailure(problem, parsed.text[found.start() :])
-    return replace(parsed, text=parsed.text[: found.start()].strip(), calls=(failure,))
+    failure = ParseFailure(problem, parsed.text[mark.start() :])
+    return replace(parsed, text=parsed.text[: mark.start()].strip(), calls=(failure,))

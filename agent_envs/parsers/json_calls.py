@@ -241,11 +241,11 @@ def too_many() -> ParseFailure:
 
 def argument_types(tools: Sequence[ToolSpec] | None) -> dict[str, dict[str, frozenset[str]]]:
     """Return the JSON types of each tool's arguments, for formats that write arguments without quotes."""
-    found = {}
+    types = {}
     for parameters, name in ((tool["function"]["parameters"], tool["function"]["name"]) for tool in tools or ()):
         properties = parameters.get("properties", {})
-        found[name] = {key: json_types(schema, parameters) for key, schema in properties.items()}
-    return found
+        types[name] = {key: json_types(schema, parameters) for key, schema in properties.items()}
+    return types
 
 
 def resolved(schema: Any, root: Any) -> Any:
@@ -273,15 +273,15 @@ def json_types(schema: object, root: object = None, depth: int = 0) -> frozenset
     parts = [schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if kinds is not None:
-        found = ANY & {kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)}
+        allowed = ANY & {kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)}
     elif values is not None:
-        found = frozenset[str]().union(*map(_types_of, values))
+        allowed = frozenset[str]().union(*map(_types_of, values))
     elif parts:
         options = [json_types(part, root, depth + 1) for part in parts[0]]
-        found = ANY.intersection(*options) if "allOf" in schema else frozenset[str]().union(*options)
+        allowed = ANY.intersection(*options) if "allOf" in schema else frozenset[str]().union(*options)
     else:
         return ANY
-    return found | {"null"} if schema.get("nullable") is True else found or ANY
+    return allowed | {"null"} if schema.get("nullable") is True else allowed or ANY
 
 
 def _types_of(value: object) -> frozenset[str]:

@@ -136,8 +136,8 @@ def split_reasoning(
         blocks = [block for block in blocks if not (_within(block[0], calls) or _within(block[1] - 1, calls))]
     ends = [0, *(end for _, end in blocks)]
     thoughts += [text[start + len(opening) : end - len(closing)] for start, end in blocks]
-    kept = (text[end:start] for end, (start, _) in zip(ends, [*blocks, (len(text), 0)], strict=True))
-    return [thought.strip() for thought in thoughts], "".join(kept)
+    rest = (text[end:start] for end, (start, _) in zip(ends, [*blocks, (len(text), 0)], strict=True))
+    return [thought.strip() for thought in thoughts], "".join(rest)
 
 
 def find_blocks(text: str, opening: str, closing: str) -> list[tuple[int, int]]:

@@ -86,10 +86,10 @@ class PictureTokens:
         Raises:
             PromptError: There are more or fewer image tokens than pictures.
         """
-        found = sum(token == self.token_id for token in ids)
-        if found != len(pictures):
+        shown = sum(token == self.token_id for token in ids)
+        if shown != len(pictures):
             raise PromptError(
-                f"the chat template shows {found} of {len(pictures)} pictures; use one that shows the pictures of "
+                f"the chat template shows {shown} of {len(pictures)} pictures; use one that shows the pictures of "
                 "every message, such as Qwen3-VL's"
             )
         if not pictures:

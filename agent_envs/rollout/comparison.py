@@ -136,9 +136,9 @@ def compare_runs(
     """
     runs = [*first, *second]
     for run in runs[1:]:
-        if found := runs[0].panel.differences(run.panel, f"in {runs[0].name}", f"in {run.name}", common=common):
+        if differences := runs[0].panel.differences(run.panel, f"in {runs[0].name}", f"in {run.name}", common=common):
             message = f"{runs[0].name} (panel {runs[0].panel.name}) and {run.name} (panel {run.panel.name}) played "
-            message += f"different panels: {'; '.join(found)}"
+            message += f"different panels: {'; '.join(differences)}"
             if not runs[0].panel.differences(run.panel, "", "", common=True):
                 message += f"; --common compares on the tasks that both have, and agentr1 eval --panel {runs[0].name} "
                 message += "plays the same tasks anew"

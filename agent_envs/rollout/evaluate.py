@@ -208,10 +208,12 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
 def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
     """Write the panel into the folder, unless what was played there is something else by now."""
     if (log.folder / PANEL_FILE).exists():
-        kept = read_panel(log.folder)
-        if found := kept.differences(panel, "in the folder", "now", common=True):
-            raise ConfigError(f"{log.folder} holds episodes of other tasks: {'; '.join(found)}; choose another folder")
-        if kept == panel:
+        earlier = read_panel(log.folder)
+        if differences := earlier.differences(panel, "in the folder", "now", common=True):
+            raise ConfigError(
+                f"{log.folder} holds episodes of other tasks: {'; '.join(differences)}; choose another folder"
+            )
+        if earlier == panel:
             return
     log.save(PANEL_FILE, panel.to_dict())
 

@@ -77,21 +77,21 @@ class Panel:
             its: What the other one is called.
             common: Whether only the tasks that both have must agree.
         """
-        found = []
+        sentences = []
         one, two = _flat(self.content), _flat(other.content)
         for name in sorted({*one, *two}):
             if one.get(name) != two.get(name):
                 here, there = (shown(side[name]) if name in side else "nothing" for side in (one, two))
-                found.append(f"{_TITLES.get(name, name)}: {here} {mine}, {there} {its}")
+                sentences.append(f"{_TITLES.get(name, name)}: {here} {mine}, {there} {its}")
         if not common:
             for mapping, rest, where in ((self.tasks, other.tasks, mine), (other.tasks, self.tasks, its)):
                 if alone := [index for index in mapping if index not in rest]:
-                    found.append(f"{_numbered(alone)} only {where}")
+                    sentences.append(f"{_numbered(alone)} only {where}")
         if changed := [i for i, task in self.tasks.items() if task != other.tasks.get(i, task)]:
-            found.append(
+            sentences.append(
                 f"the content of {_numbered(changed)} is not the same: other data, or another version of what makes it"
             )
-        return found
+        return sentences
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as JSON has it."""

@@ -112,8 +112,8 @@ class BatchEngine(Engine):
         row_bytes = 2 * config.num_hidden_layers * heads * dim * max_length * dtype.itemsize
         room = _CACHE_BYTES
         if self._device.type == "cuda":
-            kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-            room = int(_CACHE_SHARE * (torch.cuda.mem_get_info(self._device)[0] + kept))
+            reserved = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+            room = int(_CACHE_SHARE * (torch.cuda.mem_get_info(self._device)[0] + reserved))
         self.slots = max(1, min(max_rows, room // row_bytes))
         shape = (self.slots, heads, max_length, dim)
         layers = range(config.num_hidden_layers)

@@ -308,7 +308,7 @@ class _OpenAIModel:
         self._used_tokens[number] = _token_count(reply, sent)
         texts = [reply.text] if reply.text else []
         shown = list(texts)
-        kept = []
+        native = []
         call_ids: list[str | None] = []
         for call in reply.calls:
             text, well_formed = call_text(call.name, call.arguments, self._format_call)
@@ -316,20 +316,20 @@ class _OpenAIModel:
             restored = well_formed and bool(tools)
             if restored:
                 function = {**call.entry["function"], "arguments": call.arguments.strip() or "{}"}
-                kept.append({**call.entry, "id": call.id, "type": "function", "function": function})
+                native.append({**call.entry, "id": call.id, "type": "function", "function": function})
             else:
                 shown.append(text)  # servers reject a history with malformed arguments, or with calls but no tools
             call_ids.append(call.id if restored else None)
         if not texts:
             reason = f"finish_reason {reply.finish_reason!r}"
             raise EmptyGeneration(f"model {self.policy.model!r} returned no text and no call ({reason})")
-        content = reply.message.get("content") if len(kept) == len(reply.calls) else "\n".join(shown)
-        message = {"role": "assistant", "content": content, **({"tool_calls": kept} if kept else {})}
+        content = reply.message.get("content") if len(native) == len(reply.calls) else "\n".join(shown)
+        message = {"role": "assistant", "content": content, **({"tool_calls": native} if native else {})}
         message |= {k: v for k, v in reply.message.items() if k not in _OWN_FIELDS and v not in (None, "", [], {})}
         action = "\n".join(texts)
         if self.policy.keep_reasoning and reply.reasoning:
             action = f"<think>\n{reply.reasoning.strip()}\n</think>\n{action}"
-        calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(kept) == len(reply.calls) else ""
+        calls = "\n".join(texts[len(texts) - len(reply.calls) :]) if len(native) == len(reply.calls) else ""
         self._turns[action] = turn = Turn(message, call_ids, calls)
         self.past.add(digests, action, (turn, number))
         cut = reply.finish_reason == "length"
