@@ -17,14 +17,6 @@ FileStamp = tuple[str, int, int]
 """A file's resolved path, its modification time in nanoseconds and its size: the key for caching what it holds."""
 
 
-class Task(Protocol):
-    """What every task has."""
-
-    @property
-    def task_id(self) -> str:
-        """Name of the task, unique within its environment."""
-
-
 class TaskSource(Protocol):
     """The tasks of one split, by index."""
 

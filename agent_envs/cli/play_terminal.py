@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import sys
@@ -32,8 +31,6 @@ class PlayTerminal:
     def run(self) -> None:
         """Play until the person leaves, the input ends, or Ctrl-C."""
         game = self.game
-        if sys.stdin.isatty():
-            self._complete()
         try:
             self.show_instructions()
             self._show_state()
@@ -43,20 +40,6 @@ class PlayTerminal:
             show("")
         finally:
             game.end()
-
-    def _complete(self) -> None:
-        """Let the tab key complete commands and actions."""
-        with contextlib.suppress(ImportError):  # not every Python has it
-            import readline
-
-            def complete(text: str, state: int) -> str | None:
-                actions = [choice.label for choice in self.game.choices if not choice.arguments]
-                matching = [word for word in (*(f"/{name}" for name in COMMANDS), *actions) if word.startswith(text)]
-                return matching[state] if state < len(matching) else None
-
-            readline.set_completer(complete)
-            readline.set_completer_delims("")
-            readline.parse_and_bind("tab: complete")
 
     def _obey(self, line: str) -> bool:
         """Do what a line asks for, and return whether to go on."""
@@ -71,15 +54,12 @@ class PlayTerminal:
                 show(f"/{meant}: {COMMANDS[meant][0]}\n/say {text}: take this as your action")
         else:
             name, _, rest = text[1:].partition(" ")
-            matching = [known for known in COMMANDS if known.startswith(name)] if name else ["help"]
-            name = name if name in COMMANDS else matching[0] if len(matching) == 1 else name
             if name == "quit":
                 return False
             if name in COMMANDS:
                 COMMANDS[name][1](self, rest.strip())
             else:
-                could = f" It could be {' or '.join(f'/{known}' for known in matching)}."
-                show(f"There is no /{name}.{could if matching else did_you_mean(name, COMMANDS)}")
+                show(f"There is no /{name}.{did_you_mean(name, COMMANDS)}")
         return True
 
     def _choose(self, line: str) -> None:
@@ -208,7 +188,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[PlayTerminal, str], None]]] = {
         lambda face, rest: face.move(lambda: face.game.undo(_number(rest or "1"))),
     ),
 }
-"""What the commands do, which start with a slash; unambiguous abbreviations work."""
+"""What the commands do, which start with a slash."""
 
 _MEANT = {"?": "help", "hint": "expert", "exit": "quit", **{name: name for name in COMMANDS}}
 """Words that a person writes for a command; none is an action unless the environment lists it."""

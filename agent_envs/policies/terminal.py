@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 
 from agent_envs.messages import ToolSpec
@@ -13,33 +11,9 @@ from agent_envs.text import plain
 
 
 def show(text: str) -> None:
-    """Write untrusted text to standard output, with a line break; a terminal's lines are broken between words."""
-    sys.stdout.write(_fitted(plain(text)) + "\n")
+    """Write untrusted text to standard output, with a line break."""
+    sys.stdout.write(plain(text) + "\n")
     sys.stdout.flush()
-
-
-def _fitted(text: str) -> str:
-    if not sys.stdout.isatty():
-        return text
-    return in_width(text, shutil.get_terminal_size().columns)
-
-
-def in_width(text: str, width: int) -> str:
-    """Break lines that are longer than `width` between words; the parts keep the indentation.
-
-    >>> print(in_width("  one two  three\\nfour", 9))
-      one two
-      three
-    four
-    """
-    lines = text.split("\n")
-    for place, line in enumerate(lines):
-        if len(line) > width:
-            indent = line[: min(len(line) - len(line.lstrip()), width // 2)]
-            lines[place] = textwrap.fill(
-                line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-            )
-    return "\n".join(lines)
 
 
 def read_text(prompt: str) -> str:
@@ -47,10 +21,7 @@ def read_text(prompt: str) -> str:
 
     Lines from a pipe or a file are echoed, so that the screen shows the whole conversation. An EOFError ends it.
     """
-    above, _, last = _fitted(prompt.removesuffix(" ")).rpartition("\n")
-    if above:
-        show(above)
-    lines = [_read_line(f"{last} " if prompt.endswith(" ") else last)]
+    lines = [_read_line(prompt)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
         lines.append(_read_line("... "))

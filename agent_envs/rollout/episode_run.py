@@ -110,10 +110,7 @@ class EpisodeRun:
         self._task = task
         self._record = EpisodeBuilder("", task.seed, task.options, task.episode_id, task.group_id)
         self._close_on_error = close_on_error
-        self._is_untimed, self._waiting = (
-            False,
-            0,
-        )  # whether calls of the model take none of the time, and how many wait
+        self._is_untimed, self._waiting = False, 0  # whether calls of the model take none of the time; how many wait
         self._waiting_since: float | None = None
         self._calls: CallLog | None = None  # of an agent
         self._acting: asyncio.Task[Any] | None = None  # the policy's `act` on the loop

@@ -10,17 +10,13 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
-
 from agent_envs import checks
 from agent_envs.agents.loading import Agent, Score, with_agent
 from agent_envs.episodes.record import Episode
 from agent_envs.policies.policy import PolicyLike
-from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
+from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, TextEnvLike
 from agent_envs.threads import background_loop, run_in_thread
 from agent_envs.wrapping.order import check_stock
-
-TextEnvLike = gym.Env[Any, str]
 
 
 def run_episode(

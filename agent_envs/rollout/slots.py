@@ -8,14 +8,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-import gymnasium as gym
-
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, close_env
+from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask, TextEnvLike, close_env
 from agent_envs.rollout.one import supervise
 from agent_envs.threads import background_loop, is_responsive, run_in_thread
 
-TextEnvLike = gym.Env[Any, str]
 T = TypeVar("T")
 
 

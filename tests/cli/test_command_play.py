@@ -148,9 +148,22 @@ def test_undo_plays_again_where_there_are_no_snapshots(play):
 
 
 def test_lines_that_ask_for_something(play):
-    said = play("/help", "/h", "/nope", "/history", "1 1+1", "/hi", "/info", "/more", "/instr", "/act", "", "/say 1")
+    said = play(
+        "/help",
+        "/h",
+        "/nope",
+        "/history",
+        "1 1+1",
+        "/history",
+        "/info",
+        "/more",
+        "/instructions",
+        "/actions",
+        "",
+        "/say 1",
+    )
     for text in (
-        "  take back the last action; /undo N", "It could be /help or /history", "There is no /nope.",
+        "  take back the last action; /undo N", "There is no /h. There are: 'actions'", "There is no /nope.",
         "There are no actions yet.", '"task_id": "gsm8k', "<tool_call> {", "The answer was read as 1.",
     ):  # fmt: skip
         assert text in said
@@ -329,14 +342,14 @@ class Terminal:
                 time.sleep(seconds)
 
 
-def test_at_a_terminal_keys_are_edited_completed_and_interrupted(tmp_path):
+def test_at_a_terminal_keys_are_edited_and_interrupted(tmp_path):
     path = tmp_path / "e.jsonl"
     head = "import gymnasium as gym\nfrom agent_envs.errors import BackendError\n"
     (tmp_path / "hostile.py").write_text(head + inspect.getsource(Hostile))
     options = ("--env", TOOL, "--seed", "0", "--save", str(path), "--wrapper", "hostile:Hostile")
     terminal = Terminal(*options, path=[str(tmp_path), *sys.path])
     terminal.until("1> ").keys("1 12*8\b7\n").until("84").until("2> ")
-    terminal.keys("/his\t\n").until("<tool_call> {").until("2> ", start=terminal.said.index("<tool_call> {"))
+    terminal.keys("/history\n").until("<tool_call> {").until("2> ", start=terminal.said.index("<tool_call> {"))
     terminal.keys("\x03")
     assert (
         terminal.end(again="\x03") == 0
@@ -345,21 +358,6 @@ def test_at_a_terminal_keys_are_edited_completed_and_interrupted(tmp_path):
     assert "\x1b[31m" not in terminal.said and "\\x1b[31mred" in terminal.said
     (episode,) = read_episodes(path)
     assert episode.stop_reason is StopReason.CUT and len(episode.steps) == 1
-
-
-def test_no_word_is_broken_at_the_edge_of_a_terminal():
-    terminal = Terminal("--env", TOOL, "--seed", "0", columns=40)
-    asked = terminal.until("1> ").said.index("1> ")
-    terminal.keys("1\n").until("): ", start=asked).keys("1+1\n").until("2> ").keys("\x04")
-    assert terminal.end() == 0
-    lines = terminal.said.replace("\r", "").split("\n")
-    assert max(map(len, lines)) <= 40
-    env = gym.make(TOOL)
-    question, _ = env.reset(seed=0)
-    about = env.unwrapped.tools[0]["function"]["parameters"]["properties"]["expression"]["description"]
-    words = " ".join(terminal.said.split())
-    for text in (question, env.unwrapped.instructions, about):
-        assert " ".join(text.split()) in words
 
 
 def test_ctrl_d_leaves_a_terminal():
