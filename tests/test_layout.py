@@ -71,22 +71,22 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3775,
-    ("agent_envs/pictures", "agent_envs/prompts"): 1949,
+    ("agent_envs",): 3748,
+    ("agent_envs/pictures", "agent_envs/prompts"): 1877,
     ("agent_envs/parsers", "agent_envs/rewards"): 2056,
     ("agent_envs/tools",): 1767,
     ("agent_envs/retrieval",): 4710,
     ("agent_envs/sandbox",): 2532,
     ("agent_envs/envs",): 12907,
     ("agent_envs/agents",): 1815,
-    ("agent_envs/policies",): 3618,
-    ("agent_envs/rollout",): 2228,
-    ("agent_envs/episodes",): 2025,
+    ("agent_envs/policies",): 3567,
+    ("agent_envs/rollout",): 2220,
+    ("agent_envs/episodes",): 1959,
     ("agent_envs/vector", "agent_envs/viewer"): 1631,
     ("agent_envs/serving",): 3041,
     ("agent_envs/recording",): 1289,
-    ("agent_envs/audit",): 2080,
-    ("agent_envs/cli",): 4300,
+    ("agent_envs/audit",): 2054,
+    ("agent_envs/cli",): 4084,
     ("datasets",): 10749,
     ("agent_envs/wrapping", "wrappers"): 2984,
     ("adapters/verl",): 6253,
@@ -95,7 +95,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2764,
 }
-TOTAL = 80_155
+TOTAL = 79_689
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
