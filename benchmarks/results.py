@@ -376,22 +376,23 @@ def _default_table() -> Iterator[str]:
 
 
 def _real_table() -> Iterator[str]:
-    """Yield a line for each row of benchmarks/real_model.py's cells; nothing while there is none."""
+    """Yield a line for each of benchmarks/real_model.py's cells; nothing while there is none."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(CELLS.glob("smollm2.*.json"))]
     if found:
-        yield "| id | arguments and wrappers | start | seed | model | success | calls | tokens | device, minutes |"
-        yield f"|{' --- |' * 9}"
+        yield "| id, arguments | demonstrations | seed | as released | after them | after grpo | calls | minutes |"
+        yield f"|{' --- |' * 8}"
     for each in found:
-        about = [
-            each["env"].partition("/")[2],
-            _call(each["env_kwargs"], each["wrappers"]),
-            each["start"],
-            each["seed"],
+        call = _call(each["env_kwargs"], each["wrappers"])
+        id_ = each["env"].partition("/")[2] + ("" if call == "none" else f", {call}")
+        rows = {row["what"]: row for row in each["rows"]}
+        success = [
+            f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+            for row in map(rows.get, ("untrained", "warm start", "trained"))
         ]
-        for row in each["rows"]:
-            success = f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-            costs = f"{row['calls']:.1f} | {row['length']:.0f} | {each['device']}, {each['minutes']}"
-            yield f"| {' | '.join(map(str, [*about, row['what'], success]))} | {costs} |"
+        calls = " → ".join(f"{row['calls']:.1f}" for row in each["rows"])
+        minutes = f"{each['minutes']:.0f}, {each['device'].removeprefix('NVIDIA ').partition(' ')[0]}"
+        demonstrations = f"{each['loop']['warm_start']} steps, {each['loop']['demo_noise']:.0%} wrong"
+        yield f"| {' | '.join([id_, demonstrations, str(each['seed']), *success, calls, minutes])} |"
 
 
 def _gain(runs: Sequence[dict[str, Any]], measure: str) -> str:

@@ -25,7 +25,8 @@ text{{font:13px {_SANS};fill:#1b2434}} .mono{{font:12px {_MONO}}} .who{{font:600
 text{{fill:#e3e7ee}} .who,.small{{fill:#9aa5b5}} .white{{fill:#ffffff}}
 }}
 </style>"""
-_COLUMNS, _ROW, _MOST = 84, 17, 7
+_WIDTH, _COLUMNS, _ROW, _MOST = 460, 50, 17, 10
+"""Of an episode: narrow enough to be read on a phone; and a bubble's characters in a line, their height, its lines."""
 
 
 class Bubble(NamedTuple):
@@ -63,7 +64,7 @@ def episode(title: str, said: Sequence[Bubble], end: str) -> str:
     for bubble in shown:
         if not bubble.who:
             parts.append(
-                f'<text x="410" y="{y + 8}" text-anchor="middle" class="small">· · · {bubble.text} · · ·</text>'
+                f'<text x="{_WIDTH // 2}" y="{y + 8}" text-anchor="middle" class="small">· · · {bubble.text} · · ·</text>'
             )
             y += 26
             continue
@@ -71,8 +72,8 @@ def episode(title: str, said: Sequence[Bubble], end: str) -> str:
         width = max(max(map(len, lines)), 14) * 7.3 + 26
         height = len(lines) * _ROW + 16
         agent = bubble.who == "agent"
-        x = 800 - width if agent else 20
-        anchor, tx = ("end", 796) if agent else ("start", 24)
+        x = _WIDTH - 14 - width if agent else 14
+        anchor, tx = ("end", _WIDTH - 18) if agent else ("start", 18)
         parts.append(f'<text x="{tx}" y="{y}" text-anchor="{anchor}" class="who">{bubble.who}</text>')
         parts.append(
             f'<rect x="{x:.0f}" y="{y + 6}" width="{width:.0f}" height="{height}" rx="8" '
@@ -83,11 +84,11 @@ def episode(title: str, said: Sequence[Bubble], end: str) -> str:
             parts.append(f'<text {place} class="mono" xml:space="preserve">{_safe(line)}</text>')
         y += height + 26
     chip = len(end) * 6.6 + 24
-    parts.append(f'<rect x="20" y="{y - 8}" width="{chip:.0f}" height="24" rx="12" class="good"/>')
-    parts.append(f'<text x="{20 + chip / 2:.0f}" y="{y + 8}" text-anchor="middle" class="white">{_safe(end)}</text>')
-    head = f'<text x="20" y="30" class="title">{_safe(title)}</text>'
+    parts.append(f'<rect x="14" y="{y - 8}" width="{chip:.0f}" height="24" rx="12" class="good"/>')
+    parts.append(f'<text x="{14 + chip / 2:.0f}" y="{y + 8}" text-anchor="middle" class="white">{_safe(end)}</text>')
+    head = f'<text x="18" y="30" class="title">{_safe(title)}</text>'
     about = "; ".join(f"{bubble.who}: {bubble.text}" for bubble in said)
-    return _picture(820, y + 32, f"An episode of {title}", about[:600], [head, *parts])
+    return _picture(_WIDTH, y + 32, f"An episode of {title}", about[:600], [head, *parts])
 
 
 def curve(title: str, caption: str, seeds: Sequence[Sequence[Point]], reference: float | None = None) -> str:

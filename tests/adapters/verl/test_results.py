@@ -76,13 +76,14 @@ def test_a_page_has_no_lines_for_what_was_not_measured(cells):
     assert [list(table()) for table in tables] == [[], [], []]
     row = {"success": 0.25, "low": 0.2, "high": 0.31, "calls": 4.5, "length": 160}
     about = {"env": "AgentR1/HotpotQA-v0", "env_kwargs": {"hops": 2}, "wrappers": ["FormatReward(weight=0.1)"]}
-    about |= {"start": "200 steps", "seed": 0, "device": "cpu", "minutes": 9.5, "rows": [{"what": "trained", **row}]}
+    about |= {"loop": {"warm_start": 200, "demo_noise": 0.3}, "seed": 0, "device": "NVIDIA H100 80GB", "minutes": 9.5}
+    about["rows"] = [{"what": "warm start", **row}, {"what": "trained", **row, "calls": 2.0}]
     (cells.CELLS / "smollm2.HotpotQA.0.json").write_text(json.dumps(about))
-    setting, values = (
-        "`hops=2`, `FormatReward(weight=0.1)` | 200 steps | 0",
-        "0.250 [0.200, 0.310] | 4.5 | 160 | cpu, 9.5",
-    )
-    assert list(cells._real_table())[2:] == [f"| HotpotQA-v0 | {setting} | trained | {values} |"]
+    success = "0.250 [0.200, 0.310]"
+    assert list(cells._real_table())[2:] == [
+        "| HotpotQA-v0, `hops=2`, `FormatReward(weight=0.1)` | 200 steps, 30% wrong | 0 |  | "
+        f"{success} | {success} | 4.5 → 2.0 | 10, H100 |"
+    ]
 
 
 def test_runs_of_other_tasks_are_not_compared(results):
