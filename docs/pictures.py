@@ -63,9 +63,8 @@ def episode(title: str, said: Sequence[Bubble], end: str) -> str:
     y, parts = 52, []
     for bubble in shown:
         if not bubble.who:
-            parts.append(
-                f'<text x="{_WIDTH // 2}" y="{y + 8}" text-anchor="middle" class="small">· · · {bubble.text} · · ·</text>'
-            )
+            place = f'x="{_WIDTH // 2}" y="{y + 8}" text-anchor="middle"'
+            parts.append(f'<text {place} class="small">· · · {bubble.text} · · ·</text>')
             y += 26
             continue
         lines = _wrapped(bubble.text)

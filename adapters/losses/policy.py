@@ -285,7 +285,7 @@ class RatioWatch:
         if self._still != self.patience:
             return None
         return (
-            f"no ratio of the {self.loss} loss has left 1, but for rounding, in {self.patience} training steps: "
+            f"no ratio of the {self.loss} loss has left 1, apart from rounding, in {self.patience} training steps: "
             "clipping never acts and the update equals the plain policy gradient. Use at least two mini-batches per "
             "batch (verl: a smaller ppo_mini_batch_size; PyTorch loop: mini_batches) or more than one epoch "
             "(ppo_epochs; epochs)"

@@ -56,6 +56,6 @@ def check_files(folder: Path, name: str) -> None:
             digests = {_DIGEST: None}
         for file, digest in digests.items():
             if hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest:
-                raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs anew")
+                raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs again")
     except OSError as e:
-        raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs anew") from e
+        raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs again") from e

@@ -95,7 +95,7 @@ class LoopConfig:
     micro_tokens: int = _option(0, "most padded tokens of one forward and backward pass; 0 for what memory allows")
     learning_rate: float = _option(3e-4, "learning rate of AdamW; about 1e-6 for models of billions of parameters")
     critic_learning_rate: float = _option(1e-3, "learning rate of the critic, if the estimator needs one")
-    freeze_vision: bool = _option(False, "leave the vision tower of a model that takes pictures as it is")
+    freeze_vision: bool = _option(False, "do not train the vision tower of a model that takes pictures")
     warmup: int = _option(10, "iterations over which the learning rates rise")
     grad_clip: float = _option(1.0, "largest norm of a gradient")
     temperature: float = _option(1.0, "sampling temperature")

@@ -39,7 +39,7 @@ COMMANDS: dict[str, _Command] = {
     "eval": _Command("evaluate", "evaluate a policy on an environment"),
     "compare": _Command("evaluate", "compare evaluations on the same tasks"),
     "view": _Command("evaluate", "turn stored episodes into an HTML page, or follow a run"),
-    "score": _Command("evaluate", "score stored episodes anew: another reward, or tables of paper search"),
+    "score": _Command("evaluate", "score stored episodes again: another reward, or tables of paper search"),
     "audit": _Command("evaluate", "attack an environment's reward, and certify what was found"),
     "train": _Command("train", "train a model on an environment with verl", posix=True),
     "plot": _Command("train", "plot training curves and what correlates with success"),

@@ -1,4 +1,4 @@
-"""Score stored episodes anew: by replaying them, by a function, or by the metrics of paper search.
+"""Score stored episodes again: by replaying them, by a function, or by the metrics of paper search.
 
 By replay, the recorded actions are taken again, each episode on its own task, in the environment named by the run.json
 beside the episodes (written by `agentr1 eval` and `train`). Arguments given here replace its own, and wrappers given

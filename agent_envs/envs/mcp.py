@@ -105,7 +105,7 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     - `data`: a file or folder of rows `{"question", "answer"}`. `answer` is a text or a list of accepted ones;
       `setup` and `solution` are lists of calls `{"name", "arguments"}`. `solution` makes an expert.
     - `split`: a split of the folder; a single file is "train".
-    - `check`: "exact" (the same text but for case, punctuation and articles), or the name of a function
+    - `check`: "exact" (the same text up to case, punctuation and articles), or the name of a function
       "module:function" of the row, the answer and `call(name, arguments)`, which asks a tool for the server's state.
     - `fresh`: whether every episode gets a server, or a session over HTTP, of its own. `False` is faster, and right for
       a server that keeps nothing.

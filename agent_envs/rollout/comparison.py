@@ -141,7 +141,7 @@ def compare_runs(
             message += f"different panels: {'; '.join(differences)}"
             if not runs[0].panel.differences(run.panel, "", "", common=True):
                 message += f"; --common compares on the tasks that both have, and agentr1 eval --panel {runs[0].name} "
-                message += "plays the same tasks anew"
+                message += "plays the same tasks again"
             raise ConfigError(message)
     shared = [index for index in sorted(runs[0].panel.tasks) if all(index in run.panel.tasks for run in runs)]
     played = [index for index in shared if all(index in run.scores for run in runs)]

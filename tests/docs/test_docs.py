@@ -232,6 +232,7 @@ FOLLOWED = {
     "tutorial_tools_and_rewards.md": "tests/docs/test_tutorials.py",
     "tutorial_own_corpus.md": "tests/docs/test_tutorials.py",
     "tutorial_code.md": "tests/docs/test_tutorials.py",
+    "tutorial_cheated_reward.md": "tests/docs/test_tutorials.py",
     "recording.md": "tests/recording/test_record.py",
     "scaling.md": "tests/rollout/test_ray_engine.py",
     "torch_loop.md": "tests/adapters/test_torch_loop.py",

@@ -51,6 +51,6 @@ def find_row_loss(actor_rollout_ref: Any) -> Callable[..., Any] | None:
 def row_loss_notice(name: str) -> str:
     """Return what a user of such a loss should know."""
     return (
-        f"the policy loss {name} was written for verl's rows: it is called as it is, on a padded row for each step; "
+        f"the policy loss {name} was written for verl's rows: it is called unchanged, on a padded row for each step; "
         "actor_rollout_ref.actor.loss_agg_mode says what it is a mean over, and agentr1.weighting is the critic's alone"
     )

@@ -1,4 +1,4 @@
-"""HelpDesk: serve a scripted customer under a rule book that is drawn anew for every task.
+"""HelpDesk: serve a scripted customer under a rule book that is drawn afresh for every task.
 
     book      "2.1 The hire may not be cancelled if the hire starts in fewer than 3 days."
               "2.2 Rule 2.1 does not apply if the reason given is illness."

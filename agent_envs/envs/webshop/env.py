@@ -117,7 +117,7 @@ class WebShopEnv(TextEnv):
     Generated: invented brands and products with near-duplicates, 1,000 products and about 10,000 goals. Official: 1.18
     million products and 12,087 human instructions of WebShop (Yao et al. 2022,
     https://github.com/princeton-nlp/WebShop), MIT licence; the texts of listings belong to their owners. Prices within
-    ranges and price limits are drawn with a fixed seed; the original draws them anew in each process.
+    ranges and price limits are drawn with a fixed seed; the original draws new ones in each process.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "html", "human"], "render_fps": 4}  # type: ignore[misc]

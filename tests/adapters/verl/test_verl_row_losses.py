@@ -96,7 +96,7 @@ def test_they_are_found_by_name_and_said(module, capsys):
     mean = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum"
     for words in ([library, f"{loss}mine", mean], [f"{loss}{module}:mine"]):
         assert main([*run, *words]) == 0
-        assert "was written for verl's rows: it is called as it is" in capsys.readouterr().out
+        assert "was written for verl's rows: it is called unchanged" in capsys.readouterr().out
     for words, message in (
         ([library, f"{loss}mine", "+agentr1.layout=merged"], "agentr1.layout must be steps, got merged"),
         ([library, f"{loss}yours"], "the policy loss must be one of"),
