@@ -119,9 +119,9 @@ def step_columns(
         VALUE_WEIGHTS: table.spread(value_weights, size),
         STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
-    if table.label is None and label_weight:
+    if label_weight and table.label is None:
         say_once(NO_LABEL)
-    if table.label is not None and label_weight:
+    elif label_weight and table.label is not None:
         wrote, mode = columns[STEP_NUMBERS], objective.settings.teacher_mode
         labels = Labels(table.label, label_weight)
         if mode == "silent":

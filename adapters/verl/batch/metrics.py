@@ -93,13 +93,15 @@ def _of_set(prefix: str, played: Sequence[Mapping[str, Any]]) -> dict[str, float
 def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the metrics of a training batch from one record per episode; broken ones count in `env/stop/*` alone.
 
-    Where a run has several environments there are `env/ENV/success` and so on too.
+    Where a run has several environments or levels there are `env/ENV/success` and `env/level/2/success` and so on too.
     """
     played = _learned_from(records)
     made = call_metrics(played)
     apart: dict[str, float] = {}
     for env in sorted(envs) if len(envs := {r["env"] for r in played}) > 1 else ():
         apart |= _of_set(f"env/{env.rpartition('/')[2]}", [r for r in played if r["env"] == env])
+    for level in sorted({r["level"] for r in played if "level" in r}):
+        apart |= _of_set(f"env/{level}", [r for r in played if r["level"] == level])
     return {
         "env/success": sum(r["success"] for r in played) / max(len(played), 1),
         **_common("env", records),

@@ -255,7 +255,7 @@ class StepTrainer(PhasedTrainer):
             if (roles := self.settings.train_roles) and not any(part.trained for part in self.parts):
                 raise ConfigError(f"nobody plays {' or '.join(map(repr, roles))}; train_roles trains nothing")
             metrics.update(batch_metrics(self.parts, self.config.data))
-            metrics.update(self.levels.note(self.parts, self.global_steps))
+            self.levels.note(metrics, self.global_steps)
         self.written = {"rollout_is_weights", losses.LABEL_WEIGHTS, losses.TOKEN_WEIGHTS} & result.columns.keys()
         nest = torch.nested.nested_tensor_from_jagged  # [rows, tokens of the row]
         columns = {name: nest(column, offsets) for name, column in result.columns.items()}

@@ -173,6 +173,7 @@ class EnvAgentLoop(AgentLoopBase):
             line = episode.to_json()
             record = episode_record(episode, 0 if number else policy.cached_tokens)
             record |= {"episode": "" if trains else line} | (calls_made(episode) if settings.agent else {})
+            record |= {"level": str(kwargs["level"])} if "level" in kwargs else {}
             for row in rows:
                 tokens, last = row.tokens, row is rows[-1]
                 output = RowOutput(

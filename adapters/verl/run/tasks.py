@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,14 +72,8 @@ def choose_tasks(
         ConfigError: The split does not exist, has too few tasks to hold any out, or the environment does not say how
             many tasks it has.
     """
-    env = make_env(config)
-    env.reset(options={"index": 0})  # a wrapper may reject every task
-    if not env.has_wrapper_attr("num_tasks"):
-        env.close()
-        raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
-    count, splits = int(env.get_wrapper_attr("num_tasks")), takes_splits(config.env)
-    split = env.unwrapped.tasks.split if splits else "all"  # type: ignore[attr-defined]
-    env.close()
+    count, split = _task_count(config)
+    splits = takes_splits(config.env)
     counts: list[tuple[str, int]] = []
     if split != "all" and config.validation is not None:
         counts = _counts(config, config.validation)
@@ -101,10 +96,7 @@ def choose_tasks(
             order = np.concatenate([count - kept + np.random.default_rng(0).permutation(kept), pool[: count - kept]])
         orders, pool = [(split, order[:kept])], np.sort(order[kept:])
     for own in () if levels is None else levels.env_kwargs:
-        env = make_env(replace(config, env_kwargs={**config.env_kwargs, **own}))
-        env.reset(options={"index": 0})
-        pool = pool[pool < int(env.get_wrapper_attr("num_tasks"))]
-        env.close()
+        pool = pool[pool < _task_count(replace(config, env_kwargs={**config.env_kwargs, **own}))[0]]
     others = None if validation_tasks is None else validation_tasks // len(orders)
     first = None if others is None else validation_tasks - others * (len(orders) - 1)  # type: ignore[operator]
     drawn = _passes(len(pool), config.steps * tasks_per_step, tasks_per_step, config.seed)
@@ -116,6 +108,16 @@ def choose_tasks(
         ),
         pool=None if splits else len(pool),
     )
+
+
+def _task_count(config: RunConfig) -> tuple[int, str]:
+    """How many tasks the run's split has, and what the data calls it; "all" where the environment has no splits."""
+    with closing(make_env(config)) as env:
+        env.reset(options={"index": 0})  # a wrapper may reject every task
+        if not env.has_wrapper_attr("num_tasks"):
+            raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
+        split = env.unwrapped.tasks.split if takes_splits(config.env) else "all"  # type: ignore[attr-defined]
+        return int(env.get_wrapper_attr("num_tasks")), split
 
 
 def _passes(size: int, wanted: int, batch: int, seed: int) -> list[int]:
@@ -167,12 +169,9 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
             raise ConfigError(f"the rows of {path} do not name their environments (env_id), and the run has several")
         if not named:
             own = replace(config, data=path)
-            env = make_env(own)
-            env.reset(options={"index": 0})
-            kwargs = env_kwargs(own, env.unwrapped.tasks.split)  # type: ignore[attr-defined]
-            indices = range(int(env.get_wrapper_attr("num_tasks")))
-            env.close()
-            rows += make_rows(own.env, indices, phase=phase, env_kwargs=kwargs, wrappers=own.wrappers)
+            count, split = _task_count(own)
+            kwargs = env_kwargs(own, split)
+            rows += make_rows(own.env, range(count), phase=phase, env_kwargs=kwargs, wrappers=own.wrappers)
         for number, row in enumerate(written):
             where, extra = f"{path}, row {number}", row.get("extra_info")
             try:

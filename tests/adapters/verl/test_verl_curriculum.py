@@ -19,7 +19,7 @@ with warnings.catch_warnings():  # verl warns of every engine that is not instal
     from verl.utils.tensordict_utils import get_tensordict
 
     from agent_envs.adapters.verl.batch.levels import Levels
-    from agent_envs.adapters.verl.batch.metrics import BatchPart
+    from agent_envs.adapters.verl.batch.metrics import training_metrics
 
 from composing import ENV, composed
 
@@ -40,16 +40,14 @@ def played(levels: Levels, step: int) -> tuple[list[int], dict[str, float]]:
     levels.choose(batch, step, 40)
     found = [json.loads(row) for row in batch["env_kwargs"]]
     assert all(row["split"] == "train" for row in found)
-    rows = [
-        {
-            "kind": "step", "trajectory": f"{uid}_{session}",
-            "record": {"success": row["level"] + session < 3, "stop_reason": "terminated"},
-        }
-        for uid, row in zip(uids, found, strict=True) for session in (0, 1)
+    record = {"return": 0.0, "score": 0.0, "num_steps": 1.0, "calls": 0.0, "response_tokens": 1.0, "prompt_tokens": 1.0,
+              "cached_tokens": 0.0, "invalid_actions": 0.0, "env": ENV, "stop_reason": "terminated"}  # fmt: skip
+    records = [
+        {**record, "level": name, "success": row["level"] + session < 3}
+        for row, name in zip(found, batch["level"], strict=True) for session in (0, 1)
     ]  # fmt: skip
-    broken = {**rows[0], "trajectory": f"{uids[0]}_2",
-              "record": {"success": True, "stop_reason": "error"}}  # fmt: skip
-    metrics = levels.note([BatchPart([*rows, broken, {"kind": "padding"}], [], [], 0, None, [])], step)
+    metrics = training_metrics([*records, {**records[0], "success": True, "stop_reason": "error"}])
+    levels.note(metrics, step)
     return [row["level"] for row in found], metrics
 
 
@@ -61,7 +59,7 @@ def test_levels_follow_success_and_a_resumed_run_goes_on_exactly() -> None:
     parts = Levels(LEARNABLE, seed=3)
     for step in range(1, 6):
         _, metrics = played(parts, step)
-        assert sum(v for name, v in metrics.items() if name.endswith("/episodes")) == 24
+        assert sum(metrics.get(f"env/level/{level}/episodes", 0.0) for level in (1, 2, 4)) == 24
         assert metrics.get("env/level/2/success", 0.5) == 0.5 and metrics.get("env/level/1/success", 1.0) == 1.0
     resumed = Levels(LEARNABLE, seed=3)
     resumed.records = json.loads(json.dumps(parts.records))  # what the checkpoint has
@@ -72,7 +70,8 @@ def test_no_levels_change_nothing() -> None:
     batch = get_tensordict({"uid": ["u"], "env_kwargs": ['{"level": 8}']})
     none = Levels(None, seed=0)
     none.choose(batch, 1, 2)
-    assert list(batch["env_kwargs"]) == ['{"level": 8}'] and none.note([], 1) == {} and none.records == []
+    none.note({}, 1)
+    assert list(batch["env_kwargs"]) == ['{"level": 8}'] and "level" not in batch and none.records == []
 
 
 def test_the_command_names_levels_and_trains_on_tasks_that_all_of_them_have(
