@@ -67,8 +67,8 @@ def run(options: Options) -> str:
 
     settings = dict(vars(options))
     trust, dry_run = (settings.pop(name) for name in ("trust", "dry_run"))
-    chosen = {name: settings.pop(name) for name in ("teacher", "branch", "levels", "curriculum")}
-    settings["overrides"] = [*options.overrides, *(f"++agentr1.{k}='{v}'" for k, v in chosen.items() if v)]
+    of_episodes = ("agent", "score", "train_roles", "teacher", "branch", "levels", "curriculum")
+    settings["chosen"] = {name: settings.pop(name) for name in of_episodes}
     settings["model"] = None if options.model is None else model_path(options.model)
     composed = compose_run(**settings)
     check_verl(composed.verl())

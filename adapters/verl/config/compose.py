@@ -11,10 +11,11 @@ Every estimator is an algorithm of its own name; the files in ``algorithm/`` are
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agent_envs import checks
@@ -94,11 +95,11 @@ def compose_run(
     demo_noise: float | None,
     val_fraction: float,
     overrides: Sequence[str],
-    agent: str | None = None,
-    score: str | None = None,
-    train_roles: Sequence[str] = (),
+    chosen: Mapping[str, Any] = MappingProxyType({}),
 ) -> Composed:
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
+
+    ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
 
     Raises:
         ConfigError: A name that does not exist, or values that do not fit.
@@ -118,13 +119,10 @@ def compose_run(
     for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
         if share is not None:
             checks.number(name, share, minimum=0, maximum=1)
-    if train_roles and agent is None:
-        raise ConfigError("--train-roles names roles that an agent plays: add --agent")
     shares = read_shares(env)
     given_kwargs = env_kwargs_by_env(checks.json_object("--env-kwargs", env_kwargs), shares)
-    played = {"agent": agent, "score": score, "train_roles": list(train_roles) or None}
-    said = [f"++agentr1.{name}={_quoted(value)}" for name, value in played.items() if value is not None]
-    config = _compose([*parts, *map(_override, overrides), *said])
+    overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
+    config = _compose([*parts, *map(_override, overrides)])
     preset_run = config.run
     agreed = [_agreed("--env", name, preset_run.env, preset) for name in shares or [None]]
     envs = [name for name in agreed if name is not None]
@@ -200,9 +198,6 @@ def compose_run(
         warm_start=preset_run.warm_start if warm_start is None else warm_start,
         demo_noise=preset_run.demo_noise if demo_noise is None else demo_noise,
         val_fraction=val_fraction,
-        agent=agent,
-        score=score,
-        train_roles=tuple(train_roles),
         overrides=tuple(overrides),
     )
     folder = run.out.resolve()

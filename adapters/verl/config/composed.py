@@ -59,14 +59,8 @@ class RunConfig:
     """Files of rows to train on in place of the data's own."""
     val_files: tuple[str, ...] = ()
     """Files of rows to validate on."""
-    agent: str | None = None
-    """What plays the episodes with the model; None for a call per step."""
-    score: str | None = None
-    """What judges its episodes, ``module:function``."""
-    train_roles: tuple[str, ...] = ()
-    """Its roles that are trained; all by default."""
     overrides: tuple[str, ...] = ()
-    """verl settings from the command line; they win over everything else."""
+    """verl's settings and ``agentr1``'s from the command line; they win over everything else."""
 
     def parts(self) -> tuple[RunConfig, ...]:
         """Return the run with each of its environments alone."""

@@ -107,6 +107,8 @@ class Settings:
                 raise ConfigError(f"agentr1.{name} needs agentr1.mode=sync, got {self.mode}")
         if self.agent is not None:
             load_agent(self.agent)
+        elif self.train_roles:
+            raise ConfigError("agentr1.train_roles are of those that an agent plays: add agentr1.agent")
         self.teaching.check_expert()
         for name in ("teacher", "branch"):
             if getattr(self, name) and (self.agent or self.twin_final or self.mini_batches_of_rows):
