@@ -89,13 +89,13 @@ BUDGETS = {
     ("agent_envs/cli",): 4084,
     ("datasets",): 10749,
     ("agent_envs/wrapping", "wrappers"): 2984,
-    ("adapters/verl",): 6253,
+    ("adapters/verl",): 6231,
     ("adapters/estimators", "adapters/losses"): 2822,
     ("adapters/torch", "adapters/trees"): 2104,
     ("adapters/tiny",): 756,
     ("adapters",): 2764,
 }
-TOTAL = 79_689
+TOTAL = 79_667
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
