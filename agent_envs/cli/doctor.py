@@ -93,7 +93,6 @@ def run(options: Options) -> tuple[str, int]:
         "episode": _episode,
         "sandbox": _sandbox,
         "data folder": _data_folder,
-        "compilers": _compilers,
         **({} if options.quick else {"ray": _ray, "gpu": _gpu}),
     }
     findings += [Finding("works", name, *act()) for name, act in tried.items()]
@@ -211,14 +210,6 @@ def _data_folder() -> _Outcome:
         said = f"{folder} cannot be written: {e.strerror}"
         return "broken", said, "set AGENT_ENVS_DATA to a folder that you may write"
     return "ok", f"{folder} can be written, {free:.0f} GB are free"
-
-
-def _compilers() -> _Outcome:
-    missing = [name for name in ("gcc", "g++", "make") if shutil.which(name) is None]
-    if not missing:
-        return "ok", "gcc, g++, make"
-    said = f"without {', '.join(missing)}, which build ALFWorld's original engine; everything else works"
-    return "absent", said, "on Debian and Ubuntu: apt-get install g++ gcc make"
 
 
 def _ray() -> _Outcome:

@@ -15,21 +15,22 @@ Intervals are Wilson's for success and pass@k, Student's t over tasks for means;
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.checks import shown
+from agent_envs.checks import argument_names, shown
 from agent_envs.cli.options import AgentOptions, FileOrFolder, Folder, Seconds, arguments_of, given_options, option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.rollout.evaluation import Prices
-from agent_envs.rollout.panel import Panel, read_panel
+from agent_envs.rollout.panel import read_panel
 from agent_envs.rollout.ray_engine import RayEngine
 from agent_envs.text import count_of
-from agent_envs.wrapping.recorded import RecordedEnv, recorded_env
+from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import make_text_env
 
 _RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
@@ -99,18 +100,16 @@ def run(options: Options) -> str:
         raise ConfigError("give only one of --n, --all, --indices and --panel")
     indices = None if options.indices is None else _indices(options.indices)
     panel = None if options.panel is None else read_panel(options.panel)
-    choice = _chosen_env(options, panel)
-    env = make_text_env(*choice)
-    if "split" not in choice.env_kwargs and isinstance(env.unwrapped, TextEnv):
-        one_file = Path(choice.env_kwargs.get("data", "")).is_file()
-        choice.env_kwargs["split"] = "all" if one_file else "test"
-        try:
-            make_text_env(*choice).close()
-        except ConfigError as e:
-            if not isinstance(e.__cause__, TypeError):
-                raise
-            del choice.env_kwargs["split"]  # an environment that takes no such argument
-    env.close()
+    if panel is None:
+        choice = options.chosen_env()
+    elif options.run is not None:
+        raise ConfigError("give either --run or --panel: a panel has an environment of its own")
+    else:  # the arguments need not repeat what the panel says
+        choice = recorded_env(panel.to_dict(), str(options.panel), **options.given_env()._asdict(), trust=options.trust)
+    with contextlib.closing(make_text_env(*choice)) as env:
+        has_splits = isinstance(env.unwrapped, TextEnv) and "split" in argument_names(type(env.unwrapped))
+    if has_splits and "split" not in choice.env_kwargs:
+        choice.env_kwargs["split"] = "all" if Path(choice.env_kwargs.get("data", "")).is_file() else "test"
     priced = (options.price_in, options.price_out, options.price_cached)
     prices = Prices(priced[0] or 0.0, priced[1] or 0.0, priced[2]) if any(p is not None for p in priced) else None
     engine = options.chosen_engine()
@@ -149,16 +148,6 @@ def run(options: Options) -> str:
         lines.append(f"episodes      {evaluation.folder / 'episodes.jsonl'}")
         lines.append(f"look at them  agentr1 view {shlex.quote(str(evaluation.folder))} --open")
     return "\n".join(lines)
-
-
-def _chosen_env(options: Options, panel: Panel | None) -> RecordedEnv:
-    """Return the environment of the arguments, which need not repeat what the panel says."""
-    if panel is None:
-        return options.chosen_env()
-    if options.run is not None:
-        raise ConfigError("give either --run or --panel: a panel has an environment of its own")
-    given = options.given_env()._asdict()
-    return recorded_env(panel.to_dict(), str(options.panel), **given, trust=options.trust)
 
 
 def _indices(text: str) -> list[int]:

@@ -30,7 +30,7 @@ def test_what_works_here_is_found_to_work(examined, root, capsys):
     config.read(root / "setup.cfg")
     if found["base"]["state"] != "differs":  # installed, and not just imported from a folder
         assert {"base", "verl", "openai"} <= set(found)
-        assert set(found) - {"base", "pins", "episode", "sandbox", "data folder", "compilers"} <= set(
+        assert set(found) - {"base", "pins", "episode", "sandbox", "data folder"} <= set(
             config["options.extras_require"]
         )
     assert found["episode"]["state"] == found["data folder"]["state"] == "ok"
