@@ -86,7 +86,7 @@ BUDGETS = {
     ("agent_envs/serving",): 3041,
     ("agent_envs/recording",): 1289,
     ("agent_envs/audit",): 2054,
-    ("agent_envs/cli",): 4084,
+    ("agent_envs/cli",): 4064,
     ("datasets",): 10749,
     ("agent_envs/wrapping", "wrappers"): 2984,
     ("adapters/verl",): 6231,
@@ -95,7 +95,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2764,
 }
-TOTAL = 79_667
+TOTAL = 79_647
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
