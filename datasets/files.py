@@ -32,7 +32,7 @@ T = TypeVar("T")
 _SHARD = re.compile(r"(?P<split>.+?)-[0-9]{5}-of-(?P<total>[0-9]{5})")
 _SPLIT_WORDS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _HUB_CONFIGS = ("main", "data", "distractor")  # folders of a hub data set that are searched for splits
-_NOT_SPLITS = ("trainer", "index", "papers", "id_aliases.json")
+_NOT_SPLITS = ("index", "papers", "id_aliases.json")
 _NOT_SPLIT_STEMS = ("passages", "papers", "hpqa_corpus")
 
 
@@ -100,7 +100,7 @@ def find_splits(folder: Path, suffixes: Sequence[str]) -> dict[str, tuple[Path, 
     """Return the files of each split in a folder, shards in order.
 
     Where the folder has no split but the hub's `main`, `data` or `distractor` folder, that one is searched instead.
-    Prepared corpora and trainer rows (`passages`, `papers`, `trainer`, `index`) are not splits.
+    Prepared corpora (`passages`, `papers`, `index`) are not splits.
 
     Raises:
         DataError: The folder has no split, cannot be read, or has the same split in two files.
@@ -208,43 +208,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows to a file, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def write_split(
-    folder: Path,
-    split: str,
-    env_id: str,
-    source: str,
-    tasks: Iterable[tuple[Mapping[str, Any], str, Sequence[str], Mapping[str, Any]]],
-    **columns: Any,
-) -> None:
-    """Write the questions of a split: `SPLIT.jsonl` as prepared, and `trainer/SPLIT.parquet` as trainers read them.
-
-    Args:
-        folder: The prepared data.
-        split: The split.
-        env_id: The environment that the agent loop plays them in.
-        source: The released name of the data set.
-        tasks: Of each question the prepared row, its text, its answers, and what else trainers are told of it.
-        **columns: More columns of the trainers' rows.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    env_kwargs = json.dumps({"data": "official", "split": split}, sort_keys=True)
-    phase = "train" if split == "train" else "validation"
-    records, rows = [], []
-    for index, (record, question, answers, more) in enumerate(tasks):
-        records.append(record)
-        row = {"data_source": source, "prompt": [{"role": "user", "content": question}], **columns}
-        row["reward_model"] = {"style": "rule", "ground_truth": list(answers)}
-        row["extra_info"] = {"index": index, "phase": phase, "question_id": record["id"], "split": split, **more}
-        row |= {"agent_name": "agentr1_env", "env_id": env_id, "env_kwargs": env_kwargs, "wrappers": "[]"}
-        rows.append(row)
-    write_jsonl(folder / f"{split}.jsonl", records)
-    (folder / "trainer").mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "trainer" / f"{split}.parquet")
+        file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
 def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[str, tuple[Path, ...]]:

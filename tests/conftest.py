@@ -180,6 +180,12 @@ def fake_chat():
 
 
 @pytest.fixture(scope="session")
+def released_files():
+    """The module tests/released_files.py."""
+    return _loaded("tests/released_files.py")
+
+
+@pytest.fixture(scope="session")
 def token_conversation():
     """A class that shows observations as a rollout's actor does: the tokens of each prompt, from given responses."""
     from agent_envs.prompts.conversation import Conversation

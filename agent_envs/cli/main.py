@@ -47,7 +47,7 @@ COMMANDS: dict[str, _Command] = {
     "export": _Command("train", "write a run's model as a Hugging Face folder"),
     "demos": _Command("train", "write an expert's episodes for supervised fine-tuning"),
     "prepare": _Command("data", 'download the data behind data="official"'),
-    "generate": _Command("data", "write generated tasks as files in a released format"),
+    "generate": _Command("data", "write generated houses as game files of ALFWorld"),
     "index": _Command("data", "build a search index"),
     "serve": _Command("serve", "serve environments to trainers on other machines", posix=True),
     "serve-search": _Command("serve", "serve a search index"),

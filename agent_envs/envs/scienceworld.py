@@ -238,19 +238,6 @@ class ScienceWorldEnv(TextEnv):
         """Return the simulator's actions, each with three dots for the name of an object."""
         return [_OBJECT.sub("...", action) for action in self._session.actions]
 
-    def valid_commands(self) -> list[str]:
-        """Return every command that can be carried out now: a thousand or more.
-
-        They are listed in a copy of the episode, which takes up to some seconds: listing them draws random numbers.
-        """
-        trail: Trail = self.state
-        session = Session(trail.start)
-        for command, _ in trail.done:
-            session.act(command)
-        commands = session.commands()
-        session.close()
-        return commands
-
     def prompt_state(self) -> dict[str, Any]:
         return {
             "task": self._session.task,

@@ -164,19 +164,12 @@ class Session:
         )
 
     @_talks
-    def commands(self) -> list[str]:
-        """Return every command that can be carried out now."""
-        return sorted(set(self._texts(self._simulator.getValidActionObjectCombinations())))
-
-    @_talks
     def gold_path(self) -> tuple[str, ...]:
         """Return the commands that solve the task from its beginning."""
-        return self._texts(self._simulator.getGoldActionSequence())
-
-    def _texts(self, array: Any) -> tuple[str, ...]:
-        texts = tuple(map(str, array))
+        array = self._simulator.getGoldActionSequence()
+        path = tuple(map(str, array))
         self.java.gateway.detach(array)
-        return texts
+        return path
 
 
 @functools.lru_cache(maxsize=256)

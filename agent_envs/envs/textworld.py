@@ -18,32 +18,28 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import boolean, choice, integer, option_mapping
+from agent_envs.checks import integer
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import find_files
-from agent_envs.envs.foreign import FIRST_SEEDS, SeededTask, SeededTasks, require_generated
+from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
 from agent_envs.files import table
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
-# The games that tw-make makes: the highest level, or 0 without levels, and the other options that it takes.
-_CHALLENGES: Mapping[str, tuple[int, str]] = table(__package__, "suites.json")["textworld_challenges"]
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = table(__package__, "suites.json")["textworld_defaults"]
 _MAKING = 600.0  # seconds that a game may take to be made; a few are usual
 
 _UNKNOWN = "unknowable"  # a word that no game knows: what a game answers to it, it answers to any unknown verb
 _COMMAND = re.compile(r"[A-Za-z0-9' -]{0,198}")  # more is cut off by the interpreter
 _VERBS = " ".join(table(__package__, "suites.json")["textworld_verbs"])
-_TITLE = "$$"  # what the title is drawn with
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +132,8 @@ class TextWorldEnv(TextEnv):
     """Play a text adventure of TextWorld: explore rooms, carry things, and finish the quest that is told.
 
     ## Description
-    TextWorld generates text adventures with a quest, of several kinds and any difficulty, and plays compiled ones. The
-    extra `suites` installs it.
+    TextWorld generates text adventures with a quest (its treasure hunters), and plays compiled ones. The extra `suites`
+    installs it.
 
     ## Action Space
     One command, such as those in `info["admissible_commands"]`. Other wordings are the game's to understand. What
@@ -162,53 +158,30 @@ class TextWorldEnv(TextEnv):
     `reward_components` (`points`), `admissible_commands` (sorted).
 
     ## Arguments
-    `gym.make("AgentR1/TextWorld-v0", split="train", challenge="treasure_hunter", level=1, settings={}, game=None)`
+    `gym.make("AgentR1/TextWorld-v0", split="train", level=1, game=None)`
     - `split`: "train" (100,000 games), "validation" or "test" (1,000 each); of `game` a folder or file name in it.
-    - `challenge`: "treasure_hunter" or "coin_collector", which have levels; "simple", "cooking" or "custom".
-    - `level`: 1 to 30 (treasure_hunter) or 1 to 300 (coin_collector); more rooms and longer ways.
-    - `settings`: options of `tw-make` for the other challenges, such as `{"recipe": 2, "open": True}` (cooking),
-      `{"rewards": "sparse", "goal": "brief"}` (simple) or `{"world_size": 6, "quest_length": 4}` (custom).
-    - `game`: path of a compiled game (.z8 with its .json), or of a folder with one of these or a folder per split. An
-      interpreter runs such files in a process of its own, which a damaged one may end; play those that you trust.
-    - `banner`: whether the first observation begins with TextWorld's title in large letters.
+    - `level`: 1 to 30; more rooms and longer ways.
+    - `game`: path of a compiled game (.z8 with its .json), of any kind that TextWorld's `tw-make` makes, or of a folder
+      with one of these or a folder per split. An interpreter runs such files in a process of its own, which a damaged
+      one may end; play those that you trust.
 
     ## Data
     Made by TextWorld when first played, in some seconds each, and kept beside other prepared data (0.5 MB each). Splits
-    have seeds of their own; `cooking` draws foods and `simple` games from TextWorld's own splits. At the lowest levels
-    there are few different games, so one can be in two splits.
+    have seeds of their own; at the lowest levels there are few different games, so one can be in two splits.
     """
 
-    recorded_arguments = ("challenge", "level", "banner")
+    recorded_arguments = ("level",)
     instructions = (
         "You play a text adventure. Write one command a turn and nothing else, such as: look; inventory; go north; "
         "take key; open chest; take key from chest; put key on table; unlock door with key; examine door; eat apple."
     )
 
-    def __init__(
-        self,
-        *,
-        challenge: str = "treasure_hunter",
-        level: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        game: str | os.PathLike[str] | None = None,
-        banner: bool = True,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, level: int = 1, game: str | os.PathLike[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         require_generated(self.data)
         if importlib.util.find_spec("textworld") is None:
             raise MissingExtraError("textworld", extra="suites")
-        highest, known = _CHALLENGES[choice("challenge", challenge, _CHALLENGES)]
-        self.challenge, self.settings, self.banner = challenge, option_mapping(settings), boolean("banner", banner)
-        for name, value in self.settings.items():
-            if highest:
-                raise ConfigError(f"{challenge!r} has levels and no settings, got settings[{name!r}]; give level=")
-            choice(f"a setting of {challenge!r}", name, known.split())
-            if not isinstance(value, (bool, int, str)):
-                raise ConfigError(f"settings[{name!r}] must be a number, a text, True or False, got {value!r}")
-        if not highest and level is not None:
-            raise ConfigError(f"{challenge!r} has no levels, got level={level!r}; its difficulty is set by settings=")
-        self.level = integer("level", 1 if level is None else level, minimum=1, maximum=highest) if highest else None
+        self.level = integer("level", level, minimum=1, maximum=30)
         self.game = None if game is None else os.fspath(game)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
 
@@ -219,20 +192,12 @@ class TextWorldEnv(TextEnv):
                 raise DataError(f"{alone[0]} has no {alone[0].stem}.json beside it, which tw-make writes and is needed")
             games = [_Game(f"textworld/{name}/{file.stem}", str(file.resolve())) for file in files]
             return _Games(games, self.game, name)
-        return SeededTasks(
-            " ".join(["textworld", *_order(self.challenge, self.level, self.settings, self.split)]), self.split
-        )
+        return SeededTasks(f"textworld {' '.join(_order(self.level))}", self.split)
 
     def begin(self, task: SeededTask | _Game) -> tuple[str, _State]:
-        if isinstance(task, _Game):
-            file = task.file
-        else:
-            file = str(_made(_order(self.challenge, self.level, self.settings, self.split), task.seed))
+        file = task.file if isinstance(task, _Game) else str(_made(_order(self.level), task.seed))
         state = _state_at(file, ())
-        text = state.text
-        if not self.banner and _TITLE in text:
-            text = text[text.rindex(_TITLE) :].partition("\n")[2].lstrip("\n")
-        return text, state
+        return state.text, state
 
     def act(self, action: str) -> Outcome:
         before: _State = self.state
@@ -277,22 +242,9 @@ class TextWorldEnv(TextEnv):
         return right if right is None or not others or rng.random() >= noise else str(rng.choice(others))
 
 
-def _order(challenge: str, level: int | None, settings: Mapping[str, Any], split: str) -> list[str]:
-    """Return the arguments of tw-make for a game, without its seed.
-
-    >>> _order("simple", None, {"goal": "brief"}, "test")
-    ['tw-simple', '--rewards=dense', '--goal=brief', '--test']
-    """
-    wanted = {**_DEFAULTS.get(challenge, {}), **settings}
-    if level is not None:
-        wanted["level"] = level
-    if challenge == "simple":
-        wanted["test"] = choice("split", split, FIRST_SEEDS) != "train"
-    if challenge == "cooking":
-        wanted["split"] = {"validation": "valid"}.get(split, split)
-    flags = [(f"--{name.replace('_', '-')}", value) for name, value in wanted.items() if value is not False]
-    name = challenge if challenge == "custom" else f"tw-{challenge}"
-    return [name, *(flag if value is True else f"{flag}={value}" for flag, value in flags)]
+def _order(level: int) -> list[str]:
+    """Return the arguments of tw-make for a game, without its seed."""
+    return ["tw-treasure_hunter", f"--level={level}"]
 
 
 def _made(order: list[str], seed: int) -> Path:

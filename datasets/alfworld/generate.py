@@ -12,7 +12,6 @@ import functools
 import importlib.metadata
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
-from agent_envs.files import read_text, write_text
 
 MOST_GAMES = 1_000_000
 _MANIFEST = ".generated.json"
@@ -118,10 +116,9 @@ def generate_alfworld(
     seed: int = 0,
     progress: bool = True,
 ) -> Path:
-    """Write tasks 0 to n - 1 of a split in the layout of the released data. The same call resumes a stopped run.
+    """Write tasks 0 to n - 1 of a split in the layout of the released data, and return the folder of the split.
 
-    Returns:
-        The folder of the split.
+    It replaces what an earlier call wrote there.
     """
     split = houses.parse_split(split)
     sizes = houses.parse_size(size)
@@ -129,42 +126,14 @@ def generate_alfworld(
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     seed = integer("seed", seed, minimum=0)
     packaged_logic()
-    folder = Path(out).expanduser() / split
-    settings = {"size": list(sizes), "families": list(chosen), "seed": seed}
-    try:
-        _claim(folder, settings)
+    target = Path(out).expanduser() / split
+    with replaced_folder(target) as folder:
+        settings = {"size": list(sizes), "families": list(chosen), "seed": seed}
+        (folder / _MANIFEST).write_text(json.dumps(settings), encoding="utf-8")
         for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
             house = houses.build_house(split, index, sizes, chosen, seed)
-            _write_game(folder / house.folder / f"trial_G{index:06d}", house)
-    except OSError as e:
-        raise DataError(f"{folder}: cannot be written: {e.strerror or e}") from e
-    return folder
-
-
-def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Create the folder, or check that it holds games of the same settings."""
-    manifest = folder / _MANIFEST
-    if manifest.is_file():
-        try:
-            existing = json.loads(read_text(manifest))
-        except ValueError:
-            existing = None
-        if existing != settings:
-            raise DataError(
-                f"{folder} holds games generated with {existing}, not {settings}; choose another --out or remove it"
-            )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} holds something else, which is not overwritten; choose another --out")
-    else:
-        write_text(manifest, json.dumps(settings))
-
-
-def _write_game(target: Path, house: GeneratedHouse) -> None:
-    """Write one game's folder, which appears only when it is complete."""
-    if (target / TRAJECTORY_FILE).is_file():
-        return
-    for leftover in target.parent.glob(f".{target.name}-*"):  # of a run that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    with replaced_folder(target) as folder:
-        (folder / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
-        (folder / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
+            game = folder / house.folder / f"trial_G{index:06d}"
+            game.mkdir(parents=True)
+            (game / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
+            (game / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
+    return target

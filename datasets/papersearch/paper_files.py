@@ -54,7 +54,7 @@ def paper_source_files(source: Path) -> list[Path]:
         path
         for path in (source.rglob("*") if source.is_dir() else ())
         if path.name.endswith(endings)
-        and not any(part.startswith(".") or part in ("trainer", "index") for part in path.relative_to(source).parts)
+        and not any(part.startswith(".") or part == "index" for part in path.relative_to(source).parts)
         and not is_one_object(path)
     )
     if not files:

@@ -1,17 +1,16 @@
-"""`agentr1 prepare papersearch`: queries by split, a corpus of all papers, its index and trainer rows."""
+"""`agentr1 prepare papersearch`: queries by split, a corpus of all papers and its index."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir, user_path
-from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_split
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
-from agent_envs.errors import DataError, needs_extra
+from agent_envs.errors import DataError
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows
@@ -27,19 +26,16 @@ _FILES = {
 def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Path:
     """Write queries and papers to a folder, replacing an earlier copy in one step.
 
-    The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, `index/` to
-    search and expand them, and `trainer/SPLIT.parquet` with the rows that trainers read.
+    The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, and `index/` to
+    search and expand them.
     """
-    with needs_extra("data"):
-        import pyarrow  # noqa: F401  (checked before the work rather than after it)
     target = data_dir() / TASK if out is None else out
     with replaced_folder(target) as folder:
         source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
             _fetch(source)
         for split, tasks in _local_tasks(source).items():
-            described = map(_described, tasks)
-            write_split(folder, split, "AgentR1/PaperSearch-v0", "bytedance/pasa", described, ability="paper_search")
+            write_jsonl(folder / f"{split}.jsonl", map(_prepared, tasks))
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
         if from_path is None:
@@ -47,10 +43,8 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
     return target
 
 
-def _described(task: PaperTask) -> tuple[dict[str, Any], str, tuple[str, ...], dict[str, Any]]:
-    titles, ids = list(task.titles), list(task.ids)
-    record = {"id": task.query_id, "query": task.query, "titles": titles, "ids": ids, "date": task.date}
-    return record, task.query, task.titles, {}
+def _prepared(task: PaperTask) -> dict[str, Any]:
+    return {"id": task.query_id, "query": task.query, "titles": task.titles, "ids": task.ids, "date": task.date}
 
 
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
@@ -70,7 +64,4 @@ def _fetch(folder: Path) -> None:
     """Write the hub's rows to files."""
     folder.mkdir()
     for split, rows in fetch_splits(TASK, None, data_files=_FILES).items():
-        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as file:
-            for number, row in enumerate(rows, start=1):
-                query_row(row, f"split {split}, row {number}")
-                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+        write_jsonl(folder / f"{split}.jsonl", rows)

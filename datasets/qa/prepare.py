@@ -1,4 +1,4 @@
-"""`agentr1 prepare hotpotqa|2wiki|musique`: questions, a corpus of all their paragraphs, its index and trainer rows."""
+"""`agentr1 prepare hotpotqa|2wiki|musique`: questions, a corpus of all their paragraphs and its index."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from typing import Any
 
 from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.download import compare_released, hub_source
-from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl, write_split
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
-from agent_envs.datasets.qa.rows import SOURCES, SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
-from agent_envs.errors import DataError, needs_extra
+from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
+from agent_envs.errors import DataError
 from agent_envs.retrieval import BM25Retriever, read_corpus
-
-_ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
 
 
 def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = None) -> Path:
     """Write a data set to a folder, replacing an earlier copy in one step.
 
     The folder has `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its index in
-    `index/`, and `trainer/SPLIT.parquet` with the rows that trainers read. Rows without an answer, as in the released
-    test files, are skipped.
+    `index/`. Rows without an answer, as in the released test files, are skipped.
     """
-    with needs_extra("data"):
-        import pyarrow  # noqa: F401  (checked before the work rather than after it)
     target = data_dir() / dataset if out is None else out
     splits: dict[str, Iterable[QARow]]
     if from_path is None:
@@ -46,7 +41,7 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         for split, answered in tasks.items():
             if answered:
-                write_split(folder, split, _ENVS[dataset], SOURCES[dataset], map(_described, answered))
+                write_jsonl(folder / f"{split}.jsonl", map(_prepared, answered))
     return target
 
 
@@ -58,14 +53,13 @@ def _collect(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]])
             yield row
 
 
-def _described(task: QATask) -> tuple[dict[str, Any], str, tuple[str, ...], dict[str, Any]]:
-    record = {
+def _prepared(task: QATask) -> dict[str, Any]:
+    return {
         "id": task.question_id,
         "question": task.question,
-        "answers": list(task.answers),
-        "supporting": list(task.supporting),
+        "answers": task.answers,
+        "supporting": task.supporting,
         "type": task.question_type,
         "level": task.level,
         "hops": task.hops,
     }
-    return record, task.question, task.answers, {"type": task.question_type, "level": task.level}

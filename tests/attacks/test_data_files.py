@@ -21,7 +21,7 @@ import gymnasium as gym
 import pytest
 
 from agent_envs import ENV_IDS
-from agent_envs.datasets.generate import generate
+from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.webshop import catalog
 from agent_envs.errors import AgentEnvsError
 from agent_envs.retrieval import BM25Retriever, read_corpus
@@ -97,7 +97,7 @@ READING = [env_id for env_id in ENV_IDS if env_id != "AgentR1/HelpDesk-v0"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, released_files):
     """For each id a path of whole data, and the files in it to break."""
     top = tmp_path_factory.mktemp("whole")
     files = {
@@ -114,12 +114,12 @@ def whole(tmp_path_factory):
         path.write_bytes(content)
         made[f"AgentR1/{name}-v0"] = (path, [path.name])
     made["AgentR1/GSM8KTool-v0"] = made["AgentR1/GSM8KCode-v0"] = made["AgentR1/GSM8K-v0"]
-    generate("alfworld", top / "alfworld", n=1, seed=0, split="train")
+    generate_alfworld(top / "alfworld", 1)
     game = next((top / "alfworld").rglob("game.tw-pddl"))
     root = game.parents[3]
     games = [str(game.relative_to(root)), str(game.with_name("traj_data.json").relative_to(root))]
     made["AgentR1/ALFWorld-v0"] = (root, games)
-    shop = generate("webshop", top / "webshop", n=4)
+    shop = released_files.write_shop(top / "webshop", 4)
     made["AgentR1/WebShop-v0"] = (shop, sorted(path.name for path in shop.iterdir()))
     return made
 
@@ -227,7 +227,7 @@ def commands(folder: Path) -> list[list[str]]:
     return [
         ["prepare", "gsm8k", "--from", "rows.jsonl", "--out", "prepared"],
         ["index", "docs.jsonl", "--out", "index", "--quiet"],
-        ["generate", "webshop", "--out", "shop", "--n", "5"],
+        ["generate", "alfworld", "--out", "games", "--n", "5"],
     ]
 
 

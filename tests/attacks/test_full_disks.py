@@ -15,7 +15,7 @@ resource = pytest.importorskip("resource")
 ROOM = 20_000  # bytes a file may have
 COMMANDS = {
     "prepare": ["prepare", "gsm8k", "--from", "rows.jsonl", "--out", "out"],
-    "generate": ["generate", "webshop", "--out", "out", "--n", "60"],
+    "generate": ["generate", "alfworld", "--out", "out", "--n", "6"],
     "index": ["index", "docs.jsonl", "--out", "out", "--quiet"],
     "demos": ["demos", "--env", "AgentR1/GSM8KTool-v0", "--n", "60", "--out", "out.jsonl", "--quiet"],
     "eval": ["eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", "--n", "60", "--out", "out", "--quiet"],

@@ -150,7 +150,7 @@ def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path):
 def run(tmp_path):
     """The folder of a training run, as far as commands read it."""
     settings: dict[str, Any] = {
-        "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "expert": "oracle"}, "data": "generated",
+        "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "reward": "terminal"}, "data": "generated",
         "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo", "response_length": 48,
     }  # fmt: skip
     (tmp_path / "run" / "checkpoints" / "global_step_3" / "actor").mkdir(parents=True)
@@ -165,13 +165,13 @@ def _chosen(*argv: str) -> RecordedEnv:
 @pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
 @pytest.mark.parametrize("option", ["--run", "--checkpoint"])
 def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
-    recorded = RecordedEnv("AgentR1/GSM8KTool-v0", {"level": 1, "expert": "oracle"}, ("StepPenalty(penalty=0.25)",))
+    recorded = RecordedEnv("AgentR1/GSM8KTool-v0", {"level": 1, "reward": "terminal"}, ("StepPenalty(penalty=0.25)",))
     assert _chosen(option, str(run / inside)) == recorded
     said = capsys.readouterr().err
-    assert 'run.json: AgentR1/GSM8KTool-v0, {"level": 1, "expert": "oracle"}, StepPenalty(penalty=0.25)' in said
+    assert 'run.json: AgentR1/GSM8KTool-v0, {"level": 1, "reward": "terminal"}, StepPenalty(penalty=0.25)' in said
     given = ("--env-kwargs", '{"level": 3}', "--wrapper", "FormatReward", "--split", "test")
     choice = _chosen(option, str(run / inside), *given)
-    assert choice.env_kwargs == {"level": 3, "expert": "oracle", "split": "test"}
+    assert choice.env_kwargs == {"level": 3, "reward": "terminal", "split": "test"}
     assert choice.wrappers == ("FormatReward",)
     said = capsys.readouterr().err
     assert "level is 3, in the run 1" in said
@@ -197,7 +197,7 @@ def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_
     out = ["--out", str(tmp_path / "eval")]
     assert main(["eval", *source, "--policy", "expert", "--n", "4", "--json", *out, quiet]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
-    assert settings["env_kwargs"] == {"level": 1, "expert": "oracle", "split": "test"}
+    assert settings["env_kwargs"] == {"level": 1, "reward": "terminal", "split": "test"}
     assert settings["wrappers"] == ["StepPenalty(penalty=0.25)"]
     assert main(["demos", *source, "--n", "2", "--out", str(tmp_path / "demos.jsonl"), quiet]) == 0
     rows = [json.loads(line) for line in (tmp_path / "demos.jsonl").read_text().splitlines()]

@@ -108,7 +108,7 @@ def test_an_environment_that_is_none_of_text(command, tmp_path, capsys):
         ["eval", "--policy", "expert", "--run", ""],
         ["eval", "--policy", "expert", "--run", "~nobody-of-this-name/run"],
         ["play", "--run="],
-        ["generate", "webshop", "--out", ""],
+        ["generate", "alfworld", "--out", ""],
         ["prepare", "gsm8k", "--out", ""],
     ],
 )

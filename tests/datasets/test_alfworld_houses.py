@@ -26,7 +26,7 @@ from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.generated_tasks import parse_families
-from agent_envs.errors import AgentEnvsError, ConfigError, DataError, TaskIndexError
+from agent_envs.errors import AgentEnvsError, ConfigError, TaskIndexError
 
 SIZE = (2, 4)
 
@@ -174,23 +174,19 @@ def test_generate_writes_the_released_layout(tmp_path):
         assert trajectory["pddl_params"] == {**task.problem.params, "object_sliced": False}
 
 
-def test_generate_continues_and_never_overwrites(tmp_path, capsys):
+def test_generate_replaces_its_own_split_and_nothing_else(tmp_path, capsys):
     pytest.importorskip("alfworld", reason="needs the alfworld package")
     data = tmp_path / "data"
     generate_alfworld(data, 3, size=1, progress=False)
-    before = {path: path.stat().st_mtime_ns for path in _games(data)}
-    left = data / "train" / ".trial_G000001.1-1.partial"
-    left.mkdir()
-    generate_alfworld(data, 6, size=1, progress=False)
-    assert len(_games(data)) == 6 and all(path.stat().st_mtime_ns == time for path, time in before.items())
     generate_alfworld(data, 2, split="test", size=1, progress=False)
+    generate_alfworld(data, 4, size=2, progress=False)
     assert {path.name for path in data.iterdir()} == {"train", "valid_unseen"}
-    with pytest.raises(DataError, match="generated with"):
-        generate_alfworld(data, 3, size=2, progress=False)
+    assert [len(_games(data / split)) for split in ("train", "valid_unseen")] == [4, 2]
     (tmp_path / "other" / "train").mkdir(parents=True)
     (tmp_path / "other" / "train" / "mine.txt").write_text("mine")
     assert main(["generate", "alfworld", "--n", "1", "--out", str(tmp_path / "other"), "--quiet"]) == 2
-    assert "not overwritten" in capsys.readouterr().err
+    assert "holds something other than prepared data" in capsys.readouterr().err
+    assert (tmp_path / "other" / "train" / "mine.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -289,14 +289,11 @@ def released(tmp_path, data_dir):
 
 
 def test_prepare(released, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("pyarrow")
-    import pandas
-
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
     assert main(["prepare", "papersearch", "--from", str(released)]) == 0
     folder = tmp_path / "data" / "papersearch"
     assert capsys.readouterr().out.strip() == str(folder)
-    assert {path.name for path in folder.iterdir()} == {"test.jsonl", "spar.jsonl", "papers.jsonl", "index", "trainer"}
+    assert {path.name for path in folder.iterdir()} == {"test.jsonl", "spar.jsonl", "papers.jsonl", "index"}
     prepared = query_rows("official", "test")
     assert len(prepared) == 300
     for before, after in zip(query_rows(str(released / "AutoScholarQuery_test.jsonl")), prepared, strict=True):
@@ -306,8 +303,6 @@ def test_prepare(released, tmp_path, monkeypatch, capsys):
     papers = data_papers("official")
     assert len(papers) == len({row.paper.id for row in paper_rows(paper_source_files(released))})
     assert len(papers) == len(corpus_papers(folder / "papers.jsonl"))
-    frame = pandas.read_parquet(folder / "trainer" / "spar.parquet")
-    assert len(frame) == 15 and frame.iloc[0]["env_id"] == ENV
     env = gym.make(ENV, data="official", split="spar")
     env.reset(options={"index": 3})
     _, _, _, _, info = env.step('<tool_call>{"name": "search", "arguments": {"query": "Swin Transformer"}}</tool_call>')
@@ -327,7 +322,7 @@ def test_prepare_fetches(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert main(["prepare", "papersearch", "--out", str(tmp_path / "out")]) == 0
     assert asked[0][0] == "CarlanLark/pasa-dataset" and asked[0][2]["test"] == "AutoScholarQuery/test.jsonl"
-    names = {"train.jsonl", "real.jsonl", "papers.jsonl", "index", "trainer"}
+    names = {"train.jsonl", "real.jsonl", "papers.jsonl", "index"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
     assert len(data_papers(str(tmp_path / "out"))) == 2

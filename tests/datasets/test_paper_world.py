@@ -18,7 +18,6 @@ import pytest
 
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_papers
-from agent_envs.datasets.papersearch.generate import generate_papersearch
 from agent_envs.datasets.papersearch.generated.literature import (
     HIDDEN,
     WORDS,
@@ -27,7 +26,7 @@ from agent_envs.datasets.papersearch.generated.literature import (
 )
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.envs.papersearch.expert import parse_query
-from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.errors import DataError, TaskIndexError
 from agent_envs.retrieval.papers import title_key
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import paper_row, read_papers
@@ -202,8 +201,8 @@ def test_a_million_papers_stream():
     assert world.row(999_999).paper.title and GeneratedQueries("train", 1_000_000)[99_999].titles
 
 
-def test_files_are_what_is_played(tmp_path):
-    folder = generate_papersearch(tmp_path / "out", 50, split="test", size=300)
+def test_files_are_what_is_played(tmp_path, released_files):
+    folder = released_files.write_literature(tmp_path / "out", 50, "test", 300)
     world, rows = literature("test", 300), list(read_papers(folder / "papers" / "papers.jsonl"))
     assert rows == list(world.rows())
     first = json.loads((folder / "test.jsonl").read_text(encoding="utf-8").splitlines()[0])
@@ -219,8 +218,6 @@ def test_files_are_what_is_played(tmp_path):
     assert env.reset(options={"index": 7})[0] == same.reset(options={"index": 7})[0] and env.num_tasks == 50
     action = same.expert_action()
     assert env.step(action)[:2] == same.step(action)[:2] and env.expert_action() is None
-    with pytest.raises(ConfigError, match="n must be"):
-        generate_papersearch(tmp_path / "more", 1001, split="test")
 
 
 # -- a corpus on disk --------------------------------------------------------------------------------------------------

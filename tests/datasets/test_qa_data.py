@@ -4,7 +4,7 @@
 2. The corpus is the union of the paragraphs, each once, as pyserini's passages have them; a question's supporting
    articles can be found among its own paragraphs.
 3. On real rows a gold answer scores 1.0, whatever the alias, and a wrong one 0.0.
-4. prepare places tasks, corpus, index and trainer rows, whole or not at all.
+4. prepare places tasks, corpus and index, whole or not at all.
 5. A broken row is named with its file and place.
 """
 
@@ -186,7 +186,6 @@ def test_supporting_articles_can_be_found(dataset, data_dir):
 
 
 def test_prepare_places_everything(tmp_path, monkeypatch):
-    pq = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "prepared"))
     released = tmp_path / "released"
     write(
@@ -208,12 +207,6 @@ def test_prepare_places_everything(tmp_path, monkeypatch):
     observation, *_ = env.step(base.format_call("search", {"query": "Dorn"}))
     assert "[1] Dorn\nDorn is a town." in observation  # a paragraph of another split
     assert gym.make(IDS["hotpotqa"], data="official", split="validation").reset(seed=0)[1]["split"] == "validation"
-    table = pq.read_table(folder / "trainer" / "train.parquet").to_pylist()
-    assert table[0]["prompt"] == [{"role": "user", "content": RELEASED["question"]}]
-    assert table[1]["reward_model"] == {"style": "rule", "ground_truth": ["yes"]}
-    assert table[1]["extra_info"]["index"] == 1
-    assert (table[0]["data_source"], table[0]["env_id"]) == ("hotpotqa_distractor", IDS["hotpotqa"])
-    assert gym.make(table[0]["env_id"], **json.loads(table[0]["env_kwargs"])).reset(options={"index": 0})
 
 
 @pytest.mark.parametrize(("dataset", "row"), [("2wiki", RELEASED), ("musique", MUSIQUE)])
@@ -235,9 +228,8 @@ def test_online_rows_are_written(tmp_path, monkeypatch):
     splits = {"train": [HUB], "validation": [HUB], "test": [{**HUB, "answer": None}]}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: splits)
     out = prepare_qa("hotpotqa", None, tmp_path / "hotpotqa")
-    assert sorted(path.name for path in out.iterdir()) == [
-        "index", "passages.jsonl", "train.jsonl", "trainer", "validation.jsonl",
-    ]  # fmt: skip
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["index", "passages.jsonl", "train.jsonl", "validation.jsonl"]
 
 
 # -- broken rows -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 
 import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.cli.main import main
-from agent_envs.datasets.generate import generate
+from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.papersearch.rows import query_rows
 from agent_envs.datasets.prepare import prepare
@@ -196,7 +196,7 @@ def _house_rows(folder: Path, games: list[str], name: str = "train") -> Path:
 @pytest.fixture
 def houses(tmp_path):
     """A folder of the release's form, whose rows name three of four games, and the games in the rows' order."""
-    generate("alfworld", tmp_path / "games", 4)
+    generate_alfworld(tmp_path / "games", 4)
     games = sorted(path.relative_to(tmp_path / "games").as_posix() for path in tmp_path.rglob("game.tw-pddl"))
     chosen = [games[3], games[0], games[2]]
     _house_rows(tmp_path, chosen)
@@ -304,7 +304,7 @@ def test_sources_that_have_no_such_data_are_refused(arguments, message, release,
 
 def test_released_goals_are_played_in_their_splits(release, data_dir):
     """The products are the original's, and the goal's own satisfies it at least in type and attributes."""
-    shop = {"data": str(data_dir / "webshop"), "goals": str(release / "webshop"), "expert": "oracle"}
+    shop = {"data": str(data_dir / "webshop"), "goals": str(release / "webshop")}
     for split in ("train", "test"):
         rows = [row for row, _ in read_rows(release / "webshop" / f"{split}.parquet")]
         env = gym.make("AgentR1/WebShop-v0", split=split, max_episode_steps=50, **shop)

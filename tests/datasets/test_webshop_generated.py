@@ -17,7 +17,6 @@ import pytest
 import agent_envs
 from agent_envs.datasets import download as downloads
 from agent_envs.datasets import prepare
-from agent_envs.datasets.generate import generate
 from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
@@ -87,11 +86,8 @@ def test_every_goal_has_a_product_worth_everything():
             assert reward == 1.0, (goal, parts)
 
 
-def test_written_files_are_the_generated_catalogue(tmp_path, monkeypatch):
-    folder = generate("webshop", tmp_path / "files", n=60)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(RELEASED_NAMES)
-    with pytest.raises(DataError, match="already has items_shuffle.json, .*: choose another folder"):
-        generate("webshop", folder, n=8)
+def test_written_files_are_the_generated_catalogue(tmp_path, monkeypatch, released_files):
+    folder = released_files.write_shop(tmp_path / "files", 60)
     written, made = open_catalog(folder), open_catalog(products=60)
     assert list(written.products()) == list(made.products())
     assert list(written.goals(True)) == list(made.goals(True))
@@ -120,8 +116,8 @@ def test_without_a_connection_the_files_are_named(tmp_path, monkeypatch):
     assert not list((tmp_path / "webshop-released").glob("*.json"))
 
 
-def test_the_released_files_are_downloaded(tmp_path, monkeypatch):
-    site = generate("webshop", tmp_path / "site", n=8)
+def test_the_released_files_are_downloaded(tmp_path, monkeypatch, released_files):
+    site = released_files.write_shop(tmp_path / "site", 8)
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
     _offer(monkeypatch, site.as_uri(), {path.name: path.stat().st_size for path in site.iterdir()})
     prepare.prepare("webshop")

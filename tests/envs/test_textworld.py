@@ -94,18 +94,10 @@ def test_an_episode_is_that_of_textworld(game):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kwargs", "share"),
-    [
-        ({"level": 1}, 0.4),
-        ({"challenge": "coin_collector", "level": 3}, 0.2),
-        ({"challenge": "simple"}, 0.2),
-        ({"challenge": "cooking"}, 0.2),
-    ],
-)
-def test_many_episodes_are_those_of_textworld(games, kwargs, share, compared):
-    env = gym.make(ENV_ID, split="test", **kwargs)
-    for index in range(round(share * compared)):
+@pytest.mark.parametrize("level", [1, 3])
+def test_many_episodes_are_those_of_textworld(games, level, compared):
+    env = gym.make(ENV_ID, split="test", level=level)
+    for index in range(compared // 2):
         for episode in range(5):
             env.reset(options={"index": index})
             file = env.unwrapped.state.file
@@ -165,26 +157,10 @@ def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path, monk
     assert sorted(os.listdir(tmp_path)) == ["g.json", "g.z8"]
 
 
-def test_the_title_can_be_left_out(game):
-    first = [gym.make(ENV_ID, game=game, banner=banner).reset(seed=0)[0] for banner in (True, False)]
-    assert first[0].endswith(first[1]) and "$$" in first[0] and "$$" not in first[1]
-    assert "-=" in first[1] and first[1][0].isalpha()
-
-
-def test_settings_that_make_no_game_are_one_message(games):
-    env = gym.make(ENV_ID, challenge="simple", settings={"goal": "told"})
-    with pytest.raises(ConfigError, match="invalid choice: 'told'"):
-        env.reset(seed=0)
-
-
 @pytest.mark.parametrize(
     ("kwargs", "message", "error"),
     [
-        ({"challenge": "cook"}, "cooking", ConfigError),
-        ({"level": 31}, "at most 30|1 to 30", ConfigError),
-        ({"challenge": "simple", "level": 2}, "settings=", ConfigError),
-        ({"settings": {"recipe": 1}}, "level=", ConfigError),
-        ({"challenge": "cooking", "settings": {"third_party": "x.py"}}, "recipe", ConfigError),
+        ({"level": 31}, "1 to 30", ConfigError),
         ({"split": "dev"}, "validation", ConfigError),
         ({"data": "official"}, "generated", ConfigError),
         ({"game": "/nowhere/a.z8"}, "no file or folder", DataError),

@@ -157,8 +157,8 @@ def test_anything_may_be_clicked_and_searched(tmp_path, monkeypatch):
             ("human_ins", {row["asin"]: [asked] for row in rows}),
         ):
             (folder / f"items_{name}.json").write_text(json.dumps(content))
-        mode, expert = ("text", "text_rich")[shop % 2], ("explore", "oracle")[shop // 2 % 2]
-        env = WebShopEnv(data=folder, split="all", mode=mode, expert=expert, render_mode=("html", "ansi")[shop % 2])
+        mode = ("text", "text_rich")[shop % 2]
+        env = WebShopEnv(data=folder, split="all", mode=mode, render_mode=("html", "ansi")[shop % 2])
         for _ in range(4):
             _, info = env.reset(seed=rng.randrange(1000))
             for _ in range(25):

@@ -62,12 +62,6 @@ GENERATED: dict[str, tuple[str, str, list[str], dict[str, Any]]] = {
          "--families", "pick_heat_then_place_in_recep,look_at_obj_in_light"],
         {"split": "valid_unseen"},
     ),
-    "papersearch": ("papersearch", PAPERS, ["--n", "30"], {"split": "train"}),
-    "papersearch-options": (
-        "papersearch", PAPERS, ["--n", "10", "--split", "test"], {"split": "test"},
-    ),
-    "webshop": ("webshop", SHOP, ["--n", "60"], {"split": "all"}),
-    "webshop-options": ("webshop", SHOP, ["--n", "40", "--seed", "4"], {"split": "all", "human_goals": False}),
 }  # fmt: skip
 
 

@@ -126,7 +126,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "WebShop": [
         {"mode": "text_rich"}, {"reward": "agentr1"}, {"products": 200}, {"human_goals": True}, {"human_goals": False},
-        {"show_attributes": True}, {"expert": "oracle"}, {"expert": "oracle", "split": "all"}, {"tagger": "rule"},
+        {"show_attributes": True}, {"tagger": "rule"},
     ],
 }  # fmt: skip
 

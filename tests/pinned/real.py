@@ -21,7 +21,6 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
     "alfworld-put_alias": (HOUSE, {"data": "data/alfworld/json_2.1.1", "split": "valid_train", "put_alias": True}),
     "webshop": (SHOP, {"data": "data/webshop", "split": "all", "tagger": "rule"}),
     "webshop-goals": (SHOP, {"data": "data/webshop", "split": "all", "tagger": "rule", "human_goals": False}),
-    "webshop-oracle": (SHOP, {"data": "data/webshop", "split": "all", "tagger": "rule", "expert": "oracle"}),
     "webshop-synthetic": (SHOP, {"data": "data/webshop_synthetic", "split": "train", "mode": "text_rich"}),
     "webshop-given": (SHOP, {
         "data": "data/webshop_synthetic", "split": "test", "tagger": "rule", "human_goals": False,

@@ -29,7 +29,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import agent_envs
 from agent_envs.cli.main import main
-from agent_envs.datasets.generate import generate
+from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError, DataError
@@ -121,11 +121,11 @@ def _hotpotqa(folder: Path) -> None:
 
 
 FOLDERS = {
-    "AgentR1/ALFWorld-v0": lambda folder: generate("alfworld", folder, 6, split="valid_unseen", progress=False),
-    "AgentR1/GSM8K-v0": _gsm8k,
-    "AgentR1/HotpotQA-v0": _hotpotqa,
-    "AgentR1/PaperSearch-v0": lambda folder: generate("papersearch", folder, 40, split="test", progress=False),
-    "AgentR1/WebShop-v0": lambda folder: generate("webshop", folder, 60, progress=False),
+    "AgentR1/ALFWorld-v0": lambda folder, _: generate_alfworld(folder, 6, split="valid_unseen", progress=False),
+    "AgentR1/GSM8K-v0": lambda folder, _: _gsm8k(folder),
+    "AgentR1/HotpotQA-v0": lambda folder, _: _hotpotqa(folder),
+    "AgentR1/PaperSearch-v0": lambda folder, files: files.write_literature(folder, 40, "test"),
+    "AgentR1/WebShop-v0": lambda folder, files: files.write_shop(folder, 60),
 }
 
 
@@ -162,8 +162,8 @@ def shuffled_folders(monkeypatch):
 
 
 @pytest.mark.parametrize("env_id", FOLDERS)
-def test_the_order_and_the_place_of_files_do_not_matter(env_id, tmp_path, shuffled_folders):
-    FOLDERS[env_id](tmp_path / "here")
+def test_the_order_and_the_place_of_files_do_not_matter(env_id, tmp_path, shuffled_folders, released_files):
+    FOLDERS[env_id](tmp_path / "here", released_files)
     shutil.copytree(tmp_path / "here", tmp_path / "elsewhere")
     results = []
     for name in ("here", "elsewhere"):

@@ -41,15 +41,14 @@ _FIELDS = {"goal": lambda view: view.state["question"]}
 
 
 class GSM8KTasks(TextEnv):
-    """What the environments of GSM8K share: their tasks, the arguments about them, and the expert's name."""
+    """What the environments of GSM8K share: their tasks, and the argument about them."""
 
     reset_options = ("index", "question")
-    recorded_arguments: ClassVar[tuple[str, ...]] = ("level", "expert")
+    recorded_arguments: ClassVar[tuple[str, ...]] = ("level",)
 
-    def __init__(self, *, level: Level = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any) -> None:
+    def __init__(self, *, level: Level = DEFAULT_LEVEL, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.level = level
-        choice("expert", expert, ["oracle"])
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:
@@ -170,7 +169,7 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
     - `split`: "train", "test" and, if generated, "validation"; a file is "all".
     - `data`: "generated", "official" (after `agentr1 prepare gsm8k`) or the path of a jsonl, parquet or folder.
     - `level`: operations per generated problem, 1 to 8 or a range such as "1-3" or [1, 3].
-    - `reward`: see above. `expert`: "oracle", which gives the worked solution.
+    - `reward`: see above.
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test tasks, disjoint by their events and numbers. Official:
@@ -237,8 +236,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     - `tool`: "calculator" (`calculator{expression}`, exact arithmetic), or "check_answer", the released
       `calc_gsm8k_reward{answer}`, which tells whether an answer is right: it leaks the gold number to a policy that
       tries candidates.
-    - `expert`: "oracle", which replays the worked solution, one calculation a step, and answers within the limit.
-    - `step_limit`: the limit that the expert counts on, if `gym.make` is given another `max_episode_steps`.
+    - `step_limit`: the limit within which the expert answers, if `gym.make` is given another `max_episode_steps`.
     - `parser`, `max_parallel_calls`, `tool_timeout`, `rules`: see `ToolEnv`. With `rules="released"`, `check_answer`
       says the answer as it was read and its reward.
     """

@@ -74,7 +74,6 @@ class MathCodeEnv(CodeEnv):
     - `style`, `reward`: see above. `parser`: the format of the calls in style "tool".
     - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
-    - `expert`: "oracle", which runs the program that the problem was made with, and answers what it prints.
     - `max_parallel_calls`: programs per step.
 
     ## Data
@@ -83,7 +82,7 @@ class MathCodeEnv(CodeEnv):
     """
 
     reset_options = ("index", "question")
-    recorded_arguments = ("level", "families", "reward", "expert")
+    recorded_arguments = ("level", "families", "reward")
     answer_format = "Write the final answer inside \\boxed{}."
 
     def __init__(
@@ -92,14 +91,12 @@ class MathCodeEnv(CodeEnv):
         level: int | str | Sequence[int] = DEFAULT_LEVEL,
         families: str | Sequence[str] | None = None,
         reward: str = "terminal",
-        expert: str = "oracle",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.level = level
         self.families = families
         self.reward = choice("reward", reward, REWARDS)
-        choice("expert", expert, ["oracle"])
         if self.style == "retool":
             self.instructions = self.instructions.replace("\\boxed{}", "<answer>\\boxed{}</answer>")
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice
 from agent_envs.datasets.tableqa.generated.tables import DEFAULT_LEVEL, GeneratedTables, TableTask
 from agent_envs.datasets.tableqa.rows import table_rows
 from agent_envs.envs.answers import NO_ANSWER, judged
@@ -73,7 +72,6 @@ class TableQAEnv(CodeEnv):
     - `style`: see above. `parser`: the format of the calls in style "tool".
     - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
-    - `expert`: "oracle", which looks at the table, runs the program that the question was made with, and answers.
     - `max_parallel_calls`: programs per step.
 
     ## Data
@@ -83,14 +81,11 @@ class TableQAEnv(CodeEnv):
 
     answer_format = "Write the final answer between <answer> and </answer>, several values separated by ;."
 
-    recorded_arguments = ("level", "expert")
+    recorded_arguments = ("level",)
 
-    def __init__(
-        self, *, level: int | str | Sequence[int] = DEFAULT_LEVEL, expert: str = "oracle", **kwargs: Any
-    ) -> None:
+    def __init__(self, *, level: int | str | Sequence[int] = DEFAULT_LEVEL, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.level = level
-        choice("expert", expert, ["oracle"])
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split, level or path
 
     def open_tasks(self) -> TaskSource:

@@ -22,7 +22,7 @@ from agent_envs.checks import choice, integer, option_mapping, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
-from agent_envs.envs.webshop.expert import explore_action, oracle_action, stray_action
+from agent_envs.envs.webshop.expert import explore_action, stray_action
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
 from agent_envs.envs.webshop.prompt import AGENT_R1, CAPO, FIELDS, SEARCH, webshop_prompt
@@ -34,7 +34,6 @@ from agent_envs.files import write_text
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome, Snapshot, TextEnv
 
-EXPERTS = ("explore", "oracle")
 _MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
 _MOST_IN_SMALL = 10_000  # its search is in memory
 _LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
@@ -108,8 +107,6 @@ class WebShopEnv(TextEnv):
     - `tagger`: finds the nouns of titles: "default", "rule" (a fixed rule that needs no model), "spacy" (the
       original's model en_core_web_sm, the extra `suites`), or "module:function".
     - `show_attributes`: whether item pages have the original's optional button Attributes.
-    - `expert`: "explore" knows only the pages it has read; "oracle" knows the product from which the goal was made, as
-      every expert of Agent-R1's shops does.
     - `page`: the HTML file to which `render_mode="human"` writes the page and which reloads itself; a temporary file by
       default. `render_mode="html"` returns the page, "ansi" the episode as text.
 
@@ -134,7 +131,7 @@ class WebShopEnv(TextEnv):
     prompt_fields = FIELDS
     harmless_arguments = ("page",)
     later_arguments = ("site",)
-    recorded_arguments = ("site", "mode", "reward", "human_goals", "products", "show_attributes", "expert")
+    recorded_arguments = ("site", "mode", "reward", "human_goals", "products", "show_attributes")
 
     def __init__(
         self,
@@ -151,12 +148,10 @@ class WebShopEnv(TextEnv):
         tagger: str = "default",
         show_attributes: bool = False,
         page: str | os.PathLike[str] | None = None,
-        expert: str = "explore",
         **kwargs: Any,
     ) -> None:
         self.mode = choice("mode", mode, MODES)
         self.reward = choice("reward", reward, REWARDS)
-        self.expert = choice("expert", expert, EXPERTS)
         self.shop = choice("site", site, SITES)
         if site != "official" and (mode != "text" or show_attributes or prices is not None):
             raise ConfigError(
@@ -301,15 +296,12 @@ class WebShopEnv(TextEnv):
         )
 
     def expert_action(self) -> str | None:
-        """Return the next action of a shopper who looks for the goal's product or for one that fits as well."""
+        """Return the next action of a shopper who knows the pages read, or in Agent-R1's shops the goal's product."""
         visit: Visit = self.state
         if visit is None or visit.view == "done":
             return None
         if isinstance(self.site, ReleasedShop):
             return self.site.expert_action(visit, self.task.goal)
-        product = self.site.catalog.product(self.task.goal.asin)
-        if self.expert == "oracle" and product is not None:
-            return oracle_action(self.page, self._transcript, self.task.goal, product)
         return explore_action(self.page, self._transcript, visit.instruction)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:

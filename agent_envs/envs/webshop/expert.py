@@ -1,4 +1,4 @@
-"""WebShop's experts: they search, read pages, choose options and buy, and can continue from any point of an episode."""
+"""WebShop's expert, which searches, reads pages, chooses options and buys, from any point of an episode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.envs.webshop.notes import Seen, ShopperNotes, read_transcript
 from agent_envs.envs.webshop.site import Page
 from agent_envs.envs.webshop.words import words as listed
@@ -222,34 +221,6 @@ def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bo
 def _standing(wish: str, value: str) -> bool:
     """Return whether the wish contains the value by itself, not as a part of, say, "x-large" or "6.5"."""
     return re.search(rf"(?<![\w.\-]){re.escape(value)}(?![\w\-]|\.\d)", wish) is not None
-
-
-def oracle_action(page: Page, transcript: Sequence[str], goal: Goal, product: Product) -> str:
-    """Return the next action of a shopper who knows which product the goal was made from."""
-    notes = read_transcript(transcript)
-    longer = f"{product.title} {product.description} {' '.join(product.bullets[:1])} {' '.join(goal.attributes)}"
-    if notes.view == "start" or not notes.queries:
-        return f"search[{product.title}]" if notes.view == "start" else "click[Back to Search]"
-    if notes.view == "results":
-        if product.asin.lower() in page.clickables:
-            return f"click[{product.asin}]"
-        if notes.page < _PAGES and "next >" in page.clickables:
-            return "click[Next >]"
-        return f"search[{longer if len(notes.queries) % 2 else product.title}]"
-    if notes.view == "sub" or notes.asin.lower() != product.asin.lower():
-        return "click[< Prev]"
-    options = _options(page)
-    wanted = dict(goal.options) if isinstance(goal.options, Mapping) else {}
-    if not isinstance(goal.options, Mapping):
-        for value in goal.options:
-            name = next((n for n, values in options.items() if value in values and n not in wanted), None)
-            if name is not None:
-                wanted[name] = value
-    chosen = _chosen(notes, options)
-    for name, value in wanted.items():
-        if chosen.get(name) != value and value in options.get(name, ()):
-            return _click(value)
-    return "click[Buy Now]"
 
 
 def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
