@@ -1,15 +1,16 @@
-"""Indexes over the corpora of tasks: kept in `data_dir() / "indexes"`, built once and opened by every process."""
+"""Indexes over the data of tasks: kept in `data_dir() / "indexes"`, built once and opened by every process."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from agent_envs.datasets.data_dir import data_dir
-from agent_envs.errors import BackendBusyError, ConfigError
+from agent_envs.errors import BackendBusyError, ConfigError, DataError
 from agent_envs.tasks import FileStamp
 
 T = TypeVar("T")
@@ -22,11 +23,16 @@ _LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
 def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Path], T]) -> T:
     """Return the index of a name, which must change with its contents, building it in a folder if it is missing.
 
-    On disk it appears only when it is complete.
+    On disk it appears only when it is complete; a damaged one is built again.
     """
     folder = data_dir() / "indexes" / name
     until = time.monotonic() + _LONGEST_WAIT
-    while not folder.exists():
+    while True:
+        if folder.exists():
+            try:
+                return open_index(folder)
+            except DataError:
+                shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             return build(folder)
@@ -37,7 +43,6 @@ def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Pa
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
-    return open_index(folder)
 
 
 def stamps_digest(stamps: tuple[FileStamp, ...]) -> str:

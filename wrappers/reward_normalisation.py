@@ -46,17 +46,6 @@ class ReturnStatistics:
         with self._lock:
             return math.sqrt((1.0 + self.squares.get(group, 0.0)) / (1 + self.counts.get(group, 0)))
 
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers, for example to store them with a checkpoint."""
-        with self._lock:
-            return {"counts": dict(self.counts), "squares": dict(self.squares)}
-
-    def load(self, data: dict[str, dict[str, Any]]) -> None:
-        """Restore the numbers that ``to_dict`` returned."""
-        with self._lock:
-            self.counts = {str(k): int(v) for k, v in data["counts"].items()}
-            self.squares = {str(k): float(v) for k, v in data["squares"].items()}
-
 
 _statistics: dict[str, ReturnStatistics] = {}
 _making = threading.Lock()
@@ -87,22 +76,21 @@ class RewardNormalisation(PlacedWrapper):
         by: A key of the reset's info that names the kind of task, such as ``"kind"``; None for one scale.
         name: The name of the statistics; None for the environment's id.
         update: False leaves the statistics as they are, for evaluation.
-        clip: Maximum size of a normalised reward; None for no limit.
 
-    ``return_statistics(name)`` holds the statistics, which can be stored and loaded. They depend on which episodes have
-    ended (a branched episode counts at each of its ends), so rewards are reproducible only if episodes end in the same
-    order, or with ``update=False``.
+    ``return_statistics(name)`` holds the statistics. They depend on which episodes have ended (a branched episode
+    counts at each of its ends), so rewards are reproducible only if episodes end in the same order, or with
+    ``update=False``.
 
     >>> import agent_envs
     >>> env = RewardNormalisation(gym.make("AgentR1/GSM8K-v0"), name="doctest")
-    >>> return_statistics("doctest").load({"counts": {"": 3}, "squares": {"": 15.0}})
+    >>> return_statistics("doctest").add("", 7.0 ** 0.5)
     >>> _, info = env.reset(options={"index": 0})
-    >>> info["reward_scale"], env.step(env.unwrapped.expert_action())[1]
+    >>> round(info["reward_scale"], 3), round(env.step(env.unwrapped.expert_action())[1], 3)
     (2.0, 0.5)
     """
 
     place = Place.REWARD
-    recorded_arguments = ("by", "name", "update", "clip")
+    recorded_arguments = ("by", "name", "update")
 
     def __init__(
         self,
@@ -110,12 +98,10 @@ class RewardNormalisation(PlacedWrapper):
         by: str | None = None,
         name: str | None = None,
         update: bool = True,
-        clip: float | None = None,
     ) -> None:
         self.by = None if by is None else checks.string("by", by)
         self.update = checks.boolean("update", update)
-        self.clip = None if clip is None else checks.number("clip", clip, above=0)
-        super().__init__(env, by=by, name=name, update=update, clip=clip)
+        super().__init__(env, by=by, name=name, update=update)
         self.name = env_name(env) if name is None else checks.string("name", name, empty=False)
         self._group, self._scale, self._return, self._over = "", 1.0, 0.0, True
 
@@ -134,7 +120,4 @@ class RewardNormalisation(PlacedWrapper):
             self._over = True
             if self.update:
                 return_statistics(self.name).add(self._group, self._return)
-        normalised = float(reward) / self._scale
-        if self.clip is not None:
-            normalised = max(-self.clip, min(self.clip, normalised))
-        return observation, normalised, terminated, truncated, {**info, "reward_scale": self._scale}
+        return observation, float(reward) / self._scale, terminated, truncated, {**info, "reward_scale": self._scale}

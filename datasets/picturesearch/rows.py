@@ -6,8 +6,8 @@ of its pictures.
     {"image": "direct_attributes/sa_4690.jpg", "text": "What is ...?\n(A) rubber\n(B) cotton\nAnswer with ...",
      "category": "direct_attributes", "label": "A", "question_id": 0}
 
-HR-Bench (Wang et al. 2024, https://huggingface.co/datasets/DreamMr/HR-Bench): a .tsv, or a .parquet, whose last column
-holds the picture in base64.
+HR-Bench (Wang et al. 2024, https://huggingface.co/datasets/DreamMr/HR-Bench): a .parquet, whose last column holds the
+picture in base64.
 
     index  question  answer  category  A  B  C  D  cycle_category  image
 """
@@ -27,12 +27,12 @@ from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 from agent_envs.errors import DataError, needs_extra
-from agent_envs.files import MAX_ROW_BYTES, open_data
+from agent_envs.files import open_data
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
-SUFFIXES = (".jsonl", ".tsv", ".parquet")
+SUFFIXES = (".jsonl", ".parquet")
 LEAST = 8
 """Pixels of a side, of a picture and of a part of it that is shown."""
 _THIN = 64  # a thinner picture has no pixel on its short side where it is shown small
@@ -40,7 +40,6 @@ _FORMATS = ("PNG", "JPEG")
 _OPTION = re.compile(r"^\(([A-Z])\)[ \t]*(.+?)[ \t]*$", re.MULTILINE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("question", "answer", "category", "A", "B", "C", "D", "image")
-_LONGEST_LINE = 2 * MAX_ROW_BYTES  # bytes: a picture of 8K in base64 is longer than other rows
 
 
 class RowPictures(ListedTasks[PictureTask]):
@@ -63,7 +62,7 @@ def _parsed(stamps: tuple[FileStamp, ...], split: str) -> tuple[PictureTask, ...
     rows: list[PictureTask] = []
     for name, _, _ in stamps:
         path = Path(name)
-        read = {".jsonl": _vstar, ".tsv": _tsv, ".parquet": _parquet}[path.suffix]
+        read = _vstar if path.suffix == ".jsonl" else _parquet
         rows.extend(
             task._replace(task_id=f"picturesearch/{split}/{len(rows) + n}") for n, task in enumerate(read(path))
         )
@@ -97,7 +96,10 @@ def _released(task: PictureTask) -> Picture:
         except OSError as e:
             raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
     where = f"{path}, the picture of {task.task_id}"
-    encoded = _cell(path, int(place)) if path.suffix == ".parquet" else _line(path, int(place))
+    column = _table(path, ["image"]).column("image")
+    encoded = column[int(place)].as_py() if int(place) < len(column) else None
+    if not isinstance(encoded, str):
+        raise DataError(f"{where}: expected a picture in base64")
     try:
         data = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as e:
@@ -135,72 +137,11 @@ def _beside(path: Path, image: str, where: str) -> Path:
     return found
 
 
-def _tsv(path: Path) -> Iterator[PictureTask]:
-    for number, start, cells in _lines(path):
-        if number == 1:
-            places = {name: place for place, name in enumerate(cells)}
-            missing = [name for name in _COLUMNS if name not in places]
-            if missing:
-                raise DataError(f"{path}, line 1: expected the columns {', '.join(_COLUMNS)}; missing: {missing}")
-            width = len(cells)
-            continue
-        where = f"{path}, line {number}"
-        if len(cells) != width:
-            raise DataError(f"{where}: expected {width} fields with tabs between them, got {len(cells)}")
-        yield _choice({name: cells[place] for name, place in places.items()}, where, (str(path), str(start)))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield the number of each line, its offset in bytes, and its fields."""
-    try:
-        with open_data(path) as file:
-            number = start = 0
-            while line := file.readline(_LONGEST_LINE + 1):
-                number += 1
-                if len(line) > _LONGEST_LINE:
-                    raise DataError(f"{path}, line {number}: longer than {_LONGEST_LINE >> 20} MiB")
-                if number == 1 or not line.isspace():
-                    yield number, start, _fields(line, f"{path}, line {number}")
-                start += len(line)
-    except OSError as e:
-        raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
-
-
-def _fields(line: bytes, where: str) -> list[str]:
-    try:
-        text = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError as e:
-        raise DataError(f"{where}: not UTF-8 ({e.reason} at byte {e.start})") from e
-    cells = text.split("\t")
-    return [cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell for cell in cells]
-
-
-def _line(path: Path, start: int) -> str:
-    """Return the picture of the row that begins at an offset."""
-    try:
-        with open_data(path) as file:
-            head = _fields(file.readline(_LONGEST_LINE), f"{path}, line 1")
-            file.seek(start)
-            cells = _fields(file.readline(_LONGEST_LINE), f"{path}, byte {start}")
-    except OSError as e:
-        raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
-    if "image" not in head or len(cells) != len(head):
-        raise DataError(f"{path} has changed since its rows were read")
-    return cells[head.index("image")]
-
-
 def _parquet(path: Path) -> Iterator[PictureTask]:
     wanted = [name for name in _COLUMNS if name != "image"]
     for number, row in enumerate(_table(path, wanted).to_pylist()):
         where = f"{path}, row {number + 1}"
         yield _choice({**row, "image": "-"}, where, (str(path), str(number)))
-
-
-def _cell(path: Path, number: int) -> str:
-    found = _table(path, ["image"]).column("image")
-    if number >= len(found) or not isinstance(value := found[number].as_py(), str):
-        raise DataError(f"{path}, row {number + 1}: expected a picture in base64")
-    return value
 
 
 def _table(path: Path, columns: list[str]) -> Any:

@@ -9,7 +9,6 @@ Neither object is in the order of the products: each is copied once into a tempo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from agent_envs.json_stream import JSONStream
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
 RELEASED_NAMES = (f"{_PRODUCTS}.json", f"{_ATTRIBUTES}.json", f"{_HUMAN}.json")
 """Products, their attributes and human instructions."""
-_HASHED = 64 << 20  # bytes up to which a fingerprint is a hash of the file; above: path, size and modification time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,6 @@ class ReleasedFiles:
     def size(self) -> int:
         """Their total size in bytes."""
         return sum(path.stat().st_size for path in self.paths)
-
-    def fingerprint(self) -> list[list[Any]]:
-        """Return a value that changes when a file does; DataError if one cannot be read."""
-        return [_fingerprint(path) for path in self.paths]
 
 
 def find_released(path: str | Path) -> ReleasedFiles:
@@ -84,16 +78,6 @@ def _choose(folder: Path, stem: str, suffix: str) -> Path:
         names = ", ".join(file.name for file in others)
         raise DataError(f"{folder} has several candidates ({names}) and no {stem}.json: pass the path of one of them")
     return others[0]
-
-
-def _fingerprint(path: Path) -> list[Any]:
-    try:
-        stat = path.stat()
-        if stat.st_size <= _HASHED:
-            return [path.name, stat.st_size, hashlib.sha256(path.read_bytes()).hexdigest()]
-    except OSError as e:
-        raise DataError(f"{path} cannot be read: {e.strerror}") from e
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
 
 
 def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = None) -> Iterator[Product]:

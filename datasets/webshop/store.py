@@ -1,30 +1,26 @@
-"""The store that a catalog of products is converted to in one pass, and read from by mapping its files into memory.
+"""The store that a catalog of products is converted to in one pass, and opened by any number of processes.
 
-index.json                  format, version, counts, source, size and SHA-256 of the other files
-search/                     the BM25 index; its rows are the products, each a JSON array of a `Product`'s fields
-prices                      float64, the price of each product
-human.*, synthetic.*        the goals: numbers of products, which of a product's goals, price ceilings
-where.json, where.numbers   products by category, query and attribute
+index.json        format, version, counts
+search/           the BM25 index; its rows are the products, each a JSON array of a `Product`'s fields
+catalog.sqlite    prices; goals with their price ceilings, human ones in their shuffled order; products by category,
+                  query and attribute
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 import json
 import os
 import random
+import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from agent_envs.datasets.webshop.goals import (
-    ANY_PRICE,
     DRAW_SEED,
     MOST_GOALS,
     draw_ceiling,
@@ -38,19 +34,21 @@ from agent_envs.datasets.webshop.goals import (
 from agent_envs.datasets.webshop.products import Goal, HumanInstruction, Product, search_text
 from agent_envs.errors import ConfigError
 from agent_envs.files import replacing
+from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever
-from agent_envs.retrieval.storage import (
-    DocumentStore,
-    map_array,
-    offsets_of,
-    read_manifest,
-    write_array,
-    write_manifest,
-)
+from agent_envs.retrieval.storage import DocumentStore, map_array, read_manifest, write_manifest
 
 FORMAT = "agent_envs.webshop"
-VERSION = 1
+VERSION = 2
 
+_CATALOG = "catalog.sqlite"
+_TABLES = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE prices (product INTEGER PRIMARY KEY, price REAL);
+CREATE TABLE goals (human, first, product, item, ceiling, PRIMARY KEY (human, first)) WITHOUT ROWID;
+CREATE TABLE listed (kind, value, product);
+"""  # `first` is the place of a human goal, and of the first of a product's synthetic ones
 _K1, _B = 0.9, 0.4  # pyserini's, and the original's
 _PROCESSES_FROM = 16 << 20  # bytes of sources; below this, starting processes takes longer than indexing
 
@@ -79,13 +77,11 @@ class ProductStore:
         self._reopen = reopen
         self._index = BM25Retriever(folder / "search", verify=False)
         self._rows = DocumentStore(folder / "search")
-        self._prices = map_array(folder / "prices", "<f8")
-        self._where_numbers = map_array(folder / "where.numbers", "<i4")
-        self._where_raw = map_array(folder / "where.json", "u1")
-        self._where: dict[str, dict[str, tuple[int, int]]] | None = None
-        self._goals = {human: StoredGoals(self, human) for human in (True, False)}
+        self._databases: PerProcess[sqlite3.Connection] = PerProcess()
+        self._goals = {human: StoredGoals(self, human, manifest["goals"][not human]) for human in (True, False)}
         self._products: dict[int, Product] = {}
         self._cached_search = functools.lru_cache(_CACHED_SEARCHES)(self._search)
+        self.select("SELECT price FROM prices").fetchone()  # opened now: the folder may be a temporary one
 
     def __len__(self) -> int:
         """Return the number of products."""
@@ -96,6 +92,14 @@ class ProductStore:
 
     def __reduce__(self) -> tuple[Callable[..., ProductStore], tuple[Any, ...]]:
         return self._reopen or functools.partial(ProductStore, self.folder.resolve()), ()
+
+    def select(self, query: str, *values: Any) -> sqlite3.Cursor:
+        """Return what an SQL query finds in the database."""
+        return self._databases.get(None, self._connect).execute(query, values)
+
+    def _connect(self) -> sqlite3.Connection:
+        address = (self.folder / _CATALOG).absolute().as_uri()
+        return sqlite3.connect(f"{address}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
     def number(self, asin: str) -> int | None:
         """Return the position of a product in the catalog, or None."""
@@ -115,16 +119,17 @@ class ProductStore:
         if product is None:
             if len(self._products) >= _CACHED_PRODUCTS:
                 self._products.clear()
-            product = self._products[number] = decode_product(self._rows.raw(number))
+            product = self._products[number] = _decode_product(self._rows.raw(number))
         return product
 
     def products(self) -> Iterator[Product]:
         """Yield all products in the catalog's order."""
-        return (decode_product(self._rows.raw(number)) for number in range(len(self)))
+        return (_decode_product(self._rows.raw(number)) for number in range(len(self)))
 
     def price(self, asin: str) -> float:
         """Return what the product costs; ConfigError if there is no such product."""
-        return float(self._prices[self._rows.number(asin)])
+        price: float = self.select("SELECT price FROM prices WHERE product = ?", self._rows.number(asin)).fetchone()[0]
+        return price
 
     def goals(self, human: bool) -> StoredGoals:
         """Return all goals in their shuffled order: what people asked for, or synthetic ones."""
@@ -136,10 +141,8 @@ class ProductStore:
 
     def where(self, key: str, value: str) -> list[str]:
         """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
-        if self._where is None:
-            self._where = json.loads(self._where_raw.tobytes())
-        begin, end = self._where[key].get(value, (0, 0))
-        return self._rows.ids(self._where_numbers[begin:end].tolist())
+        found = self.select("SELECT product FROM listed WHERE kind = ? AND value = ? ORDER BY product", key, value)
+        return self._rows.ids([number for (number,) in found])
 
     def _search(self, query: str, k: int) -> tuple[str, ...]:
         return tuple(asin for asin, _ in self._index.search(query, k))
@@ -148,47 +151,37 @@ class ProductStore:
 class StoredGoals(Sequence[Goal]):
     """The goals of a store in their shuffled order, human or synthetic ones, each made when it is asked for."""
 
-    def __init__(self, store: ProductStore, human: bool) -> None:
-        folder = store.folder
-        self._store, self._human = store, human
-        kind = "human" if human else "synthetic"
-        self._numbers = map_array(folder / f"{kind}.numbers", "<i4")
-        self._ceilings = map_array(folder / f"{kind}.ceilings", "<f8")
-        if human:
-            self._items = map_array(folder / "human.items", "<i4")
-            self._length = len(self._numbers)
-        else:
-            self._offsets = map_array(folder / "synthetic.offsets", "<i8")
-            self._length = int(self._offsets[-1])
-        self._order: Any = None
+    def __init__(self, store: ProductStore, human: bool, length: int) -> None:
+        self._store, self._human, self._length = store, human, length
 
     def __len__(self) -> int:
         return self._length
 
     def products(self) -> list[int]:
-        """Return the number of the product of each goal, or of each group of synthetic goals."""
-        return self._numbers.tolist()
+        """Return the number of the product of each human goal."""
+        return [number for number, _, _ in self._rows]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(f"there are goals 0 to {self._length - 1}, got {index}")
-        index %= self._length
         if self._human:
-            return self._make(human_goal, int(self._numbers[index]), int(self._items[index]), index)
-        if self._order is None:
-            self._order = self._shuffled()
-        goal = int(self._order[index])
-        entry = bisect.bisect_right(self._offsets, goal) - 1
-        return self._make(synthetic_goal, int(self._numbers[entry]), goal - int(self._offsets[entry]), entry)
+            number, item, ceiling = self._rows[index]
+            return human_goal(self._store.product_at(number), item, ceiling)
+        place = int(self._order[index])
+        query = "SELECT first, product, ceiling FROM goals WHERE human = 0 AND first <= ? ORDER BY first DESC LIMIT 1"
+        first, number, ceiling = self._store.select(query, place).fetchone()
+        return synthetic_goal(self._store.product_at(number), place - first, ceiling)
 
-    def _make(self, make: Callable[[Product, int, float], Goal], number: int, item: int, ceiling: int) -> Goal:
-        price = float(self._ceilings[ceiling])
-        return make(self._store.product_at(number), item, ANY_PRICE if price == ANY_PRICE else price)
+    @functools.cached_property
+    def _rows(self) -> list[tuple[int, int, float]]:
+        """The human goals: product, which of its instructions, and ceiling."""
+        return self._store.select("SELECT product, item, ceiling FROM goals WHERE human = 1 ORDER BY first").fetchall()
 
-    def _shuffled(self) -> Any:
-        """Return the shuffled numbers of the synthetic goals, saved in the store if there are many."""
+    @functools.cached_property
+    def _order(self) -> Any:
+        """The shuffled numbers of the synthetic goals, saved in the store if there are many."""
         path, kind = self._store.folder / "synthetic.order", "i" if self._length < 1 << 31 else "q"
         dtype = f"<i{array(kind).itemsize}"
         if path.is_file() and path.stat().st_size == self._length * array(kind).itemsize:
@@ -205,13 +198,7 @@ class StoredGoals(Sequence[Goal]):
         return order
 
 
-def encode_product(product: Product) -> bytes:
-    """Return a product as the store keeps it."""
-    return _encode([getattr(product, name) for name in _FIELDS]).encode("utf-8", "surrogatepass")
-
-
-def decode_product(data: bytes) -> Product:
-    """Return the product that `encode_product` wrote."""
+def _decode_product(data: bytes) -> Product:
     values = dict(zip(_FIELDS, json.loads(data), strict=True))
     for name in ("bullets", "pricing", "attributes", "instruction_attributes"):
         values[name] = tuple(values[name])
@@ -220,80 +207,59 @@ def decode_product(data: bytes) -> Product:
     return Product(**values)
 
 
-class _Columns:
-    """The columns of numbers that are collected while the products are indexed."""
-
-    def __init__(self) -> None:
-        self.rng = random.Random(DRAW_SEED)
-        self.prices = array("d")
-        self.where: dict[str, dict[str, array[int]]] = {"category": {}, "query": {}, "attribute": {}}
-        self.human_numbers, self.human_items = array("i"), array("i")
-        self.synthetic_numbers, self.synthetic_counts = array("i"), array("q")
-        self.human_products = 0
-
-    def rows(self, products: Iterable[Product]) -> Iterator[tuple[dict[str, str], bytes, str]]:
-        """Collect the columns, and yield what the index searches and stores of each product."""
-        for number, product in enumerate(products):
-            self._add(number, product)
-            yield {"id": product.asin, "contents": search_text(product)}, encode_product(product), ""
-
-    def _add(self, number: int, product: Product) -> None:
-        self.prices.append(draw_price(product.pricing, self.rng))
-        values = [("category", product.category), ("query", product.query)]
-        values += [("attribute", attribute) for attribute in dict.fromkeys(product.attributes)]
-        for key, value in values:
-            self.where[key].setdefault(value, array("i")).append(number)
-        self.human_products += bool(product.human)
-        for item in human_goal_numbers(product):
-            self.human_numbers.append(number)
-            self.human_items.append(item)
-        count = synthetic_goal_count(product)
-        if count is not None:
-            self.synthetic_numbers.append(number)
-            self.synthetic_counts.append(min(count, MOST_GOALS + 1))
-
-
-def write_store(folder: Path, products: Iterable[Product], size: int, about: dict[str, Any], *, progress: bool) -> None:
-    """Write a store into an empty folder."""
+def write_store(folder: Path, products: Iterable[Product], size: int, *, progress: bool) -> None:
+    """Write a store into an empty folder; `size` is that of the sources in bytes."""
     from agent_envs.retrieval.bm25.build import IndexBuilder
 
-    columns = _Columns()
-    search = folder / "search"
-    search.mkdir()
-    processes = min(os.cpu_count() or 1, 4) if size >= _PROCESSES_FROM else 0
-    with closing(IndexBuilder(search, _K1, _B, processes=processes)) as builder:
-        builder.add_all(columns.rows(products))
-        builder.finish(progress=progress)
-    files: dict[str, Any] = {}
+    rng = random.Random(DRAW_SEED)
+    prices, human, counted = array("d"), list[tuple[int, int]](), array("q")  # counted: product and count in turn
+    with_instructions = 0
+    database = sqlite3.connect(folder / _CATALOG)
+    database.executescript(_TABLES)
 
-    def save(name: str, values: Any, dtype: str) -> None:
-        files.update(write_array(folder, name, np.asarray(values).astype(dtype)))
+    def rows() -> Iterator[tuple[dict[str, str], bytes, str]]:
+        """Yield what the index searches and stores of each product, and note the rest."""
+        nonlocal with_instructions
+        for number, product in enumerate(products):
+            prices.append(draw_price(product.pricing, rng))
+            listed = [("category", product.category), ("query", product.query)]
+            listed += [("attribute", attribute) for attribute in dict.fromkeys(product.attributes)]
+            database.executemany("INSERT INTO listed VALUES (?, ?, ?)", [(*pair, number) for pair in listed])
+            with_instructions += bool(product.human)
+            human.extend((number, item) for item in human_goal_numbers(product))
+            if (count := synthetic_goal_count(product)) is not None:
+                counted.extend((number, min(count, MOST_GOALS + 1)))
+            row = [getattr(product, name) for name in _FIELDS]
+            yield (
+                {"id": product.asin, "contents": search_text(product)},
+                _encode(row).encode("utf-8", "surrogatepass"),
+                "",
+            )
 
-    prices = columns.prices
-    save("prices", prices, "<f8")
-    state = columns.rng.getstate()
-    order = array("i", range(len(columns.human_numbers)))
-    ceilings = array("d", (draw_ceiling(prices[number], columns.rng) for number in columns.human_numbers))
-    shuffle_goals(order)
-    indices = np.frombuffer(order, np.int32) if order else np.empty(0, np.int32)
-    save("human.numbers", np.asarray(columns.human_numbers, np.int32)[indices], "<i4")
-    save("human.items", np.asarray(columns.human_items, np.int32)[indices], "<i4")
-    save("human.ceilings", np.asarray(ceilings, np.float64)[indices], "<f8")
-    columns.rng.setstate(state)
-    save("synthetic.numbers", columns.synthetic_numbers, "<i4")
-    save("synthetic.offsets", offsets_of(np.asarray(columns.synthetic_counts, np.int64)), "<i8")
-    save("synthetic.ceilings", [draw_ceiling(prices[n], columns.rng) for n in columns.synthetic_numbers], "<f8")
+    def synthetic() -> Iterator[tuple[int, int, int, int, float]]:
+        first = 0
+        for number, count in zip(counted[::2], counted[1::2], strict=True):
+            ceiling = draw_ceiling(prices[number], rng)
+            if count:
+                yield 0, first, number, 0, ceiling
+            first += count
 
-    where: dict[str, dict[str, tuple[int, int]]] = {}
-    numbers = array("i")
-    for key, lists in columns.where.items():
-        where[key] = {}
-        for value, matches in lists.items():
-            where[key][value] = len(numbers), len(numbers) + len(matches)
-            numbers.extend(matches)
-    save("where.numbers", numbers, "<i4")
-    raw = np.frombuffer(_encode(where).encode("utf-8", "surrogatepass"), np.uint8)
-    files.update(write_array(folder, "where.json", raw))
+    with closing(database):
+        (folder / "search").mkdir()
+        processes = min(os.cpu_count() or 1, 4) if size >= _PROCESSES_FROM else 0
+        with closing(IndexBuilder(folder / "search", _K1, _B, processes=processes)) as builder:
+            builder.add_all(rows())
+            builder.finish(progress=progress)
+        state = rng.getstate()
+        goals = [(number, item, draw_ceiling(prices[number], rng)) for number, item in human]
+        shuffle_goals(goals)
+        rng.setstate(state)
+        insert = "INSERT INTO goals VALUES (?, ?, ?, ?, ?)"
+        database.executemany(insert, ((1, place, *goal) for place, goal in enumerate(goals)))
+        database.executemany(insert, synthetic())
+        database.executemany("INSERT INTO prices VALUES (?, ?)", enumerate(prices))
+        database.execute("CREATE INDEX listed_values ON listed (kind, value, product)")
+        database.commit()
     manifest: dict[str, Any] = {"format": FORMAT, "version": VERSION, "products": len(prices)}
-    manifest |= {"with_human_instructions": columns.human_products, "about": about, "files": files}
-    write_manifest(folder, manifest)
+    manifest |= {"with_human_instructions": with_instructions, "goals": [len(goals), sum(counted[1::2])]}
+    write_manifest(folder, {**manifest, "files": {_CATALOG: {"bytes": (folder / _CATALOG).stat().st_size}}})

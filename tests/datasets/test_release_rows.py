@@ -304,7 +304,7 @@ def test_sources_that_have_no_such_data_are_refused(arguments, message, release,
 
 def test_released_goals_are_played_in_their_splits(release, data_dir):
     """The products are the original's, and the goal's own satisfies it at least in type and attributes."""
-    shop = {"data": str(data_dir / "webshop"), "goals": str(release / "webshop")}
+    shop = {"data": str(data_dir / "webshop"), "goals": str(release / "webshop"), "site": "agentr1"}
     for split in ("train", "test"):
         rows = [row for row, _ in read_rows(release / "webshop" / f"{split}.parquet")]
         env = gym.make("AgentR1/WebShop-v0", split=split, max_episode_steps=50, **shop)

@@ -97,7 +97,7 @@ def test_written_files_are_the_generated_catalogue(tmp_path, monkeypatch, releas
     assert list(open_catalog("official").products()) == list(made.products())
     assert open_catalog(store).search("lamp", 5) == made.search("lamp", 5)
     prepare.prepare("webshop", str(folder))  # said again, it replaces what is there
-    (store / "prices").write_bytes(b"")
+    (store / "catalog.sqlite").write_bytes(b"")
     webshop_catalog._stores.clear()
     with pytest.raises(DataError, match="is incomplete .* agentr1 prepare webshop"):
         open_catalog("official")

@@ -48,35 +48,6 @@ def test_expert_wins_from_any_state():
         assert info["success"]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5])
-def test_expert_wins_within_a_limit_that_it_is_told(limit, data_dir, play):
-    for kwargs in ({"level": 8}, {"data": data_dir / "gsm8k" / "train_2000.jsonl"}):
-        env = gym.make(TOOL, max_episode_steps=limit, step_limit=limit, **kwargs)
-        for index in range(40):
-            reward, steps, info = play(env, index)
-            assert (reward, info["success"]) == (1.0, True)
-            assert steps <= limit
-            if "level" in kwargs:
-                assert steps == limit
-                if limit > 1:  # the answer was calculated, by one expression for all that was left
-                    assert info["anchor"].endswith("\n" + base(env).task.answer)
-
-
-def test_expert_knows_the_registered_limit(play):
-    gym.register("Test/Short-v0", entry_point="agent_envs.envs.gsm8k.env:GSM8KToolEnv", max_episode_steps=4)
-    try:
-        env = gym.make("Test/Short-v0", level=8)
-        for index in range(20):
-            assert play(env, index)[:2] == (1.0, 4)
-    finally:
-        del gym.registry["Test/Short-v0"]
-    alone = GSM8KToolEnv(level=8)  # made without gym: the limit of GSM8KTool-v0
-    alone.reset(options={"index": 0})
-    assert alone.spec is None and "calculator" in alone.expert_action()
-    with pytest.raises(ConfigError, match="step_limit must be an integer"):
-        gym.make(TOOL, step_limit="5")
-
-
 def test_reasoning_is_not_judged():
     env = gym.make(ONE)
     env.reset(options={"index": 3})
@@ -225,7 +196,6 @@ def test_annotations_that_are_no_arithmetic_are_left_out():
         ({"data": 5}, "data must be 'generated', 'official' or a path, got 5"),
         ({"reward": ["terminal"]}, "reward must be one of 'terminal', 'agentr1'"),
         ({"reward": "agent1"}, "Did you mean 'agentr1'"),
-        ({"expert": "explore"}, "'oracle'"),
     ],
 )
 @pytest.mark.parametrize("env_id", [ONE, TOOL])

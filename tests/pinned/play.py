@@ -96,13 +96,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         *({"level": level} for level in range(1, 9)), {"level": "2-3"}, {"level": [1, 3]}, {"reward": "agentr1"},
     ],
     "GSM8KTool": [
-        {"level": 8}, {"level": "1-3"}, {"tool": "check_answer"}, {"reward": "agentr1"}, {"step_limit": 3},
+        {"level": 8}, {"level": "1-3"}, {"tool": "check_answer"}, {"reward": "agentr1"},
         *({"parser": name} for name in (
             "deepseek", "glm", "harmony", "hermes", "json", "llama", "mistral", "qwen_coder",
         )),
         {"max_parallel_calls": 1},
     ],
-    "GSM8KCode": [{"style": "retool"}, {"style": "mathtir"}, {"level": 8}, {"step_limit": 3}],
+    "GSM8KCode": [{"style": "retool"}, {"style": "mathtir"}, {"level": 8}],
     "MathCode": [
         {"style": "retool", "reward": "released"}, {"style": "mathtir"}, {"level": 5}, {"families": "dates,dice"},
     ],

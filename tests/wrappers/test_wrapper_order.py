@@ -222,7 +222,7 @@ def test_text_has_no_form_as_numbers(chat):
 
 def test_rewards_come_to_one_size_per_kind_of_task():
     name = "test/kinds"
-    return_statistics(name).load({"counts": {}, "squares": {}})
+    statistics = return_statistics(name)
 
     def play(index, **kwargs):
         env = RewardNormalisation(gym.make(HOUSE, size=1), by="task_family", name=name, **kwargs)
@@ -236,16 +236,13 @@ def test_rewards_come_to_one_size_per_kind_of_task():
 
     family, scale, total = play(0)
     assert (scale, total) == (1.0, 1.0)
-    statistics = return_statistics(name)
-    assert statistics.to_dict() == {"counts": {family: 1}, "squares": {family: 1.0}}
-    statistics.load({"counts": {family: 99}, "squares": {family: 9999.0}})
+    assert (statistics.counts, statistics.squares) == ({family: 1}, {family: 1.0})
+    statistics.counts[family], statistics.squares[family] = 99, 9999.0
     assert play(0, update=False) == (family, 10.0, 0.1) and statistics.counts[family] == 99
     assert play(0)[1:] == (10.0, 0.1) and statistics.counts[family] == 100
-    assert play(0, clip=0.05, update=False)[2] == 0.05
     with pytest.raises(ConfigError, match="by='kind': the reset's info has no such key; it has admissible_commands"):
         RewardNormalisation(gym.make(HOUSE, size=1), by="kind").reset(seed=0)
     for arguments, message in (
-        ({"clip": -1}, "clip must be"),
         ({"by": 3}, "by must be a string, got 3"),
         ({"update": "no"}, "update must be"),
     ):
@@ -259,7 +256,7 @@ def test_instances_and_threads_share_the_statistics():
         TOOL, ExpertPolicy(), 40, wrappers=[f"RewardNormalisation(name={name!r})"], concurrency=8, progress=False
     )
     assert all(e.error is None for e in episodes)
-    assert return_statistics(name).to_dict() == {"counts": {"": 40}, "squares": {"": 40.0}}
+    assert (return_statistics(name).counts, return_statistics(name).squares) == ({"": 40}, {"": 40.0})
     assert {e.reward for e in episodes} == {1.0}
     threads = [threading.Thread(target=return_statistics(name).add, args=("b", 2.0)) for _ in range(50)]
     for thread in threads:

@@ -49,7 +49,6 @@ class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     - `style`: see above. `parser`: the format of the calls in style "tool".
     - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
       (8192 characters).
-    - `step_limit`: the limit within which the expert answers, if `gym.make` is given another `max_episode_steps`.
     - `max_parallel_calls`: programs per step.
     """
 

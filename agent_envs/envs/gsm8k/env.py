@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
-from agent_envs.checks import choice, integer
+from agent_envs.checks import choice
 from agent_envs.datasets.gsm8k.generated.problems import DEFAULT_LEVEL, GeneratedGSM8K, Level
 from agent_envs.datasets.gsm8k.rows import GSM8KTask, gsm8k_rows
 from agent_envs.envs.gsm8k.expert import demonstrated, next_calculation, worked_steps, wrong_answer
@@ -33,7 +32,7 @@ from agent_envs.tools import ToolResult
 from agent_envs.tools.calculator import calculator
 
 TOOLS = {"calculator": ("calculator", "expression"), "check_answer": ("calc_gsm8k_reward", "answer")}  # name, argument
-STEP_LIMIT = 10  # as GSM8KTool-v0 is registered, for an environment that was not made with gym.make
+STEP_LIMIT = 10  # as GSM8KTool-v0 and GSM8KCode-v0 are registered: the expert answers within it
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
 
 
@@ -71,12 +70,6 @@ class StepwiseGSM8K(GSM8KTasks):
     Its state has the number of ``steps`` and whether a calculation ``failed``.
     """
 
-    recorded_arguments: ClassVar[tuple[str, ...]] = ("step_limit",)
-
-    def __init__(self, *, step_limit: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.step_limit = None if step_limit is None else integer("step_limit", step_limit, minimum=1)
-
     def seen(self) -> list[str]:
         """Return the results so far as numbers in plain form."""
         raise NotImplementedError
@@ -86,10 +79,8 @@ class StepwiseGSM8K(GSM8KTasks):
         raise NotImplementedError
 
     def steps_left(self) -> int:
-        """Return the steps that are left, by the limit that was named or that of the registration."""
-        registered = gym.registry.get(self.spec.id) if self.spec else None
-        limit = self.step_limit or (registered and registered.max_episode_steps) or STEP_LIMIT
-        return int(limit) - self.state.steps
+        """Return the steps that are left of those that the ids are registered with."""
+        return STEP_LIMIT - int(self.state.steps)
 
     def expert_action(self) -> str | None:
         """Return the first calculation not seen yet, or the answer; None for a question of the user's own."""
@@ -236,7 +227,6 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     - `tool`: "calculator" (`calculator{expression}`, exact arithmetic), or "check_answer", the released
       `calc_gsm8k_reward{answer}`, which tells whether an answer is right: it leaks the gold number to a policy that
       tries candidates.
-    - `step_limit`: the limit within which the expert answers, if `gym.make` is given another `max_episode_steps`.
     - `parser`, `max_parallel_calls`, `tool_timeout`, `rules`: see `ToolEnv`. With `rules="released"`, `check_answer`
       says the answer as it was read and its reward.
     """

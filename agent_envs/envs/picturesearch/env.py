@@ -95,7 +95,7 @@ class PictureSearchEnv(ToolEnv):
     ## Arguments
     `gym.make("AgentR1/PictureSearch-v0", split="train", data="generated", level="1-5", families="all", size=256)`
     - `split`: "train", "validation" and "test"; of released rows a file is "all", and in a folder each file is a split.
-    - `data`: "generated", or the path of V*Bench (its folder or `test_questions.jsonl`) or of HR-Bench (a .tsv, a
+    - `data`: "generated", or the path of V*Bench (its folder or `test_questions.jsonl`) or of HR-Bench (a
       .parquet, or a folder of them). Their pictures are read with Pillow: the extra `games`.
     - `level`: 1 (a few large things on a grid of 16 pixels, codes of two letters) to 5 (dozens that look alike, longer
       ways, tables of 60 rows), or a range such as "1-3".
