@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
@@ -13,10 +13,10 @@ from agent_envs.messages import join_tool_results, observation_text
 from agent_envs.pictures.picture import ImageObservation, around, literal
 from agent_envs.spaces import ImageText, longer
 from agent_envs.text import clean_text
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 
-class Augment(PlacedWrapper):
+class Augment(ObservationWrapper):
     """Add what ``fn`` returns to the observation, under a heading.
 
     If the observation consists of tool results, the notes become part of the last one (of the first with
@@ -61,15 +61,7 @@ class Augment(PlacedWrapper):
         self.observation_space = longer(env.observation_space, 2 * more if self._pictured else more)
         self.last_observation: str | ImageObservation = ""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._augmented(*self.env.reset(seed=seed, options=options))
-
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        observation, info = self._augmented(observation, info)
-        return observation, reward, terminated, truncated, info
-
-    def _augmented(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
         self.last_observation = observation
         notes = self._shared(observation, info)
         if notes is None:

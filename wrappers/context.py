@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
 from agent_envs.messages import Message, copied, joined_content
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 
 def split_exchanges(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
@@ -38,7 +38,7 @@ def add_to_task(opening: list[Message], note: str) -> list[Message]:
     return [*opening[:-1], {**opening[-1], "content": joined_content([opening[-1]["content"], note], "")}]
 
 
-class ContextWrapper(PlacedWrapper):
+class ContextWrapper(ObservationWrapper):
     """Base of the wrappers that choose which messages of a prompt are shown.
 
     A subclass passes its arguments to this constructor and implements `_choose`.
@@ -52,20 +52,6 @@ class ContextWrapper(PlacedWrapper):
         self.last_observation: list[Message] = []
         self._action = ""
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[list[Message], dict[str, Any]]:
-        messages, info = self.env.reset(seed=seed, options=options)
-        self._action = ""
-        self._begin()
-        return self._shown(messages, info)
-
-    def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        messages, reward, terminated, truncated, info = self.env.step(action)
-        self._action = action
-        messages, info = self._shown(messages, info)
-        return messages, reward, terminated, truncated, info
-
     def _begin(self) -> None:
         """Forget the last episode."""
 
@@ -73,7 +59,10 @@ class ContextWrapper(PlacedWrapper):
         """Return the messages to show, and info keys about the choice."""
         raise NotImplementedError
 
-    def _shown(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
-        chosen, about = self._choose(messages, info)
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        self._action = action or ""
+        if action is None:
+            self._begin()
+        chosen, about = self._choose(observation, info)
         self.last_observation = copied(chosen)
         return copied(chosen), {**info, **about}

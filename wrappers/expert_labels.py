@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrappers.chat_messages import action_parser
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 
-class ExpertLabels(PlacedWrapper):
+class ExpertLabels(ObservationWrapper):
     """Add to info what the expert would do in the state that was reached, whoever got there, for ``--teacher``.
 
     ``info["expert_action"]`` is the text of its action, in the form that the wrappers beneath take: put it outermost.
@@ -30,18 +31,10 @@ class ExpertLabels(PlacedWrapper):
     def __init__(self, env: gym.Env[Any, str]) -> None:
         super().__init__(env)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return observation, self._labelled(info)
-
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        over = terminated or truncated
-        return observation, reward, terminated, truncated, info if over else self._labelled(info)
-
-    def _labelled(self, info: dict[str, Any]) -> dict[str, Any]:
-        known = self.env.has_wrapper_attr("expert_action")  # not so in games that are no text environments
-        if not known or (action := self.env.get_wrapper_attr("expert_action")()) is None:
-            return info
-        parser = self.env.get_wrapper_attr("parser") if self.env.has_wrapper_attr("parser") else None
-        return {**info, "expert_action": action, "expert_calls": bool(parser and parser.parse(action).calls)}
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        if over or not self.env.has_wrapper_attr("expert_action"):  # games that are no text environments have none
+            return observation, info
+        if (right := self.env.get_wrapper_attr("expert_action")()) is None:
+            return observation, info
+        parser = action_parser(self.env)
+        return observation, {**info, "expert_action": right, "expert_calls": bool(parser and parser.parse(right).calls)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,14 +15,14 @@ from agent_envs.errors import ConfigError
 from agent_envs.pictures.picture import ImageObservation, around
 from agent_envs.registration import available_actions
 from agent_envs.spaces import longer
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 _NUMBER = re.compile(r"\s*([0-9]{1,6})(?:[.:)](?!\d)|(?=\s)|$)\s*(.*)", re.DOTALL)
 _DOTS = "..."  # stands for free text in an available action
 _LIST_LENGTH = 1 << 18  # characters of a list of actions
 
 
-class NumberedActions(PlacedWrapper):
+class NumberedActions(ObservationWrapper):
     """Show the available actions as a numbered list below each observation, and take an action's number for it.
 
     A small model that cannot yet copy names out of a page can choose a number. Where an action has free text, such as
@@ -95,26 +95,18 @@ class NumberedActions(PlacedWrapper):
         action = self.env.get_wrapper_attr("demo_action")(rng, noise)
         return None if action is None else self.numbered(action)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._listed(observation), info
-
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(self._chosen(action))
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
         self.last_observation = observation
-        if not terminated and not truncated:
-            self._listed(observation)
-        return self.last_observation, reward, terminated, truncated, info
-
-    def _listed(self, observation: Any) -> Any:
+        if over:
+            return observation, info
         actions = available_actions(self.env) or []
         self.actions = [action for action in actions if not self._left_out.fullmatch(action)]
         lines = [f"{n} {action}" for n, action in enumerate(self.actions, start=1)]
         text = "\n".join(["", "", "Actions:", *lines])[:_LIST_LENGTH] if lines else ""
         self.last_observation = around("", observation, text)
-        return self.last_observation
+        return self.last_observation, info
 
-    def _chosen(self, action: str) -> str:
+    def _sent(self, action: str) -> str:
         """Return the action that a text chooses, or the text if it is no number of the list."""
         match = _NUMBER.fullmatch(action) if isinstance(action, str) else None
         if match is None or not 1 <= int(match[1]) <= len(self.actions):

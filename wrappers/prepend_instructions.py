@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.pictures.picture import ImageObservation, around
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.pictures.picture import around
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 
-class PrependInstructions(PlacedWrapper):
+class PrependInstructions(ObservationWrapper):
     """Put the instructions, and the tools with the way to call them, before the first observation of each episode.
 
     Where every observation is a whole prompt (``RebuildPrompt``), they go before each. Policies that build a prompt
@@ -39,16 +39,8 @@ class PrependInstructions(PlacedWrapper):
         self.separator = checks.string("separator", separator)
         super().__init__(env, separator=separator)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._with_instructions(observation), info
-
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if info.get("rebuilt", False):
-            observation = self._with_instructions(observation)
-        return observation, reward, terminated, truncated, info
-
-    def _with_instructions(self, observation: str | ImageObservation) -> Any:
-        parts = [self.env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions")]
-        return around("".join(part + self.separator for part in parts if part), observation, "")
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        if action is None or info.get("rebuilt", False):
+            parts = [self.env.get_wrapper_attr(name) for name in ("instructions", "tool_instructions")]
+            observation = around("".join(part + self.separator for part in parts if part), observation, "")
+        return observation, info

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
@@ -21,7 +21,7 @@ from agent_envs.registration import available_actions, prompt_state
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
 from agent_envs.text import clean_text
 from agent_envs.wrappers.chat_messages import action_parser
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 _tokenizers: PerProcess[Any] = PerProcess()
 _PROBLEMS = 3
@@ -29,7 +29,7 @@ _LONGEST_PROBLEM = 300  # characters
 _FOUND, _LEAST_FOUND = 30_720, 400  # characters of what was found
 
 
-class RebuildPrompt(PlacedWrapper):
+class RebuildPrompt(ObservationWrapper):
     """Show the whole state at each step instead of what is new, as the released recipes do: prompts stay short.
 
     ``info["rebuilt"]`` is True, so that an actor drops the conversation and starts again from this observation. The
@@ -72,14 +72,7 @@ class RebuildPrompt(PlacedWrapper):
     selects_history = True
     carries_pictures = True
     recorded_arguments = (
-        "template",
-        "history",
-        "max_length",
-        "max_images",
-        "recent",
-        "only_first",
-        "anchor",
-        "max_tokens",
+        *("template", "history", "max_length", "max_images", "recent", "only_first", "anchor", "max_tokens"),
     )
     harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
 
@@ -134,29 +127,24 @@ class RebuildPrompt(PlacedWrapper):
         """The environment's instructions, or the template's system message; empty if the template shows them."""
         return self.env.get_wrapper_attr("instructions") if self._system is None else self._system
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._marks = PictureMarks()
-        self._task = self._marked(observation)
-        self._turns, self._problems = [], []
-        return self._rebuilt(self._task, info)
-
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        shown, reward, terminated, truncated, info = self.env.step(action)
-        observation = self._marked(shown)
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        if action is None:
+            self._marks, self._turns, self._problems = PictureMarks(), [], []
+            self._task = self._marked(observation)
+            return self._rebuilt(self._task, info)
+        text = self._marked(observation)
         invalid = bool(info.get("invalid_action", False))
         kept = self._marked(clean_text(kept_action(action, self.env.action_space)))
         said = shown_action(kept, action_parser(self.env))
-        self._turns.append(TurnView(said, observation, invalid, self._before, self._command(kept)))
+        self._turns.append(TurnView(said, text, invalid, self._before, self._command(kept)))
         if invalid:
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
-            self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [observation]]
+            self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [text]]
             self._problems = self._problems[-_PROBLEMS:]
         if self.only_first:
-            self.last_observation = shown
-            return shown, reward, terminated, truncated, info
-        prompt, info = self._rebuilt(observation, info)
-        return prompt, reward, terminated, truncated, info
+            self.last_observation = observation
+            return observation, info
+        return self._rebuilt(text, info)
 
     def _command(self, action: str) -> str:
         if not self.env.has_wrapper_attr("read_commands"):

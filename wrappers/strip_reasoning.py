@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
 from agent_envs.parsers.reasoning import strip_reasoning
 from agent_envs.wrappers.chat_messages import action_parser
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place
 
 
-class StripReasoning(PlacedWrapper):
+class StripReasoning(ObservationWrapper):
     """Remove reasoning from an action before the environment reads it: ``<think>``, ``[THINK]``, Harmony's analysis.
 
     Environments with tools do this themselves, in their parsers. Those whose action is the whole text need this wrapper
@@ -32,7 +32,5 @@ class StripReasoning(PlacedWrapper):
     def __init__(self, env: gym.Env[Any, str]) -> None:
         super().__init__(env)
 
-    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        if isinstance(action, str):
-            action = strip_reasoning(action, action_parser(self.env))
-        return self.env.step(action)
+    def _sent(self, action: str) -> str:
+        return strip_reasoning(action, action_parser(self.env)) if isinstance(action, str) else action

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
@@ -12,6 +12,9 @@ from agent_envs.checks import CheckedArguments
 from agent_envs.errors import ConfigError
 from agent_envs.registration import layers
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, shows_pictures
+
+Shown = tuple[Any, dict[str, Any]]
+"""An observation and its info."""
 
 
 class Place(enum.IntEnum):
@@ -68,6 +71,26 @@ class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, Chec
         _check_order(env, type(self))
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
+
+
+class ObservationWrapper(PlacedWrapper):
+    """Base of the wrappers that change what is sent to the environment (`_sent`) or what comes back (`_observed`)."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._observed(*self.env.reset(seed=seed, options=options), None, False)
+
+    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(self._sent(action))
+        observation, info = self._observed(observation, info, action, terminated or truncated)
+        return observation, reward, terminated, truncated, info
+
+    def _sent(self, action: str) -> str:
+        """Return the action that the environment gets."""
+        return action
+
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        """Return the observation and the info that are shown after an action, None for a reset."""
+        return observation, info
 
 
 def _check_order(env: gym.Env[Any, Any], wrapper: type[PlacedWrapper]) -> None:

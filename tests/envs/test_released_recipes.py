@@ -245,7 +245,7 @@ def test_a_damaged_index_of_the_full_shop_is_built_again(monkeypatch, tmp_path):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     catalog = open_catalog(products=61)
     found = released_search(catalog, "agentr1")("lamp", 5)
-    index = catalog.folder / "agentr1" / "index.json"
+    (index,) = tmp_path.glob("indexes/webshop-agentr1-*/index.json")
     index.write_text("{")
     released_search.cache_clear()
     assert released_search(catalog, "agentr1")("lamp", 5) == found

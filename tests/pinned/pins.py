@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,6 +106,10 @@ def written(*names: str) -> list[Any]:
 
             table = pyarrow.parquet.read_table(path)
             rows += [[str(path), row] for row in (str(table.schema.remove_metadata()), *table.to_pylist())]
+            continue
+        if path.suffix == ".sqlite":
+            with contextlib.closing(sqlite3.connect(path)) as database:
+                rows += [[str(path), line] for line in database.iterdump()]
             continue
         content = path.read_bytes()
         try:
