@@ -113,7 +113,6 @@ def generate_alfworld(
     split: str = "train",
     size: int | str = houses.DEFAULT_SIZE,
     families: str | None = None,
-    seed: int = 0,
     progress: bool = True,
 ) -> Path:
     """Write tasks 0 to n - 1 of a split in the layout of the released data, and return the folder of the split.
@@ -124,14 +123,13 @@ def generate_alfworld(
     sizes = houses.parse_size(size)
     chosen = parse_families(families, FAMILIES)
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
-    seed = integer("seed", seed, minimum=0)
     packaged_logic()
     target = Path(out).expanduser() / split
     with replaced_folder(target) as folder:
-        settings = {"size": list(sizes), "families": list(chosen), "seed": seed}
+        settings = {"size": list(sizes), "families": list(chosen)}
         (folder / _MANIFEST).write_text(json.dumps(settings), encoding="utf-8")
         for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
-            house = houses.build_house(split, index, sizes, chosen, seed)
+            house = houses.build_house(split, index, sizes, chosen)
             game = folder / house.folder / f"trial_G{index:06d}"
             game.mkdir(parents=True)
             (game / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.indexes import cached_index, stamps_digest
-from agent_envs.datasets.webshop.generated.shop import DEFAULT_PRODUCTS, GeneratedShop
+from agent_envs.datasets.webshop.generated.shop import GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row, released_text
 from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products
 from agent_envs.datasets.webshop.store import VERSION, ProductStore, write_store
@@ -34,22 +34,16 @@ _LARGE = 64 << 20  # bytes of sources from which a progress bar is shown
 _SHOP = 1  # the version of the generated shop
 
 
-def open_catalog(
-    data: str | os.PathLike[str] = "generated",
-    *,
-    products: int | None = None,
-    goals: int | None = None,
-    seed: int = 0,
-) -> ProductStore:
-    """Open a catalog, once per process, converting it first if necessary."""
+def open_catalog(data: str | os.PathLike[str] = "generated", *, products: int | None = None) -> ProductStore:
+    """Open a catalog, once per process, converting it first if necessary; `products` is the generated one's size."""
     data = data_name(data)
     if data == "generated":
-        shop = GeneratedShop(DEFAULT_PRODUCTS if products is None else products, goals, seed)
-        reopen = functools.partial(open_catalog, data, products=shop.products, goals=shop.goals, seed=shop.seed)
-        name = f"generated-{_SHOP}-{shop.products}-{shop.goals}-{shop.seed}"
+        shop = GeneratedShop() if products is None else GeneratedShop(products)
+        reopen = functools.partial(open_catalog, data, products=shop.products)
+        name = f"generated-{_SHOP}-{shop.products}"
         return _stores.get(name, lambda: _from_cache(shop, name, reopen))
-    if products is not None or goals is not None or seed:
-        raise ConfigError(f"products, goals and seed only apply to data='generated', not to {data!r}")
+    if products is not None:
+        raise ConfigError(f"products only applies to data='generated', not to {data!r}")
     path, reopen = _path(data), functools.partial(open_catalog, data)
     if _is_store(path):
         return _stores.get(file_stamps([path / "index.json"]), lambda: _prepared(path, reopen))
@@ -126,19 +120,14 @@ def convert(
 
     `overwrite` replaces an existing store; `progress=None` shows the progress of large catalogs.
     """
-    generated = isinstance(source, GeneratedShop)
-    size = 2_000 * len(source) if isinstance(source, GeneratedShop) else source.size
+    if isinstance(source, GeneratedShop):
+        total, size, unit = len(source), 2_000 * len(source), " products"
+    else:
+        total, size, unit = source.size, source.size, "B"
     shown = size >= _LARGE if progress is None else progress
     with (
         new_folder(folder, overwrite=overwrite) as partial,
-        tqdm(
-            desc="products",
-            total=len(source) if isinstance(source, GeneratedShop) else size,
-            unit=" products" if generated else "B",
-            unit_scale=True,
-            disable=not shown,
-            leave=False,
-        ) as bar,
+        tqdm(desc="products", total=total, unit=unit, unit_scale=True, disable=not shown, leave=False) as bar,
     ):
         rows = _generated(source, bar) if isinstance(source, GeneratedShop) else read_products(source, bar.update)
         write_store(partial, rows, size, progress=shown)

@@ -197,7 +197,6 @@ def test_generate_replaces_its_own_split_and_nothing_else(tmp_path, capsys):
         (["generate", "alfworld", "--out", "x", "--size", "9"], "size must be"),
         (["generate", "alfworld", "--out", "x", "--split", "dev"], "split must be one of"),
         (["generate", "alfworld", "--out", "x", "--families", "pick"], "families must be one of"),
-        (["generate", "alfworld", "--out", "x", "--seed", "-1"], "seed must be"),
     ],
 )
 def test_bad_arguments_of_generate(arguments, says, capsys, tmp_path, monkeypatch):

@@ -49,16 +49,13 @@ def test_products_are_read_in_any_order():
     assert all(len(item.product["asin"]) == 10 for item in whole)
     said = [one["instruction"] for item in whole for one in item.instructions]
     assert len(said) == len(set(said)) > 3990
-    assert [item.product for item in GeneratedShop(40, seed=1)] != [item.product for item in whole[:40]]
     json.dumps([item.product for item in whole])
 
 
-def test_sizes_and_seeds_that_do_not_fit():
+def test_sizes_that_do_not_fit():
     for bad in (0, -1, 2.5, True, "9", 10**9):
         with pytest.raises(ConfigError, match="products must be"):
             GeneratedShop(bad)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="seed must be"):
-        GeneratedShop(10, seed=0.5)  # type: ignore[arg-type]
 
 
 def test_a_large_catalogue_has_as_many_goals_as_the_released_one():

@@ -212,7 +212,7 @@ def test_arguments_that_do_not_fit(tmp_path):
         open_catalog(tmp_path / "nowhere")
     with pytest.raises(DataError, match="agentr1 prepare webshop"):
         open_catalog("official")
-    with pytest.raises(ConfigError, match="only apply to data='generated'"):
+    with pytest.raises(ConfigError, match="only applies to data='generated'"):
         open_catalog(tmp_path, products=5)
     with pytest.raises(ConfigError, match="products must be an integer"):
         open_catalog(products=0)

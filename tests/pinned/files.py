@@ -58,7 +58,7 @@ GENERATED: dict[str, tuple[str, str, list[str], dict[str, Any]]] = {
     "alfworld": ("alfworld", HOUSE, ["--n", "12"], {"split": "train"}),
     "alfworld-options": (
         "alfworld", HOUSE,
-        ["--n", "5", "--split", "valid_unseen", "--size", "1-5", "--seed", "3",
+        ["--n", "5", "--split", "valid_unseen", "--size", "1-5",
          "--families", "pick_heat_then_place_in_recep,look_at_obj_in_light"],
         {"split": "valid_unseen"},
     ),

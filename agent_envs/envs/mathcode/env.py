@@ -35,15 +35,11 @@ class MathCodeEnv(CodeEnv):
     and probability if generated; competition problems if released. The policy may run a program in every step.
 
     ## Action Space
-    Any text: programs, or the final answer in `\\boxed{}`. How programs are written depends on `style`:
-    - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "12*7"}}</tool_call>`, up to 4 a step.
-    - "retool": `<code>` and `</code>` around a program; the first complete pair counts. Sample with the stop string
-      `</code>`. The answer is `<answer>\\boxed{...}</answer>`.
-    - "mathtir": a fenced block of Python; the first counts.
+    Any text: programs, written as in GSM8KCode-v0, or the final answer in `\\boxed{}`; with `style="retool"` in
+    `<answer>\\boxed{...}</answer>`. Sample that style with the stop string `</code>`.
 
     ## Observation Space
-    Text: the problem at reset; then what the programs print, the value of their last expression included; of one that
-    fails, the end of its traceback. "retool" puts it between `<interpreter>` tags, "mathtir" in an output block.
+    Text: the problem at reset; then what the programs print, as in GSM8KCode-v0.
 
     ## Starting State
     A task drawn from the split, or `options={"index": i}`; `options={"question": "..."}` asks one of your own, which
@@ -71,10 +67,8 @@ class MathCodeEnv(CodeEnv):
     - `level`: how large the numbers of generated problems are, 1 to 5 or a range such as "1-3".
     - `families`: kinds of generated problems, such as "dates,dice": change, dates, dice, digits, divisible, paths,
       power, primes, sequence, system.
-    - `style`, `reward`: see above. `parser`: the format of the calls in style "tool".
-    - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
-      (8192 characters).
-    - `max_parallel_calls`: programs per step.
+    - `reward`: see above. `style`, `parser`, `sandbox`, `code_timeout`, `memory_mb`, `max_output`,
+      `max_parallel_calls`: as in GSM8KCode-v0.
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test problems, disjoint by their numbers; each answer is known

@@ -35,16 +35,11 @@ class TableQAEnv(CodeEnv):
     a program in every step: the standard library, and pandas where it is installed.
 
     ## Action Space
-    Any text: programs, or the final answer between `<answer>` tags, several values separated by `;`. Without tags it is
-    in `\\boxed{}` or the last line. How programs are written depends on `style`:
-    - "tool": Hermes calls, `<tool_call>{"name": "python", "arguments": {"code": "1+1"}}</tool_call>`, up to 4 a step.
-    - "retool": `<code>` and `</code>` around a program; the first complete pair counts.
-    - "mathtir": a fenced block of Python; the first counts.
+    Any text: programs, written as in GSM8KCode-v0, or the final answer between `<answer>` tags, several values
+    separated by `;`. Without tags it is in `\\boxed{}` or the last line.
 
     ## Observation Space
-    Text: the question and the first lines of each file at reset; then what the programs print, the value of their last
-    expression included; of one that fails, the end of its traceback. "retool" puts it between `<interpreter>` tags,
-    "mathtir" in an output block.
+    Text: the question and the first lines of each file at reset; then what the programs print, as in GSM8KCode-v0.
 
     ## Starting State
     A task drawn from the split, or `options={"index": i}`. Variables stay for the episode.
@@ -69,10 +64,7 @@ class TableQAEnv(CodeEnv):
     - `data`: "generated", or the path of WikiTableQuestions (a folder or .tsv) or of TabMWP (a folder or .json).
     - `level`: 1 (20 to 40 rows, filters and sums) to 5 (up to 2,000 rows, missing values, units, dates, joins), or a
       range such as "1-3".
-    - `style`: see above. `parser`: the format of the calls in style "tool".
-    - `sandbox`: "forked" or another of docs/sandbox.md. `code_timeout` (10 s), `memory_mb` (512), `max_output`
-      (8192 characters).
-    - `max_parallel_calls`: programs per step.
+    - `style`, `parser`, `sandbox`, `code_timeout`, `memory_mb`, `max_output`, `max_parallel_calls`: as in GSM8KCode-v0.
 
     ## Data
     Generated: 100,000 train, 1,000 validation and 1,000 test questions over tables of their own; each answer is

@@ -113,13 +113,10 @@ def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
     return parse_range("size", size, SIZES[0], SIZES[-1])
 
 
-def build_house(
-    split: str, index: int, size: tuple[int, int], families: tuple[str, ...], seed: int = 0
-) -> GeneratedHouse:
-    """Return one generated game; other seeds give other tasks in the same scenes."""
+def build_house(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouse:
+    """Return one generated game."""
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
-    other = f"/seed{seed}" if seed else ""
-    name = f"alfworld-generated/{split}/{range_text(*size)}{some}{other}/{index}"
+    name = f"alfworld-generated/{split}/{range_text(*size)}{some}/{index}"
     draws = stream(name)
     family = draws.pick(families)
     while True:

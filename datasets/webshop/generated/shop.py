@@ -2,7 +2,7 @@
 
 Products come in groups of four that share a brand, a title and most of their description: three of them differ from the
 first in one attribute or one value of an option, and prices differ too. Every product and its instructions are a
-function of the seed and its number alone, so that products can be read in any order. An instruction names attributes
+function of its number alone, so that products can be read in any order. An instruction names attributes
 and options of its own product, which is therefore always worth the full reward.
 
 `kinds.json` lists the kinds of products, `words.json` the other words. An attribute goes before the noun ("gluten free
@@ -27,9 +27,7 @@ from agent_envs.datasets.webshop.generated.wording import (
 )
 from agent_envs.files import table
 
-DEFAULT_PRODUCTS = 1_000
-DEFAULT_GOALS = 10_000
-_LARGEST = 100_000_000
+_GOALS, _LARGEST = 10_000, 100_000_000
 
 _GROUP_SIZE = 4
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -108,19 +106,11 @@ class _Group:
 
 
 class GeneratedShop:
-    """A catalog of invented products.
+    """A catalog of so many invented products, with about 10,000 instructions, at most ten a product."""
 
-    Args:
-        products: How many products.
-        goals: How many instructions, spread evenly over the products; slightly fewer if wordings coincide.
-        seed: The seed of the catalog.
-    """
-
-    def __init__(self, products: int = DEFAULT_PRODUCTS, goals: int | None = None, seed: int = 0) -> None:
+    def __init__(self, products: int = 1_000) -> None:
         self.products = integer("products", products, minimum=1, maximum=_LARGEST)
-        goals = min(DEFAULT_GOALS, 10 * products) if goals is None else goals
-        self.goals = integer("goals", goals, minimum=1, maximum=_LARGEST)
-        self.seed = integer("seed", seed)
+        self.goals = min(_GOALS, 10 * self.products)
         self._latest: tuple[int, _Group] | None = None
 
     def __len__(self) -> int:
@@ -139,11 +129,11 @@ class GeneratedShop:
         """Return the product of a number, counted from 0."""
         group_number, member = divmod(number, _GROUP_SIZE)
         if self._latest is None or self._latest[0] != group_number:
-            self._latest = group_number, _draw_group(stream(f"webshop/{self.seed}/family/{group_number}"))
+            self._latest = group_number, _draw_group(stream(f"webshop/0/family/{group_number}"))
         group = self._latest[1]
-        draws = stream(f"webshop/{self.seed}/product/{number}")
+        draws = stream(f"webshop/0/product/{number}")
         attributes, options, own_attribute, own_values = _vary(group, member, draws)
-        asin = _asin(number, self.seed)
+        asin = _asin(number)
         product = _product(group, asin, attributes, options, own_attribute, draws)
         plain = [attribute.lstrip("+>") for attribute in attributes]
         some = _some(attributes, draws, draws.between(1, 3))
@@ -163,8 +153,8 @@ class GeneratedShop:
         return GeneratedItem(product, entry, list(goals.values()))
 
 
-def _asin(number: int, seed: int) -> str:
-    rest, digits = (number * _ASIN_STEP + 7_919 * seed + 1_234_567_891) % _ASINS, ""
+def _asin(number: int) -> str:
+    rest, digits = (number * _ASIN_STEP + 1_234_567_891) % _ASINS, ""
     for _ in range(8):
         rest, digit = divmod(rest, 36)
         digits += _DIGITS[digit]
