@@ -92,12 +92,14 @@ class WebShopTasks(IndexedTasks[WebShopTask]):
         number = self._numbers[index]
         return WebShopTask(f"webshop/{number}", number, self.goals[number])
 
-    def locate(self, number: int) -> tuple[str, int]:
-        """Return the split that a goal belongs to, this one if possible, and its index there."""
-        for split in (self.split, "test", "validation", "train"):
-            if number in (numbers := self.bounds.get(split, range(0))):
-                return split, number - numbers.start
-        raise TaskIndexError(f"{self.name} has goals 0 to {len(self.goals) - 1}, got goal {number}")
+    def index_of(self, number: int) -> int:
+        """Return the index in this split of a goal by its number in the whole list."""
+        if number not in self._numbers:
+            some = f"goals {self._numbers.start} to {self._numbers.stop - 1}"
+            raise TaskIndexError(
+                f"the split {self.split!r} of {self.name} has {some}, got goal {number}; split='all' has every goal"
+            )
+        return number - self._numbers.start
 
 
 def check_split(split: str) -> str:

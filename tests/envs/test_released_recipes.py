@@ -283,7 +283,7 @@ def test_the_small_shops_goals_are_the_released_rows(data_dir):
         for row, _ in read_rows(folder / f"{split}.parquet"):
             said = row["reward_model"]["ground_truth"]
             goal = env.tasks.goals[said["goal_index"]]
-            assert env.tasks.locate(said["goal_index"])[0] == split
+            assert env.tasks[env.tasks.index_of(said["goal_index"])].goal is goal
             assert (goal.asin, goal.instruction, goal.price_upper) == (
                 *(said["asin"], said["instruction"]),
                 said["price_upper"],

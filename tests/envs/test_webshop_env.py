@@ -309,18 +309,17 @@ def test_goals_by_index_and_by_number(folder):
     env = WebShopEnv(data=folder, split="validation")
     assert env.num_tasks == 2
     assert env.reset(options={"index": 1})[1]["goal"] == 3
-    _, info = env.reset(options={"goal": 0})
-    assert (info["goal"], info["split"], info["index"], info["task_id"]) == (0, "test", 0, "webshop/0")
-    assert env.num_tasks == 2
-    snapshot = env.snapshot()
-    env.reset(options={"goal": 11})
-    assert env.restore(snapshot)[1]["goal"] == 0
     _, info = env.reset(options={"goal": 2})
-    assert (info["split"], info["index"]) == ("validation", 0)
+    assert (info["goal"], info["split"], info["index"], info["task_id"]) == (2, "validation", 0, "webshop/2")
+    snapshot = env.snapshot()
+    env.reset(options={"goal": 3})
+    assert env.restore(snapshot)[1]["goal"] == 2
+    every = WebShopEnv(data=folder, split="all")
+    assert [every.reset(options={"goal": number})[1]["goal"] for number in (0, 11)] == [0, 11]
     assert env.reset(seed=1)[1]["split"] == "validation"
     assert WebShopEnv(data=folder, split="eval").reset()[1]["split"] == "validation"
-    for bad in (-1, 12, 10**30):
-        with pytest.raises(TaskIndexError, match=f"goals 0 to 11, got goal {bad}"):
+    for bad in (-1, 0, 12, 10**30):
+        with pytest.raises(TaskIndexError, match=f"goals 2 to 3, got goal {bad}; split='all' has every goal"):
             env.reset(options={"goal": bad})
     with pytest.raises(TaskIndexError, match="'validation' has tasks 0 to 1, got index 2"):
         env.reset(options={"index": 2})

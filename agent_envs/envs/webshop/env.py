@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import choice, integer, option_mapping, shown
+from agent_envs.checks import choice, integer, shown
 from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
@@ -64,7 +64,7 @@ class WebShopEnv(TextEnv):
 
     ## Starting State
     A goal drawn uniformly from the split (the original draws synthetic goals with rare attributes more often), or
-    `options={"index": i}`; `options={"goal": g}` plays goal number g of all goals, whatever its split.
+    `options={"index": i}`; `options={"goal": g}` plays goal number g of all goals, which must be in the split.
 
     ## Rewards
     For the purchase; 0 before it (`agent_envs.envs.webshop.reward`):
@@ -178,7 +178,6 @@ class WebShopEnv(TextEnv):
         self.page_file = None if page is None else Path(page)
         self._page_folder: tempfile.TemporaryDirectory[str] | None = None
         self._site: Site | None = None
-        self._played: WebShopTasks | None = None
         self._page: Page | None = None
 
     def open_tasks(self) -> WebShopTasks:
@@ -213,34 +212,18 @@ class WebShopEnv(TextEnv):
         return tasks
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = {"_site": None, "_played": None, "_page": None, "_page_folder": None}
+        opened = {"_site": None, "_page": None, "_page_folder": None}
         temporary = self._page_folder is not None
         return super().__getstate__() | opened | ({"page_file": None} if temporary else {})
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if self.state is not None:
-            index = self._select_goal(int(self.state.name))
-            self._play(index, self.tasks[index])
-
-    @property
-    def tasks(self) -> WebShopTasks:
-        """The goals of the split, or of the split of the goal that is being played."""
-        own = super().tasks
-        return self._played or own  # type: ignore[return-value]
-
-    @property
-    def num_tasks(self) -> int:
-        """The number of goals in the split."""
-        return len(super().tasks)
-
-    def _select_goal(self, number: int) -> int:
-        """Select a goal of the whole list to play; return its index in its split."""
-        self._played = None
-        own = self.tasks
-        split, index = own.locate(number)
-        self._played = None if split == own.split else WebShopTasks(own.name, split, own.goals, own.bounds)
-        return index
+    def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
+        number = options.get("goal")
+        if number is None:
+            return super()._chosen_index(options, count)
+        if options.get("index") is not None:
+            raise ConfigError("reset options may contain 'index' or 'goal', not both")
+        tasks: WebShopTasks = self.tasks  # type: ignore[assignment]
+        return tasks.index_of(integer("options['goal']", number))
 
     @property
     def site(self) -> Site:
@@ -255,22 +238,6 @@ class WebShopEnv(TextEnv):
         if self._page is None:
             self._page = self.site.page(self.state)
         return self._page
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task: goal ``options["index"]`` of the split, ``options["goal"]`` of the whole list, or a random one.
-
-        Raises TaskIndexError if there is no such goal, ConfigError for other options, both, or not an integer.
-        """
-        options = option_mapping(options)
-        number = options.pop("goal", None)
-        self._played = None
-        if number is None:
-            return super().reset(seed=seed, options=options)
-        if options:
-            raise ConfigError(
-                f"reset options may contain 'index' or 'goal', got 'goal' and {', '.join(map(repr, options))}"
-            )
-        return super().reset(seed=seed, options={"index": self._select_goal(integer("options['goal']", number))})
 
     def begin(self, task: WebShopTask) -> tuple[str, Visit]:
         visit = self.site.start(str(task.number), task.goal.instruction)
@@ -335,8 +302,6 @@ class WebShopEnv(TextEnv):
     def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
         """Return to a snapshot."""
         self._page = None
-        if isinstance(snapshot, Snapshot):
-            self._select_goal(int(snapshot.state.name))
         return super().restore(snapshot)
 
     def render(self) -> str | None:
