@@ -7,11 +7,8 @@ release (SPLIT.parquet, and games.zip or games/) is taken with its rows, which s
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -34,6 +31,7 @@ from agent_envs.files import open_data
 
 RELEASES = "https://github.com/alfworld/alfworld/releases"
 _FOLDER = "json_2.1.1"
+_FILES = (GAME_FILE, TRAJECTORY_FILE)
 _MAX_BYTES = 64 << 20  # of one file; games have a few hundred thousand
 _OFFLINE = (
     f"Without a network, download json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from {RELEASES} on another machine, "
@@ -43,7 +41,7 @@ _OFFLINE = (
 
 
 def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
-    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder, and their numbers to `prepared.json`.
+    """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder.
 
     Those of the processed data release are written to `games/`, beside its rows.
     """
@@ -57,28 +55,22 @@ def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> P
 
 
 def _copy_games(source: Path, target: Path) -> Path:
-    copied = 0
     rows = released_rows(source)
     inner = RELEASED_GAMES if rows else _FOLDER
     with replaced_folder(target) as folder:
         for file in rows:
             with open_data(file) as opened, (folder / file.name).open("wb") as copied_rows:
                 shutil.copyfileobj(opened, copied_rows)
-        for path_parts, stream, where in _released_files(source):
+        for path_parts, stream in _released_files(source):
             path = folder.joinpath(inner, *path_parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             with stream, path.open("wb") as copy:
                 shutil.copyfileobj(stream, copy)
-            if path.stat().st_size > _MAX_BYTES:
-                raise DataError(
-                    f"{where}: more than {_MAX_BYTES >> 20} MB; a game file has a few hundred thousand bytes"
-                )
-            copied += 1
         games = sorted(folder.glob(f"{inner}/*/*/*/{GAME_FILE}"))
         if not games:
             raise DataError(
-                f"there are no games in {source} ({copied} other files): expected SPLIT/TASK/TRIAL/{GAME_FILE} and "
-                f"{TRAJECTORY_FILE}, or the released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
+                f"there are no games in {source}: expected SPLIT/TASK/TRIAL/{GAME_FILE} and {TRAJECTORY_FILE}, or the "
+                "released archives json_2.1.2_tw-pddl.zip and json_2.1.1_json.zip"
             )
         for path in tqdm(games, desc="alfworld: checking", unit="game", leave=False, disable=len(games) < 100):
             if not path.with_name(TRAJECTORY_FILE).is_file():
@@ -93,49 +85,38 @@ def _copy_games(source: Path, target: Path) -> Path:
                 shutil.rmtree(trajectory.parent)
         for file in rows:
             alfworld_games(str(folder), file.stem)  # each row's game is there
-        counts = Counter(path.relative_to(folder / inner).parts[0] for path in games)
-        (folder / "prepared.json").write_text(json.dumps({"games": dict(sorted(counts.items()))}), encoding="utf-8")
+        (folder / "prepared.json").write_text("{}", encoding="utf-8")  # by which the next call knows its own
     return target
 
 
-def _released_files(source: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
-    """Yield the games' files: (split, task, trial, name), their content, and what errors call them."""
-    if source.is_file():
-        archives = [source]
-    elif source.is_dir():
-        archives = sorted(source.glob("*.zip"))
-    else:
+def _released_files(source: Path) -> Iterator[tuple[tuple[str, ...], IO[bytes]]]:
+    """Yield the games' files: (split, task, trial, name), and their content."""
+    if not source.exists():
         raise DataError(f"there is no {source}: pass a folder of released games or archives")
-    for archive in archives:
+    for archive in [source] if source.is_file() else sorted(source.glob("*.zip")):
         yield from _archived_files(archive)
-    if source.is_dir():
-        for root, folders, names in os.walk(source):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))  # not the folder being written
-            for name in sorted({GAME_FILE, TRAJECTORY_FILE} & set(names)):
-                path = Path(root, name)
-                game_path = _game_path(path.resolve().parts)
-                if game_path is not None:
-                    yield game_path, open_data(path), str(path)
+    for path in sorted(source.rglob("*")) if source.is_dir() else ():
+        hidden = any(part.startswith(".") for part in path.relative_to(source).parts)  # as the folder being written
+        if path.name in _FILES and not hidden and (game_path := _game_path(path.resolve().parts)):
+            yield game_path, open_data(path)
 
 
-def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, str, str, str], IO[bytes], str]]:
+def _archived_files(archive: Path) -> Iterator[tuple[tuple[str, ...], IO[bytes]]]:
     try:
         with zipfile.ZipFile(archive) as opened:
-            wanted = (GAME_FILE, TRAJECTORY_FILE)
-            entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in wanted]
+            entries = [entry for entry in opened.infolist() if PurePosixPath(entry.filename).name in _FILES]
             for entry in tqdm(entries, desc=archive.name, unit="file", leave=False, disable=len(entries) < 100):
-                game_path = _game_path(PurePosixPath(entry.filename).parts)
                 if entry.file_size > _MAX_BYTES:
                     raise DataError(
                         f"{archive}: {entry.filename} has {entry.file_size} bytes, far more than a game file"
                     )
-                if game_path is not None:
-                    yield game_path, opened.open(entry), f"{archive}: {entry.filename}"
+                if game_path := _game_path(PurePosixPath(entry.filename).parts):
+                    yield game_path, opened.open(entry)
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as e:
         raise DataError(f"{archive}: not a readable zip archive, or cut off: {e}") from e
 
 
-def _game_path(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:
+def _game_path(parts: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return split, task, trial and file name from the end of a path, or None.
 
     >>> _game_path(("data", "train", "pick_and_place_simple-Mug-None-Desk-307", "trial_T1", "game.tw-pddl"))
@@ -143,7 +124,5 @@ def _game_path(parts: tuple[str, ...]) -> tuple[str, str, str, str] | None:
     >>> _game_path(("..", "..", "trial_T1", "game.tw-pddl")) is None
     True
     """
-    if len(parts) < 4 or any(part in ("", ".", "..") or part.startswith(".") for part in parts[-4:-1]):
-        return None
-    split, task, trial, name = parts[-4:]
-    return split, task, trial, name
+    usable = len(parts) >= 4 and not any(not part or part.startswith(".") for part in parts[-4:-1])
+    return parts[-4:] if usable else None

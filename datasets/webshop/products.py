@@ -56,8 +56,6 @@ class Product:
     """The price as shown: "$34.0" or "$16.99 to $26.99"."""
     options: Mapping[str, tuple[str, ...]]
     """Values by option name, all lower case, in the row's order."""
-    option_images: Mapping[str, str]
-    """Addresses of pictures by option value."""
     attributes: tuple[str, ...]
     """The attributes that the reward compares with a goal's."""
     image: str
@@ -128,7 +126,6 @@ def product_from_row(
     where = f"{where} ({asin})"
     if not isinstance(row.get("name"), str):
         raise DataError(f"{where}: a product needs a 'name', a string; got {row.get('name')!r:.80}")
-    options, images = _options(row.get("customization_options"), where)
     pricing, price_tag = parse_prices(row.get("pricing"))
     entry = attributes if isinstance(attributes, Mapping) else {}
     pictures = row.get("images")
@@ -143,8 +140,7 @@ def product_from_row(
         bullets=_texts(row.get("small_description")),
         pricing=pricing,
         price_tag=price_tag,
-        options=options,
-        option_images=images,
+        options=_options(row.get("customization_options"), where),
         attributes=_texts(entry["attributes"]) if "attributes" in entry else NO_ATTRIBUTES,
         image=_text(pictures[0]) if isinstance(pictures, list) and pictures else "",
         instruction=_text(instruction) if isinstance(instruction, str) else None,
@@ -169,11 +165,10 @@ def released_text(product: Product) -> str:
     return " ".join(" ".join((*about, product.description, *product.bullets, *kept, *named)).lower().split())
 
 
-def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     options: dict[str, tuple[str, ...]] = {}
-    images: dict[str, str] = {}
     if not raw:
-        return options, images
+        return options
     if not isinstance(raw, Mapping):
         raise DataError(f"{where}: 'customization_options' must be an object of lists, got {type(raw).__name__}")
     for name, contents in raw.items():
@@ -184,15 +179,9 @@ def _options(raw: Any, where: str) -> tuple[dict[str, tuple[str, ...]], dict[str
             value = content.get("value") if isinstance(content, Mapping) else None
             if not isinstance(value, str):
                 raise DataError(f"{where}: every option of {name!r} needs a 'value', a string; got {content!r:.80}")
-            value = _text(value).strip().replace("/", " | ").lower()
-            values.append(value)
-            image = content.get("image")
-            if isinstance(image, str):
-                images[value] = image
-            else:
-                images.pop(value, None)
+            values.append(_text(value).strip().replace("/", " | ").lower())
         options[_text(name).lower()] = tuple(values)
-    return options, images
+    return options
 
 
 def _human(item: Any, where: str) -> HumanInstruction:
