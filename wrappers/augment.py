@@ -15,19 +15,19 @@ from agent_envs.spaces import ImageText, longer
 from agent_envs.text import clean_text
 from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
+_MAX_CHARS = 10_000  # of notes; longer ones are cut
+
 
 class Augment(ObservationWrapper):
-    """Add what ``fn`` returns to the observation, under a heading.
+    """Add what ``fn`` returns after the observation, under a heading; beyond 10,000 characters it is cut.
 
-    If the observation consists of tool results, the notes become part of the last one (of the first with
-    ``where="before"``), so that the results still answer their calls.
+    If the observation consists of tool results, the notes become part of the last one, so that the results still answer
+    their calls.
 
     Args:
         fn: A function ``fn(observation, info)`` that returns a string, several strings, or None for nothing to add; or
             its name, ``"module:function"``. It is called once per observation, the first one included.
-        where: ``"after"`` the observation or ``"before"`` it.
         heading: The line above the notes; "" for none.
-        max_chars: Maximum length of the notes in characters; longer ones are cut.
 
     >>> import agent_envs
     >>> def hint(observation, info):
@@ -46,18 +46,14 @@ class Augment(ObservationWrapper):
         self,
         env: gym.Env[Any, str],
         fn: str | Callable[[str, dict[str, Any]], str | Sequence[str] | None],
-        where: str = "after",
         heading: str = "Notes:",
-        max_chars: int = 10_000,
     ) -> None:
-        self.where = checks.choice("where", where, ("after", "before"))
         self.heading = checks.string("heading", heading)
-        self.max_chars = checks.integer("max_chars", max_chars, minimum=1)
-        super().__init__(env, fn=fn, where=where, heading=heading, max_chars=max_chars)
+        super().__init__(env, fn=fn, heading=heading)
         self._shared = checks.load_function(fn, what="fn")
         self._pictured = isinstance(env.observation_space, ImageText)
         # Twice the length: where there are pictures, `<image>` in the notes becomes longer by a space.
-        more = max_chars + len(heading) + 3
+        more = _MAX_CHARS + len(heading) + 3
         self.observation_space = longer(env.observation_space, 2 * more if self._pictured else more)
         self.last_observation: str | ImageObservation = ""
 
@@ -69,20 +65,15 @@ class Augment(ObservationWrapper):
         lines = [notes] if isinstance(notes, str) else list(notes)
         if not all(isinstance(line, str) for line in lines):
             raise ConfigError(f"fn must return a string, several strings or None, got {checks.shown(notes)}")
-        text = clean_text("\n".join(lines))[: self.max_chars]
+        text = clean_text("\n".join(lines))[:_MAX_CHARS]
         if not text:
             return observation, info
         text = f"{self.heading}\n{text}" if self.heading else text
         results = info.get("tool_results")
         if results and join_tool_results(results) == observation_text(observation):
             results = [dict(result) for result in results]
-            result = results[-1 if self.where == "after" else 0]
-            result["content"] = self._joined(result["content"], literal(text) if self._pictured else text)
+            added = literal(text) if self._pictured else text
+            results[-1]["content"] = around("", results[-1]["content"], f"\n\n{added}")
             info = {**info, "tool_results": results}
-        self.last_observation = self._joined(observation, text)
+        self.last_observation = around("", observation, f"\n\n{text}")
         return self.last_observation, info
-
-    def _joined(self, observation: Any, text: str) -> Any:
-        return (
-            around("", observation, f"\n\n{text}") if self.where == "after" else around(f"{text}\n\n", observation, "")
-        )

@@ -94,7 +94,6 @@ class ToolCallReward(_StepReward):
         env: An environment with tools.
         success: Added for a call that returns a result.
         error: Added for a call that fails; at most 0, so that failing never pays.
-        tool: Count calls of this tool only; None for all.
         limit: Number of calls per episode that are rewarded.
 
     >>> import agent_envs
@@ -106,24 +105,15 @@ class ToolCallReward(_StepReward):
 
     component = "tool_call"
 
-    recorded_arguments = ("success", "error", "tool", "limit")
+    recorded_arguments = ("success", "error", "limit")
 
-    def __init__(
-        self,
-        env: gym.Env[str, str],
-        success: float = 0.05,
-        error: float = 0.0,
-        tool: str | None = None,
-        limit: int = 10,
-    ) -> None:
+    def __init__(self, env: gym.Env[str, str], success: float = 0.05, error: float = 0.0, limit: int = 10) -> None:
         self.success = checks.number("success", success)
         self.error = checks.number("error", error, maximum=0)
         self.limit = checks.integer("limit", limit)
-        super().__init__(env, success=success, error=error, tool=tool, limit=limit)
-        names = [spec["function"]["name"] for spec in offered_tools(env)]
-        if not names:
+        super().__init__(env, success=success, error=error, limit=limit)
+        if not offered_tools(env):
             raise ConfigError("ToolCallReward is for environments with tools; this one has none")
-        self.tool = None if tool is None else checks.choice("tool", tool, names)
         self._rewarded = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -133,8 +123,6 @@ class ToolCallReward(_StepReward):
     def _part(self, info: dict[str, Any]) -> float:
         part = 0.0
         for result in info["tool_results"]:
-            if self.tool is not None and result["name"] != self.tool:
-                continue
             if result["error"]:
                 part += self.error
             elif self._rewarded < self.limit:

@@ -43,7 +43,6 @@ STACKS: dict[str, tuple[str, list[Any]]] = {
     "AsTool": (HOUSE, ["AsTool"]),
     "AsTool-named": (SHOP, ["AsTool(name='act', parser='qwen_coder', max_calls=2)", "ChatMessages(tools='text')"]),
     "Augment": (QA, [augment, "ChatMessages"]),
-    "Augment-before": (HOUSE, [partial(augment, where="before", heading="", max_chars=20)]),
     "ChatMessages": (TOOLS, ["ChatMessages"]),
     "ChatMessages-strip": (QA, ["ChatMessages(reasoning='strip', max_length=20000)"]),
     "ChatMessages-text": (PAPERS, ["ChatMessages(tools='text')"]),

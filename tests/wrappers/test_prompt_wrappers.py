@@ -216,13 +216,12 @@ def test_notes_are_added_and_results_still_answer_their_calls():
     observation, *_, info = env.step(call + call)
     assert observation == "42\n42\n\nNotes:\none\ntwo\ufffd" and [o for o, _ in seen][1:] == ["42", "42\n42"]
     assert [m["role"] for m in observation_messages(observation, info)] == ["tool", "tool"]
-    env = Augment(gym.make(TOOL), fn=lambda observation, info: "x" * 50, where="before", heading="", max_chars=9)
-    assert env.reset(seed=0)[0].startswith("x" * 9 + "\n\n") and env.step(call)[0] == "x" * 9 + "\n\n42"
+    env = Augment(gym.make(TOOL), fn=lambda observation, info: "x" * 20_000, heading="")
+    env.reset(seed=0)
+    assert env.step(call)[0] == "42\n\n" + "x" * 10_000
     for arguments, message in (
         ({"fn": 3}, "fn must be a function"),
         ({"fn": "nowhere"}, "module:function"),
-        ({"fn": fn, "where": "under"}, "where must be"),
-        ({"fn": fn, "max_chars": 0}, "max_chars must be"),
         ({"fn": fn, "heading": 3}, "heading must be a string"),
     ):
         with pytest.raises(ConfigError, match=message):
