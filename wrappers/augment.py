@@ -10,7 +10,7 @@ import gymnasium as gym
 from agent_envs import checks
 from agent_envs.errors import ConfigError
 from agent_envs.messages import join_tool_results, observation_text
-from agent_envs.pictures.picture import ImageObservation, around, literal
+from agent_envs.pictures.picture import around, literal
 from agent_envs.spaces import ImageText, longer
 from agent_envs.text import clean_text
 from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
@@ -55,10 +55,8 @@ class Augment(ObservationWrapper):
         # Twice the length: where there are pictures, `<image>` in the notes becomes longer by a space.
         more = _MAX_CHARS + len(heading) + 3
         self.observation_space = longer(env.observation_space, 2 * more if self._pictured else more)
-        self.last_observation: str | ImageObservation = ""
 
     def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
-        self.last_observation = observation
         notes = self._shared(observation, info)
         if notes is None:
             return observation, info
@@ -75,5 +73,4 @@ class Augment(ObservationWrapper):
             added = literal(text) if self._pictured else text
             results[-1]["content"] = around("", results[-1]["content"], f"\n\n{added}")
             info = {**info, "tool_results": results}
-        self.last_observation = around("", observation, f"\n\n{text}")
-        return self.last_observation, info
+        return around("", observation, f"\n\n{text}"), info

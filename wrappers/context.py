@@ -49,7 +49,6 @@ class ContextWrapper(ObservationWrapper):
 
     def __init__(self, env: gym.Env[list[Message], str], **arguments: Any) -> None:
         super().__init__(env, **arguments)
-        self.last_observation: list[Message] = []
         self._action = ""
 
     def _begin(self) -> None:
@@ -64,5 +63,4 @@ class ContextWrapper(ObservationWrapper):
         if action is None:
             self._begin()
         chosen, about = self._choose(observation, info)
-        self.last_observation = copied(chosen)
         return copied(chosen), {**info, **about}

@@ -12,7 +12,7 @@ import numpy as np
 
 from agent_envs import checks
 from agent_envs.errors import ConfigError
-from agent_envs.pictures.picture import ImageObservation, around
+from agent_envs.pictures.picture import around
 from agent_envs.registration import available_actions
 from agent_envs.spaces import longer
 from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
@@ -61,7 +61,6 @@ class NumberedActions(ObservationWrapper):
         self._left_out = re.compile("|".join(patterns) or "(?!)")
         self.observation_space = longer(env.observation_space, _LIST_LENGTH)
         self.actions: list[str] = []
-        self.last_observation: str | ImageObservation = ""
 
     @property
     def instructions(self) -> str:
@@ -96,15 +95,13 @@ class NumberedActions(ObservationWrapper):
         return None if action is None else self.numbered(action)
 
     def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
-        self.last_observation = observation
         if over:
             return observation, info
         actions = available_actions(self.env) or []
         self.actions = [action for action in actions if not self._left_out.fullmatch(action)]
         lines = [f"{n} {action}" for n, action in enumerate(self.actions, start=1)]
         text = "\n".join(["", "", "Actions:", *lines])[:_LIST_LENGTH] if lines else ""
-        self.last_observation = around("", observation, text)
-        return self.last_observation, info
+        return around("", observation, text), info
 
     def _sent(self, action: str) -> str:
         """Return the action that a text chooses, or the text if it is no number of the list."""

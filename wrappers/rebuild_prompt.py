@@ -116,7 +116,6 @@ class RebuildPrompt(ObservationWrapper):
         self.observation_space = (
             ImageText(max_length, max_images, self._side) if self._side else UnicodeText(max_length)
         )
-        self.last_observation: str | ImageObservation = ""
         self._marks = PictureMarks()
         self._task = self._before = ""  # the first and the last observation; as all texts here, with marks
         self._turns: list[TurnView] = []
@@ -142,7 +141,6 @@ class RebuildPrompt(ObservationWrapper):
             self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [text]]
             self._problems = self._problems[-_PROBLEMS:]
         if self.only_first:
-            self.last_observation = observation
             return observation, info
         return self._rebuilt(text, info)
 
@@ -200,11 +198,9 @@ class RebuildPrompt(ObservationWrapper):
         if len(text) > self.max_length:
             note = f"\n[cut: {len(text)} characters, at most {self.max_length} are shown]"
             text = text[: self.max_length - len(note)] + note
-        self.last_observation = text
         if self._side:
-            fitted = self._marks.pictured(text).fitted(self.max_length, self.max_images, self._side)
-            self.last_observation = fitted.observation()
-        return self.last_observation
+            return self._marks.pictured(text).fitted(self.max_length, self.max_images, self._side).observation()
+        return text
 
     def _in_tokens(self, text: str) -> bool:
         """Return whether the prompt with this text is short enough in tokens."""

@@ -10,6 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from agent_envs.checks import CheckedArguments
 from agent_envs.errors import ConfigError
+from agent_envs.messages import copied
 from agent_envs.registration import layers
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, shows_pictures
 
@@ -76,13 +77,19 @@ class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, Chec
 class ObservationWrapper(PlacedWrapper):
     """Base of the wrappers that change what is sent to the environment (`_sent`) or what comes back (`_observed`)."""
 
+    last_observation: Any = ""
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._observed(*self.env.reset(seed=seed, options=options), None, False)
+        return self._kept(*self._observed(*self.env.reset(seed=seed, options=options), None, False))
 
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(self._sent(action))
-        observation, info = self._observed(observation, info, action, terminated or truncated)
+        observation, info = self._kept(*self._observed(observation, info, action, terminated or truncated))
         return observation, reward, terminated, truncated, info
+
+    def _kept(self, observation: Any, info: dict[str, Any]) -> Shown:
+        self.last_observation = copied(observation) if isinstance(observation, list) else observation
+        return observation, info
 
     def _sent(self, action: str) -> str:
         """Return the action that the environment gets."""

@@ -187,6 +187,14 @@ def test_rebuilt_prompts_bring_their_instructions_and_begin_chats_anew():
     assert [m["role"] for m in chat.step("<tool_call>")[0]] == ["system", "user"]
 
 
+def test_a_restored_start_has_its_instructions_again():
+    env = PrependInstructions(gym.make(TOOL))
+    first, _ = env.reset(seed=0)
+    point = agent_envs.snapshot(env)
+    env.step("<tool_call>")
+    assert agent_envs.restore(env, point)[0] == first
+
+
 def test_hostile_actions_stay_on_their_line():
     for env_id in (HOUSE, SHOP, QUIZ, TOOL):
         for action in HOSTILE_ACTIONS:
