@@ -33,7 +33,9 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
     with replaced_folder(target) as folder:
         source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
-            _fetch(source)
+            source.mkdir()
+            for split, rows in fetch_splits(TASK, None, data_files=_FILES).items():
+                write_jsonl(source / f"{split}.jsonl", rows)
         for split, tasks in _local_tasks(source).items():
             write_jsonl(folder / f"{split}.jsonl", map(_prepared, tasks))
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
@@ -58,10 +60,3 @@ def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:
     if not splits:
         raise DataError(f"there are no queries at {source}: expected rows with a 'question' and an 'answer'")
     return splits
-
-
-def _fetch(folder: Path) -> None:
-    """Write the hub's rows to files."""
-    folder.mkdir()
-    for split, rows in fetch_splits(TASK, None, data_files=_FILES).items():
-        write_jsonl(folder / f"{split}.jsonl", rows)

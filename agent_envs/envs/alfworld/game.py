@@ -43,11 +43,7 @@ class Traits(NamedTuple):
 
 
 NO_TRAITS = Traits(frozenset(), frozenset())
-
-
-@functools.lru_cache(maxsize=1024)
-def _traits(kinds: frozenset[str], uses: frozenset[str]) -> Traits:
-    return Traits(kinds, uses)
+_traits = functools.lru_cache(maxsize=1024)(Traits)
 
 
 class GroundedGame:

@@ -123,9 +123,12 @@ def _from_sub_page(notes: ShopperNotes, wish: _Wish) -> str:
 
 
 def _from_item(page: Page, notes: ShopperNotes, wish: _Wish) -> str:
-    options = _options(page)
+    kinds = {value: kind[1:] for value, kind in page.clickables.items() if kind[:1] == "." and "[" not in value}
+    options: dict[str, list[str]] = {}
+    for value, kind in kinds.items():
+        options.setdefault(kind, []).append(value)
+    chosen = {kinds[click]: click for click in notes.clicks if click in kinds}
     choice = choose_options(options, wish.text)
-    chosen = _chosen(notes, options)
     buy = [_click(value) for name, value in choice.items() if chosen.get(name) != value] + ["click[Buy Now]"]
     seen = notes.seen.get(notes.asin)
     if seen is None or seen.opened > 1:
@@ -171,19 +174,6 @@ def _query(wish: str) -> str:
     """Return the content words of a wish."""
     words = [word for word in _WORD.findall(wish) if not _stems(word) <= _ASKING]
     return " ".join(words) or wish.strip() or "anything"
-
-
-def _options(page: Page) -> dict[str, list[str]]:
-    options: dict[str, list[str]] = {}
-    for value, kind in page.clickables.items():
-        if kind.startswith(".") and "[" not in value:
-            options.setdefault(kind[1:], []).append(value)
-    return options
-
-
-def _chosen(notes: ShopperNotes, options: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    names = {value: name for name, values in options.items() for value in values}
-    return {names[click]: click for click in notes.clicks if click in names}
 
 
 def choose_options(options: Mapping[str, Sequence[str]], wish: str, *, loose: bool = True) -> dict[str, str]:
