@@ -80,14 +80,14 @@ class ObservationWrapper(PlacedWrapper):
     last_observation: Any = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._kept(*self._observed(*self.env.reset(seed=seed, options=options), None, False))
+        return self._remembered(*self._observed(*self.env.reset(seed=seed, options=options), None, False))
 
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(self._sent(action))
-        observation, info = self._kept(*self._observed(observation, info, action, terminated or truncated))
+        observation, info = self._remembered(*self._observed(observation, info, action, terminated or truncated))
         return observation, reward, terminated, truncated, info
 
-    def _kept(self, observation: Any, info: dict[str, Any]) -> Shown:
+    def _remembered(self, observation: Any, info: dict[str, Any]) -> Shown:
         self.last_observation = copied(observation) if isinstance(observation, list) else observation
         return observation, info
 
