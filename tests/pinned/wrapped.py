@@ -62,7 +62,7 @@ STACKS: dict[str, tuple[str, list[Any]]] = {
         "RebuildPrompt(template='$task|$history|$observation|$commands|$problems|$step|$instructions')",
     ]),
     "RebuildPrompt-webshop": (SHOP, ["RebuildPrompt"]),
-    "RewardNormalisation": (SHOP, [partial(normalised, clip=2.0)]),
+    "RewardNormalisation": (SHOP, [normalised]),
     "RewardNormalisation-by": (HOUSE, [partial(normalised, by="task_family")]),
     "SlidingWindow": (HOUSE, ["AsTool", "StripReasoning", "ChatMessages", "SlidingWindow(k=2)"]),
     "SlidingWindow-tools": (QA, ["FormatReward", "ChatMessages(reasoning='strip')", "SlidingWindow(k=1)"]),
