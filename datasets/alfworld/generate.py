@@ -23,6 +23,7 @@ from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
+from agent_envs.datasets.data_dir import expanded
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
@@ -124,7 +125,7 @@ def generate_alfworld(
     chosen = parse_families(families, FAMILIES)
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     packaged_logic()
-    target = Path(out).expanduser() / split
+    target = expanded(out) / split
     with replaced_folder(target) as folder:
         settings = {"size": list(sizes), "families": list(chosen)}
         (folder / _MANIFEST).write_text(json.dumps(settings), encoding="utf-8")
