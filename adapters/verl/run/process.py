@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 import agent_envs
@@ -50,7 +51,7 @@ def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
             "VERL_PLATFORM": "cpu",
             "VERL_ENGINE_DEVICE": "cuda",  # which of verl's engines: the CUDA one runs on any torch device
             # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
-            "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 8)),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(min(torch.get_num_threads(), 8)),
             "TQ_NUM_THREADS": "1",  # TransferQueue moves kilobytes, and warns at every move of more threads than cores
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else vLLM's threads keep to cores that the other processes use
         }
@@ -181,8 +182,7 @@ def last_error(log: Path, begin: int = 0) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         text = file.read().decode("utf-8", "replace")
-    lines = [_PREFIX.sub("", line) for line in _COLOUR.sub("", text).splitlines()[-400:]]
-    lines = [line.strip() for line in lines if line.strip()]
+    lines = [kept for line in _COLOUR.sub("", text).splitlines()[-400:] if (kept := _PREFIX.sub("", line).strip())]
     for number in range(len(lines) - 1, -1, -1):
         if _ERROR.fullmatch(lines[number].partition(":")[0]):
             end = number + 2 if lines[number].endswith(":") else number + 1  # what went wrong may be in the next line

@@ -29,7 +29,7 @@ from composing import ENV, composed
 from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.run.folder import RunFolder
-from agent_envs.adapters.verl.run.process import last_error, run_verl
+from agent_envs.adapters.verl.run.process import last_error, process_environment, run_verl
 from agent_envs.adapters.verl.run.tasks import (
     Tasks,
     choose_tasks,
@@ -427,6 +427,19 @@ def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
     path.write_text("no parquet")
     with pytest.raises(AgentEnvsError, match="cannot be read as parquet"):
         validation_rows(composed(f"data.val_files={path}").run, [], trust=False)
+
+
+def test_threads_are_those_that_were_asked_for_or_the_cores_of_this_process(monkeypatch, root):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert process_environment(cpu=True)["OMP_NUM_THREADS"] == "3"
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from agent_envs.adapters.verl.run.process import process_environment\n"
+        "print(process_environment(cpu=True)['OMP_NUM_THREADS'])"
+    )
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    told = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert told.stdout == "1\n"
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path):

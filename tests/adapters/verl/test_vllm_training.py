@@ -6,7 +6,8 @@
 2. servers start without weights and sleep while the trainer works: what they sample with was sent to them
 3. the sampler's log-probabilities are the trainer's to 1e-5 at every step
 4. those in the episode files are the ones of transformers, under the weights that the step began with, and no others
-5. a model that `agentr1 serve-model` serves plays as the same model in this process does, and chats through a recorder
+5. a model that `agentr1 export` wrote and `serve-model` serves plays behind `record` as it does in this process, and
+   chats; the recorded episodes have the tokens that were read and sampled
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def started(tmp_path):
         with log.open("w") as output:
             server = subprocess.Popen([*AGENTR1, *command, "--port", str(port)], stdout=output, stderr=output)
         servers.append(server)
-        for _ in range(600):
+        for _ in range(1800):
             assert server.poll() is None, log.read_text()[-3000:]
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
@@ -128,28 +129,55 @@ def started(tmp_path):
         server.wait(60)
 
 
-def test_a_served_model_plays_as_in_this_process(model, started, tmp_path):
+def test_an_exported_model_is_served_and_plays_behind_the_recorder_as_in_this_process(model, started, tmp_path):
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoint" / "model").symlink_to(model)  # as a run of the PyTorch loop leaves it
+    exported, records = tmp_path / "models" / "mine", tmp_path / "recorded"
+    assert main(["export", str(tmp_path / "run"), "--out", str(exported)]) == 0
     engine = {"dtype": "float32", "enforce_eager": True, "max_model_len": 2048, "kv_cache_memory_bytes": 1 << 27}
-    served = started("serve-model", str(model), "--name", "mine", "--engine", json.dumps(engine))
+    served = started("serve-model", str(exported), "--engine", json.dumps(engine))
+    recorder = started("record", "--upstream", f"http://127.0.0.1:{served}/v1", "--out", str(records))
     sampling = ["--max-tokens", "64", "--temperature", "0"]
     shown = ["--tool-mode", "text"] if model.name == "smollm2-135m" else []  # its chat template has no tools
-    remote = ["--base-url", f"http://127.0.0.1:{served}/v1", "--model", "mine", *shown, *sampling]
-    played = {}
-    for out, policy in (("served", [*remote, "--token-ids"]), ("own", ["--model", str(model), *sampling])):
+
+    def remote(episode: str) -> list[str]:
+        return [
+            "--base-url",
+            f"http://127.0.0.1:{recorder}/episodes/{episode}/v1",
+            "--model",
+            "mine",
+            *shown,
+            *sampling,
+        ]
+
+    def play(out: str, indices: str, policy: list[str]) -> dict[int, Any]:
         # one step each: afterwards the server writes a malformed call of this model in its own way
-        command = ["eval", "--env", ENV, "--env-kwargs", '{"max_episode_steps": 1}', "--n", "4", *policy]
+        command = ["eval", "--env", ENV, "--env-kwargs", '{"max_episode_steps": 1}', "--indices", indices, *policy]
         assert main([*command, "--out", str(tmp_path / out)]) == 0
-        lines = (tmp_path / out / "episodes.jsonl").read_text().splitlines()
-        steps = {episode["index"]: episode["steps"][0] for episode in map(json.loads, lines)}
-        played[out] = {index: (step["prompt_ids"], step["response_ids"]) for index, step in steps.items()}
-    assert played["served"] == played["own"] and len(played["own"]) == 4
-    recorder = started("record", "--upstream", f"http://127.0.0.1:{served}/v1", "--out", str(tmp_path / "recorded"))
-    recorded = ["--base-url", f"http://127.0.0.1:{recorder}/episodes/talk/v1", *remote[2:]]
-    chat = [*AGENTR1, "chat", "--env", ENV, *recorded]
+        episodes = map(json.loads, (tmp_path / out / "episodes.jsonl").read_text().splitlines())
+        return {episode["index"]: _tokens(episode["steps"][0]) for episode in episodes}
+
+    own = play("own", "0-3", ["--model", str(exported), *sampling])
+    behind = {i: play(f"task-{i}", str(i), [*remote(f"task-{i}"), "--token-ids"])[i] for i in own}
+    assert behind == own and len(own) == 4
+    chat = [*AGENTR1, "chat", "--env", ENV, *remote("talk")]
     said = subprocess.run(chat, input="What is 3 plus 4?\n", capture_output=True, text=True, check=True).stdout
     assert "agent> " in said and "questions: 1" in said
-    (talk,) = (tmp_path / "recorded" / "open").glob("*.jsonl*")
-    assert "What is 3 plus 4?" in talk.read_text()
+    token = (records / "judge_token").read_text().strip()
+    for episode in ("talk", *(f"task-{i}" for i in own)):
+        url, verdict = f"http://127.0.0.1:{recorder}/episodes/{episode}/reward", b'{"reward": 1.0}'
+        headers = {"Content-Type": "application/json", "X-Judge-Token": token}
+        urllib.request.urlopen(urllib.request.Request(url, verdict, headers), timeout=60).close()
+    lines = map(json.loads, (records / "episodes.jsonl").read_text().splitlines())
+    found = {episode["episode_id"]: episode["steps"] for episode in lines}
+    assert "What is 3 plus 4?" in json.dumps(found.pop("talk"))
+    assert {name: [_tokens(step) for step in steps] for name, steps in found.items()} == {
+        f"task-{i}": [tokens] for i, tokens in own.items()
+    }
+
+
+def _tokens(step: dict[str, Any]) -> tuple[list[int], list[int]]:
+    return step["prompt_ids"], step["response_ids"]
 
 
 def _steps(out: Path, number: int) -> list[dict[str, Any]]:
