@@ -38,11 +38,12 @@ def run(command: Sequence[str], out: Path, variables: Mapping[str, str], minutes
     """Run an arm from here, and return the figures of its iterations, or why there are none."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    load, samples, end = os.getloadavg()[0], list[tuple[float, ...]](), time.monotonic() + 60 * minutes
+    load, samples, used = os.getloadavg()[0], list[tuple[float, ...]](), dict[int, float]()
+    end = time.monotonic() + 60 * minutes
     with (out / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables, OUT: str(out)})
         while process.poll() is None and time.monotonic() < end:
-            samples.append((time.time(), *taken(process.pid)))
+            samples.append((time.time(), *taken(process.pid, used)))
             time.sleep(1.0)
     if process.poll() is None:
         process.terminate()
@@ -53,19 +54,20 @@ def run(command: Sequence[str], out: Path, variables: Mapping[str, str], minutes
     return {**figures(out, samples), "load": [round(load, 1), round(os.getloadavg()[0], 1)]}
 
 
-def taken(pid: int) -> tuple[float, float]:
-    """The processor seconds of a process and those it started, ended ones included, and their memory in GB."""
-    parents, used = dict[int, int](), dict[int, float]()
+def taken(pid: int, used: dict[int, float]) -> tuple[float, float]:
+    """The processor seconds of a process and those it started, and their memory in GB; ``used`` keeps ended ones'."""
+    found = dict[int, tuple[int, float]]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        parents[int(path.parent.name)] = int(words[1])
-        used[int(path.parent.name)] = sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
-    mine = {pid}
-    while more := {child for child, parent in parents.items() if parent in mine} - mine:
+        seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        found[int(path.parent.name)] = int(words[1]), seconds
+    mine = {pid} | (used.keys() & found.keys())
+    while more := {child for child, (parent, _) in found.items() if parent in mine} - mine:
         mine |= more
+    used |= {one: found[one][1] for one in mine if one in found}
     kilobytes = 0
     for one in mine:
         try:
@@ -73,7 +75,7 @@ def taken(pid: int) -> tuple[float, float]:
         except OSError:
             continue
         kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return sum(used.get(one, 0.0) for one in mine), kilobytes / 1e6
+    return sum(used.values()), kilobytes / 1e6
 
 
 def read(path: Path) -> list[dict[str, Any]]:

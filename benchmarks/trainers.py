@@ -84,6 +84,20 @@ def watch() -> None:
     for name, module in (("LlamaModel", "llama.modeling_llama"), ("Qwen2Model", "qwen2.modeling_qwen2")):
         when_imported(f"transformers.models.{module}")(partial(count, name))
 
+    @when_imported("verl.utils.tracking")
+    def time_steps(module: Any) -> None:
+        log = module.Tracking.log
+
+        def timed(self: Any, data: dict[str, Any], step: int, *args: Any, **kwargs: Any) -> None:
+            if "timing_s/step" in data:
+                end = time.time()
+                begin = end - data["timing_s/step"]
+                note("spans.jsonl", what="iteration", number=step, begin=begin, end=end)
+                note("spans.jsonl", what="play", number=step, begin=begin, end=begin + data["timing_s/gen"])
+            log(self, data, step, *args, **kwargs)
+
+        module.Tracking.log = timed
+
     @when_imported("verl.experimental.agent_loop.tool_agent_loop")
     def score(module: Any) -> None:
         from agent_envs.envs.gsm8k.reward import judge
@@ -184,22 +198,14 @@ def verl(layout: str | None, options: argparse.Namespace, out: Path) -> None:
     from agent_envs.adapters.verl.run.folder import RunFolder
     from agent_envs.episodes.record import read_episodes
 
-    environment, append = process.process_environment, process.append_record
+    environment = process.process_environment
 
     def watched(**how: Any) -> dict[str, str]:
         found = environment(**how)
         modules = f"{found['VERL_USE_EXTERNAL_MODULES']},benchmarks.trainers"
         return {**found, "VERL_USE_EXTERNAL_MODULES": modules, "OMP_NUM_THREADS": str(options.threads)}
 
-    def timed(path: Path, record: dict[str, Any]) -> None:
-        append(path, record)
-        if "timing_s/step" in record:
-            end, number = time.time(), record["step"]
-            begin, play = end - record["timing_s/step"], record["timing_s/gen"]
-            note("spans.jsonl", what="iteration", number=number, begin=begin, end=end)
-            note("spans.jsonl", what="play", number=number, begin=begin, end=begin + play)
-
-    process.process_environment, process.append_record = watched, timed
+    process.process_environment = watched
     os.environ |= {"PYTHONPATH": str(ROOT), "RAY_raylet_start_wait_time_s": "600"}  # Ray gives up on a busy machine
     settings = [
         f"data.train_batch_size={TASKS}", f"actor_rollout_ref.rollout.n={GROUP}", "data.max_prompt_length=1024",
