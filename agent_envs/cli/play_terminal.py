@@ -116,9 +116,8 @@ class PlayTerminal:
         """Show the observation, what the last action earned, and the available actions."""
         game = self.game
         if not game.turns:
-            info = game.info
-            where = f"split {info.get('split', '?')}, index {info.get('index', '?')}"
-            show(f"\n--- task {info.get('task_id', '')} ({where})")
+            where = f"split {game.info.get('split', '?')}, index {game.info.get('index', '?')}"
+            show(f"\n--- task {game.info.get('task_id', '')} ({where})")
         latest = latest_words(game.observation)
         before = len(game.observation) - len(latest)  # earlier messages, if the observation is a whole prompt
         text = observation_text(latest)
@@ -129,7 +128,8 @@ class PlayTerminal:
         if game.turns and (notes := _notes(game.turns[-1].step)):
             show(f"[{'; '.join(notes)}]")
         if not game.over:
-            self.show_choices()
+            if not game.turns or not all(choice.arguments for choice in game.choices):  # the same tools are not repeated
+                self.show_choices()
             return
         step, earned = game.turns[-1].step, total(turn.step.reward for turn in game.turns)
         solved = "solved" if step.info.get("success") else "not solved"
