@@ -444,7 +444,7 @@ def test_a_barred_remedy_is_noted_and_one_that_was_not_really_done_shows():
 
 def played(env, index):
     reward, _, _, _ = play(env, index)
-    return reward, env.unwrapped.state, env.unwrapped._gold[1]
+    return reward, env.unwrapped.state, env.unwrapped._gold
 
 
 def test_every_missing_entry_and_every_one_too_many_costs():

@@ -160,7 +160,7 @@ class HelpDeskEnv(ToolEnv):
         self._policy: OpenAIPolicy | None = open_model(model, url) if customer == "voiced" else None
         self.reward = choice("reward", reward, ["terminal", "progress"])
         self._served = ""  # the domain
-        self._gold: tuple[HelpDeskTask, Gold] | None = None
+        self._gold: Gold
         super().__init__(tools=(), parser=parser, **kwargs)
         self._parser_name = parser
         first: Any = self.tasks  # opened here, so that gym.make refuses a wrong split, level or domain
@@ -184,6 +184,7 @@ class HelpDeskEnv(ToolEnv):
     def _play(self, index: int, task: HelpDeskTask) -> None:
         super()._play(index, task)
         self._serve(task.domain)
+        self._gold = gold_of(task, self.domain)
         words = {"shop": task.shop, "day": task.today.isoformat(), "noun": self.domain.customer.noun}
         self.instructions = _INSTRUCTIONS.format(**words, book=task.book.text)
 
@@ -195,7 +196,7 @@ class HelpDeskEnv(ToolEnv):
         return Customer(task, domain, self.state.desk, self.state.mind, plain=self.talk == "plain")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gold": None, "_policy": None}
+        return {**super().__getstate__(), "_policy": None}
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -225,9 +226,7 @@ class HelpDeskEnv(ToolEnv):
     def _paid(self, outcome: Outcome) -> Outcome:
         """Add the score to an outcome, and the reward."""
         state: _Service = self.state
-        if self._gold is None or self._gold[0] is not self.task:
-            self._gold = self.task, gold_of(self.task, self.domain)
-        found = score_of(self._gold[1], state.desk, state.mind.beliefs)
+        found = score_of(self._gold, state.desk, state.mind.beliefs)
         outcome.score, outcome.success = found.score, found.perfect and outcome.terminated
         if self.reward == "terminal":
             if outcome.terminated:

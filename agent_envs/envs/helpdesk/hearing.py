@@ -124,8 +124,7 @@ class Heard(NamedTuple):
 
     def names(self) -> str:
         """Return what was heard in short, "" for nothing."""
-        flags = {"offer": self.offer, "report": self.reports, "refuse": self.refuses, "doubt": self.doubts}
-        named = [name for name, heard in flags.items() if heard]
+        named = [name for name, heard in zip(("offer", "report", "refuse", "doubt"), self[1:], strict=True) if heard]
         return " ".join([f"ask:{','.join(self.asks)}"] * bool(self.asks) + named)
 
 

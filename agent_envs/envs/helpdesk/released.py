@@ -112,7 +112,6 @@ class TauBenchEnv(ToolEnv):
         self.domain = choice("domain", domain, _SHOPS)
         self.model, self.url = string("model", model), url
         self._shop: ReleasedShop | None = None
-        self._right: tuple[ReleasedTask, dict[tuple[str, str], str]] | None = None
         super().__init__(tools=(), split=split, parser=parser, **kwargs)
         if self.data in ("generated", "official"):
             raise ConfigError(f"data must be the folder of a checkout of tau-bench, got {self.data!r}")
@@ -134,7 +133,7 @@ class TauBenchEnv(ToolEnv):
         return released_tasks(self.data, self.domain, self.split)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_policy": None, "_right": None, "_shop": None}
+        return {**super().__getstate__(), "_policy": None, "_shop": None}
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -182,21 +181,16 @@ class TauBenchEnv(ToolEnv):
         """Add the released reward to the outcome of a last step."""
         if outcome.terminated:
             said = [text.lower().replace(",", "") for text in self.state.said]
-            tables = self._tables().changes() == self._right_changes()
+            right = _SHOPS[self.domain](self.shop.tables, {})
+            for name, arguments in self.task.actions:
+                if name != HAND_OVER:
+                    self._run(right, name, arguments)
+            tables = self._tables().changes() == right.changes()
             outputs = all(any(output.lower() in text for text in said) for output in self.task.outputs)
             outcome.components = {"tables": float(tables), "outputs": float(outputs)}
             outcome.success = tables and outputs
             outcome.score = outcome.reward = float(outcome.success)
         return outcome
-
-    def _right_changes(self) -> dict[tuple[str, str], str]:
-        if self._right is None or self._right[0] is not self.task:
-            tables = _SHOPS[self.domain](self.shop.tables, {})
-            for name, arguments in self.task.actions:
-                if name != HAND_OVER:
-                    self._run(tables, name, arguments)
-            self._right = self.task, tables.changes()
-        return self._right[1]
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         speaker = "customer" if outcome.extra.get("speaker") or not outcome.extra else "tools"
