@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws
 
@@ -11,8 +12,7 @@ Value = str | int | bool
 """A value of a row; a date is its distance from today in days until the row is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """What a field of a row may be: one of some values, or an integer in a range (of days from today, for a date)."""
 
     name: str

@@ -87,6 +87,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Condition, Field, Value
 from agent_envs.files import table
@@ -95,8 +96,7 @@ PACKAGE = "agent_envs.datasets.helpdesk"
 PHRASES = table(PACKAGE, "phrases.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """What only the customer knows about a wish."""
 
     name: str
@@ -106,8 +106,7 @@ class Ask:
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """A share of an integer of the item, which the rules set."""
 
     name: str
@@ -130,8 +129,7 @@ class Act:
     amount: Amount | None
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of rows: customers, items or the catalogue."""
 
     noun: str
@@ -140,8 +138,7 @@ class Kind:
     fields: Mapping[str, Field]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """What can be seen of a device."""
 
     field: str
