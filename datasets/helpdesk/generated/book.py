@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -108,7 +109,7 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
     lengths = shuffled(draws, lengths)
     hidden = (lengths.index(level.links), _hidden_place(draws, level.links)) if asked else (-1, -1)
     used: set[tuple[str, str]] = set()
-    chains, first = [], 1
+    chains = []
     for place, length in enumerate(lengths):
         links: list[Link] = []
         for position in range(length):
@@ -124,8 +125,7 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
                 break
             links.append(Link(found, draws.pick(found.values)))
         if links:
-            chains.append(Chain(first, tuple(links)))
-            first += len(links)
+            chains.append(Chain(1, tuple(links)))
     share = None
     if level.amounts and act.amount is not None:
         for _ in range(20):
@@ -133,7 +133,7 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
                 high, low = shuffled(draws, _SHARES)[:2]
                 share = Share(Link(found, draws.pick(found.values)), high, low)
                 break
-    return Section(number, act, tuple(chains), share)
+    return Section(number, act, _numbered(chains), share)
 
 
 def _hidden_place(draws: Draws, links: int) -> int:
@@ -169,11 +169,8 @@ def _of_class(draws: Draws, section: Section, classes: Sequence[int]) -> Section
 
 
 def _numbered(chains: Sequence[Chain]) -> tuple[Chain, ...]:
-    numbered, first = [], 1
-    for chain in chains:
-        numbered.append(Chain(first, chain.links))
-        first += len(chain.links)
-    return tuple(numbered)
+    firsts = itertools.accumulate((len(chain.links) for chain in chains), initial=1)
+    return tuple(Chain(first, chain.links) for first, chain in zip(firsts, chains, strict=False))
 
 
 def signature(section: Section) -> str:
