@@ -128,7 +128,7 @@ class PlayTerminal:
         if game.turns and (notes := _notes(game.turns[-1].step)):
             show(f"[{'; '.join(notes)}]")
         if not game.over:
-            if not game.turns or not all(choice.arguments for choice in game.choices):  # the same tools are not repeated
+            if not game.turns or not all(choice.arguments for choice in game.choices):  # tools stay
                 self.show_choices()
             return
         step, earned = game.turns[-1].step, total(turn.step.reward for turn in game.turns)
