@@ -20,7 +20,6 @@ from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Device, Doma
 from agent_envs.files import table
 
 _TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
-_CUES: Mapping[str, tuple[str, ...]] = _TABLES["cues"]
 LONGEST = 4000
 """Only so many characters of a text are heard."""
 _SMALL, _TENS = _TABLES["numbers"], _TABLES["tens"]
@@ -91,10 +90,10 @@ def _signs(sentence: str, phrases: _Phrases) -> dict[str, tuple[int, int]]:
     for word in _WORD.finditer(sentence):
         start = word.start()
         for phrase, sign in phrases.get(word[0], ()):
-            end = start + len(phrase)
-            whole = not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum())
-            if sentence.startswith(phrase, start) and whole:
-                found.append((start, end, sign))
+            if sentence.startswith(phrase, start):
+                end = start + len(phrase)
+                if not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum()):
+                    found.append((start, end, sign))
     taken = [(start, end) for start, end, sign in found if sign[0] in "?="]
     return {
         sign: (start, end)
@@ -108,7 +107,7 @@ def _signs(sentence: str, phrases: _Phrases) -> dict[str, tuple[int, int]]:
     }
 
 
-_GENERAL = _by_first_word(_CUES)
+_CUES, _OF_DEVICES = _by_first_word(_TABLES["cues"]), _by_first_word(_TABLES["device"])
 
 
 class Heard(NamedTuple):
@@ -128,7 +127,6 @@ class Heard(NamedTuple):
         return " ".join([f"ask:{','.join(self.asks)}"] * bool(self.asks) + named)
 
 
-@functools.lru_cache(maxsize=64)
 def _mentions(domain: Domain) -> dict[str, list[str]]:
     """Return the words by which each act is mentioned."""
     found = {}
@@ -144,6 +142,11 @@ def _mentions(domain: Domain) -> dict[str, list[str]]:
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def _acts_named(domain: Domain) -> _Phrases:
+    return _by_first_word(_mentions(domain))
+
+
 @functools.lru_cache(maxsize=512)
 def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...]]:
     """Return all phrases that count while an act is wanted, and the facts that can be asked for."""
@@ -153,18 +156,19 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...
     for ask in asks:
         also = [other for word in ask.words for other in _TABLES["also"].get(word, ())]
         facts[ask.name] = (*ask.words, ask.name.replace("_", " "), *also)
-    signs = {**_CUES, **{f"?{fact}": words for fact, words in facts.items()}}
-    signs["report"] += tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
-    signs["doubt"] += (f"no {domain.item.noun}",)
+    signs = {f"?{fact}": words for fact, words in facts.items()}
+    signs["report"] = tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
+    signs["doubt"] = (f"no {domain.item.noun}",)
     signs["act"] = tuple(word for words in _mentions(domain).values() for word in words)
     known = {word for words in facts.values() for phrase in words for word in phrase.split()}
     for ask in asks:
         said = [set(_WORD.findall(text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
         for place, value in enumerate(ask.values):
-            own = said[place].difference(known, *said[:place], *said[place + 1 :]) if said else ()
+            own = sorted(said[place].difference(known, *said[:place], *said[place + 1 :])) if said else []
             sign = f"{'#' if isinstance(value, int) else '='}{ask.name}={value}"
             signs[sign] = (str(value), *(word for word in own if len(word) > 4))
-    return _by_first_word(signs), tuple(facts)
+    phrases = _by_first_word(signs)
+    return {word: [*_CUES.get(word, ()), *phrases.get(word, ())] for word in (*_CUES, *phrases)}, tuple(facts)
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -195,15 +199,17 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     stated = _counted(sign for _, signs in said for sign in signs)
     for sentence, signs in said:
         question, acted = "?" in sentence, "act" in signs
-        negated = "refuse" in signs or (_BARRED.search(sentence) is not None and not sentence.startswith("if "))
-        negated |= acted and _NOT.search(sentence[: signs["act"][0]]) is not None
+        negated = "refuse" in signs
+        if not negated and any(word in sentence for word in ("no", "n't", "never", "unable")):
+            negated = _BARRED.search(sentence) is not None and not sentence.startswith("if ")
+            negated |= acted and _NOT.search(sentence[: signs["act"][0]]) is not None
         wh = _WH.match(sentence) is not None
         asking = question or wh or "asking" in signs
         inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
         sure, inviting = question and "sure" in signs, "inviting" in signs
         cued = inviting or (question and not signs.keys().isdisjoint(("sure", "offering", "act", "weak")))
         found = []
-        counts = _counted(sign for sign in signs if sign[0] == "=" or " or " in sentence)
+        counts = _counted(sign for sign in signs if question and (sign[0] == "=" or " or " in sentence))
         if asking or inherited or len(sentence) < 20:
             found = [fact for fact in facts if f"?{fact}" in signs]
             if question:  # to choose from, or whether it is so
@@ -215,7 +221,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
                 found = [fact for fact in found if signs.get(f"?{fact}", (9, 9))[0] < 8] or found
             if "details" in signs and "inviting" not in signs:
                 found += ["name", "code"]
-            told = {fact for fact, value in values.items() if counts[fact] < 2 and _has(sentence, value)}
+            told = [fact for fact in found if fact in values and counts[fact] < 2 and _has(sentence, values[fact])]
             found = [fact for fact in found if fact not in told and (fact != "wish" or len(found) == 1)]
             if not (asking or inherited) and len(sentence.split()) > 3:  # fewer words ask without a verb: "name, code"
                 found = []
@@ -237,7 +243,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
 
 def _counted(signs: Iterable[str]) -> Counter[str]:
     """Return of how many values of each fact there are signs."""
-    return Counter(fact[1:].partition("=")[0] for fact in {*signs} if fact[0] in "=#")
+    return Counter(fact[1:].partition("=")[0] for fact in dict.fromkeys(signs) if fact[0] in "=#")
 
 
 def _has(sentence: str, value: str) -> bool:
@@ -260,7 +266,7 @@ def contradicts(
         labels: The label of each of the customer's items.
     """
     offer = plain(offer)
-    named = _signs(offer, _by_first_word(_mentions(domain)))
+    named = _signs(offer, _acts_named(domain))
     if named and act.name not in named:
         return True
     numbers = set(_DIGITS.findall(offer))
@@ -315,10 +321,10 @@ def told_to_press(text: str, device: Device) -> list[str]:
     shown = {read.field: read.words for read in device.reads.values()}
     last = ""
     for sentence in sentences(text):
-        polite = "polite" in _signs(sentence, _GENERAL)
+        polite = "polite" in _signs(sentence, _OF_DEVICES)
         for part in _PART.split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", part)
-            words, signs = _WORD.findall(part), _signs(part, _GENERAL)
+            words, signs = _WORD.findall(part), _signs(part, _OF_DEVICES)
             told = "polite" in signs or not (_OWN.match(part) or "would" in signs)
             told = told and (polite or "?" not in part) and "not told" not in signs
             for name, act in device.acts.items():
@@ -344,7 +350,7 @@ def asked_to_see(text: str, device: Device) -> list[str]:
     """Return what a text asks somebody to look at."""
     found: dict[str, None] = {}
     for sentence in sentences(text):
-        signs = _signs(sentence, _GENERAL)
+        signs = _signs(sentence, _OF_DEVICES)
         if "?" in sentence or ("look" in signs and "not told" not in signs):
             for name, read in device.reads.items():
                 if any(_has(sentence, word) or _has(sentence, f"{word}s") for word in read.words):
