@@ -77,7 +77,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1767,
     ("agent_envs/retrieval",): 4710,
     ("agent_envs/sandbox",): 2532,
-    ("agent_envs/envs",): 12717,
+    ("agent_envs/envs",): 12713,
     ("agent_envs/agents",): 1815,
     ("agent_envs/policies",): 3567,
     ("agent_envs/rollout",): 2220,
@@ -87,7 +87,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1289,
     ("agent_envs/audit",): 2054,
     ("agent_envs/cli",): 4063,
-    ("datasets",): 10293,
+    ("datasets",): 10287,
     ("agent_envs/wrapping", "wrappers"): 2908,
     ("adapters/verl",): 6231,
     ("adapters/estimators", "adapters/losses"): 2822,
@@ -95,7 +95,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2764,
 }
-TOTAL = 78_924
+TOTAL = 78_914
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
