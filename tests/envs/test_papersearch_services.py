@@ -122,10 +122,11 @@ def test_a_service_that_fails_midway_leaves_the_pool_as_it_was(fake_service, row
 def test_a_recorded_episode_is_played_again(fake_service, rows, tmp_path):
     search, score = fake_service(papers), fake_service(fits)
     selector = f"classify:{score.url}#{FAST}&cache={tmp_path}/scores"
-    recorded = play(data=rows, backend=f"record:{tmp_path}/papers:{search.url}#{FAST}", selector=selector)
+    backend = f"{search.url}#{FAST}&cache={tmp_path}/papers"
+    recorded = play(data=rows, backend=backend, selector=selector)
     search.stop()
     score.stop()
-    replayed = play(data=rows, backend=f"replay:{tmp_path}/papers", selector=f"{selector}&offline=1")
+    replayed = play(data=rows, backend=f"{backend}&offline=1", selector=f"{selector}&offline=1")
     assert said(replayed) == said(recorded) and recorded.stop_reason is StopReason.TERMINATED
     with pytest.raises(BackendDownError):
         env = gym.make(ENV, data=rows, backend=f"{search.url}#{FAST}")

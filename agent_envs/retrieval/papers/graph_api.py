@@ -158,7 +158,7 @@ class HTTPPapers(GraphAPI):
     """
 
     def __init__(self, url: str, *, api: str = "auto", key_env: str = "", **options: Any) -> None:
-        key = read_key(key_env)
+        key = "" if options.get("offline") else read_key(key_env)
         headers = {"Accept": "application/json", **({"X-API-Key": key} if key else {})}
         super().__init__(url, **{"fields": _RELEASED_FIELDS, "headers": headers, **options})
         self._api = choice("api", api, _APIS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -23,9 +24,6 @@ from agent_envs.files import read_text, write_text
 from agent_envs.retrieval.http import HTTPPool, HTTPReply
 
 T = TypeVar("T")
-
-NOTE = "backend.json"
-"""The file of a recording that names the recorded backend."""
 
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -100,18 +98,13 @@ class ReplyStore:
 
     Files appear completely or not at all, so several processes may share a folder. Headers, and thus keys, are never
     written. The folder is created on the first write.
-
-    Args:
-        folder: The folder.
-        recording: Whether it also keeps replies that say "there is no such paper", so that a replay gives the same.
     """
 
-    def __init__(self, folder: str | Path, *, recording: bool = False) -> None:
+    def __init__(self, folder: str | Path) -> None:
         try:
             self.folder = Path(folder).expanduser()
         except RuntimeError as e:
             raise ConfigError(f"{str(folder)!r} is not a usable folder: {e}") from e
-        self.recording = recording
 
     def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
         """Return the stored reply to a request, or None. Raises DataError, which names the file, if it is broken."""
@@ -149,16 +142,13 @@ class Service(HTTPPool):
     Args:
         url: Its address.
         cache: The folder of cached replies; "off" for none.
-        offline: Whether to use cached replies only.
-        store: A recording, which replaces the cache.
+        offline: Whether to use cached replies only, without a network or a key.
         **pool: Arguments of `HTTPPool`.
     """
 
-    def __init__(
-        self, url: str, *, cache: str = "off", offline: bool = False, store: ReplyStore | None = None, **pool: Any
-    ) -> None:
+    def __init__(self, url: str, *, cache: str = "off", offline: bool = False, **pool: Any) -> None:
         super().__init__(url, **{"timeout": 30.0, **pool})
-        self._store = ReplyStore(cache) if store is None and cache != "off" else store
+        self._store = None if cache == "off" else ReplyStore(cache)
         self.offline = offline
         if offline and self._store is None:
             raise ConfigError(f"{url}: offline=1 needs a folder of cached replies: cache=FOLDER")
@@ -204,12 +194,8 @@ class Service(HTTPPool):
                 f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be reached"
             )
         reply = self.request(method, path, body)
-        try:
-            value = read(reply)
-        except UnknownPaperError:
-            if self._store is not None and self._store.recording:
-                self._store.put(method, url, body, reply)
-            raise
+        with contextlib.suppress(UnknownPaperError):  # which is an answer, too
+            read(reply)
         if self._store is not None:
             self._store.put(method, url, body, reply)
-        return value
+        return read(reply)
