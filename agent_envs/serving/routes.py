@@ -12,7 +12,6 @@ from agent_envs.serving.listener import answered
 from agent_envs.serving.metrics import METRICS_TYPE
 from agent_envs.serving.pool import ClientSession, Pool
 from agent_envs.serving.protocol import PROTOCOL, SessionError, decode, encode, error_data
-from agent_envs.serving.served_env import environment_metadata, schemas
 
 with needs_extra("serve"):
     from aiohttp import WSCloseCode, WSMsgType, web
@@ -41,18 +40,11 @@ def routes(pool: Pool) -> list[web.RouteDef]:
         text = pool.metrics.text(pool.gauges(), [worker.memory() for worker in pool.workers])
         return web.Response(text=text, headers={"Content-Type": METRICS_TYPE})
 
-    async def metadata(request: web.Request, name: str) -> web.Response:
-        return _json(environment_metadata(pool.descriptions[name]))
-
-    async def schema(request: web.Request, name: str) -> web.Response:
-        return _json(schemas(pool.descriptions[name]))
-
     play = _WebSockets(pool).play
-    every = [web.get("/", overview), web.get("/health", health), web.get("/ready", ready), web.get("/metrics", metrics)]
-    for path, name in {"": next(iter(pool.envs)), **{f"/{name}": name for name in pool.envs}}.items():
-        for end, handler in (("ws", play), ("metadata", metadata), ("schema", schema)):
-            every.append(web.get(f"{path}/{end}", functools.partial(handler, name=name)))
-    return every
+    told = {"/": overview, "/health": health, "/ready": ready, "/metrics": metrics}
+    played = {"/ws": next(iter(pool.envs)), **{f"/{name}/ws": name for name in pool.envs}}
+    every = [web.get(path, handler) for path, handler in told.items()]
+    return every + [web.get(path, functools.partial(play, name=name)) for path, name in played.items()]
 
 
 class _WebSockets:

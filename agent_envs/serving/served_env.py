@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -98,7 +95,6 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
             "protocol": PROTOCOL,
             "version": __version__,
             "env": served_env.name,
-            "description": (inspect.getdoc(type(env.unwrapped)) or served_env.name).partition("\n")[0],
             "split": getattr(env.unwrapped, "split", ""),
             "num_tasks": num_tasks,
             "messages": isinstance(observations, MessagesSpace),
@@ -115,31 +111,3 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
 def prompt_parts(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return the instructions and tools of an environment."""
     return {name: env.get_wrapper_attr(name) for name in ("instructions", "tools", "tool_instructions")}
-
-
-def environment_metadata(about: dict[str, Any]) -> dict[str, Any]:
-    """Return OpenEnv's `EnvironmentMetadata` of an environment that `describe` describes.
-
-    >>> environment_metadata({"env": "Mine/Say-v0", "description": "Say a word.", "instructions": "Say it."})["name"]
-    'Mine/Say-v0'
-    """
-    return {
-        "name": about["env"],
-        "description": about["description"],
-        "readme_content": about["instructions"] or None,
-        "version": __version__,
-        "author": None,
-        "documentation_url": None,
-    }
-
-
-def schemas(about: dict[str, Any]) -> dict[str, Any]:
-    """Return JSON schemas of actions, observations and states, from what `describe` returns."""
-    parts: dict[str, Any] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
-    action, observation, call = parts["text_action"], parts["observation"], parts["call_action"]
-    action["properties"]["text"]["maxLength"] = about["action_length"]
-    observation["properties"]["text"]["maxLength"] = about["observation_length"]
-    call["properties"]["tool_name"] = {"enum": [spec["function"]["name"] for spec in about["tools"]]}
-    if about["tools"]:
-        action = {"anyOf": [action, call, parts["list_action"]]}
-    return {"action": {"title": about["env"], **action}, "observation": observation, "state": parts["state"]}

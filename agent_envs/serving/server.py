@@ -36,12 +36,11 @@ class EnvServer(BackgroundServer):
     - ``step`` {type: call_tool, tool_name, arguments}: the same, with tool_name and result; the call is converted to
       the environment's format. ``step`` {type: list_tools}: the tools, which is no step.
     - ``state``: episode_id, step_count, env, done. ``close``: closes the connection.
-    - ``mcp``, JSON-RPC of tools/list and tools/call: a call is a step; structuredContent has reward, done and info.
     - ``hello`` {protocol: 1}: what `RemoteEnv` needs. ``expert_action``, ``demo_action``, ``format_call``, ``snapshot``
       and ``restore`` with the methods' arguments: a value, or an observation.
 
     Over HTTP: GET /health ("healthy" or "draining"; 503 without a worker), /ready (503 while no client is taken),
-    /metrics, /metadata and /schema (OpenEnv's), / (version, environments, clients, episodes and their limits).
+    /metrics, / (version, environments, clients, episodes and their limits).
 
     An error is ``{"type": "error", "data": {"message", "code", "error"}}`` with the exception's name; a connection that
     is turned away gets JSON with ``detail``. Nothing was done: INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR,
@@ -81,7 +80,7 @@ class EnvServer(BackgroundServer):
             max_body=allowed.max_message,
             max_connections=max(_CONNECTIONS, 2 * allowed.max_episodes),
             statuses={ConfigError: 422, TaskIndexError: 422, AgentEnvsError: 500},
-            paths=", ".join(f"/{served_env.name}" for served_env in envs) + ", each with /ws, /metadata, /schema",
+            paths=", ".join(f"/{served_env.name}" for served_env in envs) + ", each with /ws",
         )
         self.pool = Pool({served_env.name: served_env for served_env in envs}, allowed)
 

@@ -66,7 +66,6 @@ class Session:
             "reset": self._reset,
             "step": self._step,
             "state": self._report,
-            "mcp": self._mcp,
             "hello": self._hello,
             "expert_action": lambda data: {"value": _attribute(self._made(), "expert_action")()},
             "demo_action": self._demo_action,
@@ -169,7 +168,10 @@ class Session:
     def _step(self, data: dict[str, Any]) -> dict[str, Any]:
         kind = data.get("type")
         if kind == "list_tools":
-            tools = _mcp_tools(self._made(), "input_schema")
+            tools = [
+                {"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
+                for f in (spec["function"] for spec in self._made().get_wrapper_attr("tools"))
+            ]
             return {"observation": {"tools": tools}, "reward": None, "done": self._done}
         if kind == "call_tool":
             action = self._call(data.get("tool_name"), data.get("arguments", {}))
@@ -194,30 +196,6 @@ class Session:
     def _report(self, data: dict[str, Any]) -> dict[str, Any]:
         progress = {"episode_id": self._episode_id or None, "step_count": self._steps}
         return {**progress, "env": self._served_env.name, "done": self._done}
-
-    def _mcp(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Answer JSON-RPC as the Model Context Protocol defines it: list the tools, or call one as a step."""
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": data.get("id")}
-        method = data.get("method")
-        parameters = data.get("params") or {}
-        try:
-            if method == "tools/list":
-                answer["result"] = {"tools": _mcp_tools(self._made(), "inputSchema")}
-            elif method == "tools/call" and isinstance(parameters, dict):
-                action = self._call(parameters.get("name"), parameters.get("arguments") or {})
-                result = self._act(action)
-                observed = result["observation"]
-                content = [{"type": "text", "text": observed["text"]}]
-                structured = {"reward": result["reward"], "done": result["done"], "info": observed["info"]}
-                invalid = bool(observed["info"].get("invalid_action"))
-                answer["result"] = {"content": content, "isError": invalid, "structuredContent": structured}
-            else:
-                answer["error"] = {"code": -32601, "message": f"unknown method {method!r:.100}"}
-        except ConfigError as e:
-            answer["error"] = {"code": -32602, "message": str(e)}
-        except ResetNeeded as e:
-            answer["error"] = {"code": -32600, "message": str(e)}
-        return answer
 
     # -- messages of this package's own client ----------------------------------------------------------------------
 
@@ -289,12 +267,6 @@ def _observed(observation: Any, info: Any, terminated: bool = False, truncated: 
     text = content_text(observation[-1]["content"]) if observation else ""
     images = {"images": list(map(base64_png, pictures))} if pictures else {}
     return {**result, "text": text, "messages": messages, **images}
-
-
-def _mcp_tools(env: gym.Env[Any, Any], schema: str) -> list[dict[str, Any]]:
-    """Return the tools as the Model Context Protocol lists them; OpenEnv spells the schema's key differently."""
-    functions = [spec["function"] for spec in env.get_wrapper_attr("tools")]
-    return [{"name": f["name"], "description": f["description"], schema: f["parameters"]} for f in functions]
 
 
 def _attribute(env: gym.Env[Any, Any], name: str) -> Any:

@@ -68,14 +68,6 @@ def test_the_tool_client_lists_and_calls_tools(server):
         assert tool.name == "calculator" and "expression" in tool.input_schema["properties"]
         assert env.call_tool("calculator", expression="12*7") == "84"
         assert env.state().step_count == 1
-        ask = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
-        ask["params"] = {"name": "calculator", "arguments": {"expression": "2+2"}}
-        reply = env._send_and_receive({"type": "mcp", "data": ask})["data"]
-        assert reply["id"] == 5 and reply["result"]["content"] == [{"type": "text", "text": "4"}]
-        reply = env._send_and_receive({"type": "mcp", "data": {"method": "tools/list", "id": 6}})["data"]
-        assert [entry["name"] for entry in reply["result"]["tools"]] == ["calculator"]
-        reply = env._send_and_receive({"type": "mcp", "data": {"method": "nope", "id": 7}})["data"]
-        assert reply["error"]["code"] == -32601
     with MCPToolClient(base_url=f"{server.url}/AgentR1/ALFWorld-v0").sync() as env:
         assert env.list_tools() == []
         with pytest.raises(RuntimeError, match="no tools: its actions are commands"):
@@ -100,12 +92,6 @@ def test_a_token_travels_in_the_address():
             assert env.reset(seed=1).observation["text"]
 
 
-def test_openenvs_models_read_the_plain_endpoints(server):
-    def asked(path):
-        with urllib.request.urlopen(server.url + path, timeout=10) as reply:
-            return json.loads(reply.read())
-
-    assert types.HealthResponse(**asked("/health")).status == "healthy"
-    assert types.EnvironmentMetadata(**asked("/metadata")).name == TOOL
-    schemas = types.SchemaResponse(**asked("/schema"))
-    assert schemas.action["anyOf"][0]["required"] == ["text"]
+def test_openenvs_model_reads_the_health(server):
+    with urllib.request.urlopen(f"{server.url}/health", timeout=10) as reply:
+        assert types.HealthResponse(**json.loads(reply.read())).status == "healthy"

@@ -402,7 +402,8 @@ def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
         deaf.connect(("127.0.0.1", server.port))
         deaf.sendall(handshake())
         assert deaf.recv(300)
-        content = json.dumps({"type": "mcp", "data": {"id": "x" * 8_000_000}}).encode()
+        call = {"name": "calculator", "arguments": {"expression": "x" * 8_000_000}}
+        content = json.dumps({"type": "format_call", "data": call}).encode()
         deaf.sendall(masked(b'{"type": "reset"}'))
         deaf.sendall(b"\x81\xff" + len(content).to_bytes(8, "big") + b"\0\0\0\0" + content)
         assert until(lambda: not server.pool.open)
@@ -444,13 +445,11 @@ def test_two_hundred_clients_at_once():
         assert len(set(questions)) == 200
 
 
-def test_the_server_describes_its_environments():
+def test_other_addresses_are_refused_with_the_paths_that_there_are():
     with serving() as server:
-        assert asked(server, "/metadata")[1]["name"] == asked(server, f"/{TOOL}/metadata")[1]["name"] == TOOL
-        assert set(asked(server, "/schema")[1]) == {"action", "observation", "state"}
-        status, reply = asked(server, "/AgentR1/GSM8KTol-v0/schema")
+        status, reply = asked(server, "/AgentR1/GSM8KTol-v0/ws")
         assert status == 404 and TOOL in reply["detail"]
-        assert asked(server, "/schema", {})[0] == 405
+        assert asked(server, "/health", {})[0] == 405
 
 
 def test_a_server_can_be_started_again_but_not_twice():
