@@ -37,7 +37,6 @@ class Options(AddressOptions):
     upstream_key_env: str | None = option(
         None, "variable with the server's key (default: the clients')", metavar="NAME"
     )
-    tokenizer: str | None = option(None, "tokenizes text if the server does not return tokens", metavar="NAME")
     env_id: EnvId = option("recorded", "env_id of the episodes")
     episode_timeout: Seconds = option(3600.0, "end an episode after so long without a call")
     call_timeout: Seconds = option(600.0, "fail a call after so long without a byte from the server")

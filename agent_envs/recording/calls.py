@@ -10,12 +10,12 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_envs.agents import responses_wire
 from agent_envs.agents.door import named, reading, streamed
 from agent_envs.agents.messages_wire import as_chat, as_message, message_events
-from agent_envs.errors import BackendReplyError, ConfigError, PromptError, needs_extra
+from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
 from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.keys import request_keys, without_keys
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
@@ -36,9 +36,6 @@ from agent_envs.serving.listener import read_body, read_object
 
 with needs_extra("serve"):
     from aiohttp import web
-
-if TYPE_CHECKING:
-    from agent_envs.recording.tokens import Retokenizer
 
 _log = logging.getLogger(__name__)
 _OWN_HEADERS = ("x-episode-id", "x-group-id", "x-task-index", "x-agent-id", "x-record-token", "x-judge-token")
@@ -64,14 +61,10 @@ class _Call:
 class CallRecorder:
     """Answers ``/v1/...``: records chat completions, and what is translated to them, passes a few other requests on but
     for its own token, and refuses the rest.
-
-    The retokenizer, if any, makes the tokens that the server does not report.
     """
 
-    def __init__(
-        self, upstream: Upstream, store: EpisodeStore, token: str | None, retokenizer: Retokenizer | None
-    ) -> None:
-        self._upstream, self._store, self._token, self._retokenizer = upstream, store, token, retokenizer
+    def __init__(self, upstream: Upstream, store: EpisodeStore, token: str | None) -> None:
+        self._upstream, self._store, self._token = upstream, store, token
         self._pictures = PromptPictures(store.pictures)
 
     async def settled(self, episode: OpenEpisode, seconds: float) -> bool:
@@ -241,7 +234,7 @@ class CallRecorder:
             observed, problems = await asyncio.to_thread(self._pictures.observed, messages)
         else:
             observed = observed_messages(messages)
-        rows = [await self._row(call, completion, choice, observed, problems) for choice in completion["choices"]]
+        rows = [self._row(call, completion, choice, observed, problems) for choice in completion["choices"]]
         tools = list(offered_tools(call.request.get("tools")))
         self._store.add_steps(call.episode, call.number, rows, tools)
         return True
@@ -251,7 +244,7 @@ class CallRecorder:
         partial = action_text(choices[0]["message"]) if choices else None if streamed is None else ""
         self._store.add_failure(call.episode, call.number, error, partial)
 
-    async def _row(
+    def _row(
         self,
         call: _Call,
         completion: Mapping[str, Any],
@@ -261,22 +254,15 @@ class CallRecorder:
     ) -> dict[str, Any]:
         request, message = call.request, choice["message"]
         tokens = read_tokens(completion, choice)
-        source = "server" if tokens.prompt_ids and tokens.response_ids else "none"
         note = None
         if problems:
-            tokens, source, note = _NO_TOKENS, "none", f"the prompt has a picture that is not recorded: {problems[0]}"
-        elif source == "none" and self._retokenizer is not None:
-            try:
-                tokens = await asyncio.to_thread(_retokenized, self._retokenizer, call.request, choice, tokens)
-                source = "tokenizer"
-            except PromptError as e:
-                note = str(e)
+            tokens, note = _NO_TOKENS, f"the prompt has a picture that is not recorded: {problems[0]}"
         info: dict[str, Any] = {
             "call": call.number,
             "choice": choice.get("index", 0),
             "model": completion.get("model") or request.get("model"),
             "finish_reason": choice.get("finish_reason"),
-            "tokens": source,
+            "tokens": "server" if tokens.prompt_ids and tokens.response_ids else "none",
             "message": message,
             "usage": completion.get("usage"),
             "sampling": {key: request[key] for key in _SAMPLING if key in request},
@@ -312,17 +298,6 @@ class CallRecorder:
             return error_reply(504, "the upstream server did not answer in time")
         said = without_keys(str(error), self._upstream.keys)
         return error_reply(502, f"the upstream server failed: {type(error).__name__}: {said}")
-
-
-def _retokenized(
-    tokenizer: Retokenizer, request: Mapping[str, Any], choice: Mapping[str, Any], reported: SampledTokens
-) -> SampledTokens:
-    """Return the tokens that the server reported, the others made from the texts."""
-    prompt_ids, text = tokenizer.prompt(request)
-    prompt_ids = reported.prompt_ids or prompt_ids
-    if reported.response_ids:
-        return reported._replace(prompt_ids=prompt_ids)
-    return SampledTokens(prompt_ids, tokenizer.response(request, text, choice), None)
 
 
 def _read_event(event: bytes, streamed: StreamedCompletion, request: Mapping[str, Any]) -> tuple[bytes, bool]:

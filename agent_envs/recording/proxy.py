@@ -42,7 +42,6 @@ class RecordingServer(BackgroundServer):
         judge_token: What a verdict has to bring as ``X-Judge-Token``, so that no agent sets its own reward. With None,
             which needs ``token=None``, everything on this machine may judge.
         upstream_key: API key for the model's server, instead of the one that clients send.
-        tokenizer: A Hugging Face tokenizer for the tokens of calls whose server does not report them.
         env_id: The episodes' ``env_id``.
         episode_timeout: Seconds without a call after which an episode ends as ``episode_timeout``; None for no limit.
         call_timeout: Seconds without a byte from the model's server after which a call fails.
@@ -65,7 +64,6 @@ class RecordingServer(BackgroundServer):
         token: str | None = None,
         judge_token: str | None = None,
         upstream_key: str | None = None,
-        tokenizer: str | None = None,
         env_id: str = "recorded",
         episode_timeout: float | None = 3600.0,
         call_timeout: float = 600.0,
@@ -93,13 +91,8 @@ class RecordingServer(BackgroundServer):
         self._judge_token = judge_token
         self._timeout, self._keep_open = episode_timeout, keep_open
         self._upstream = Upstream(upstream, call_timeout, upstream_key)
-        retokenizer = None
-        if tokenizer is not None:
-            from agent_envs.recording.tokens import Retokenizer
-
-            retokenizer = Retokenizer(tokenizer)
         self.store = EpisodeStore(folder, env_id)
-        self._calls = CallRecorder(self._upstream, self.store, token, retokenizer)
+        self._calls = CallRecorder(self._upstream, self.store, token)
         self._flushing: asyncio.Task[None]
 
     @property

@@ -1,6 +1,6 @@
 """HTTP requests to one server, with reused connections, timeouts, retries, a pace, and an error for each failure.
 
-`HTTPRetriever` searches so, in two formats: Search-R1's POST /retrieve, and POST /search (`serving.search`).
+`HTTPRetriever` searches so, by Search-R1's POST /retrieve.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from agent_envs._version import __version__
-from agent_envs.checks import choice, integer, number
+from agent_envs.checks import integer, number
 from agent_envs.errors import (
     BackendBusyError,
     BackendDownError,
@@ -37,7 +37,6 @@ _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
 _MAX_RESPONSE = 64 << 20
 _LONGEST = 1e6  # seconds; sockets refuse timeouts that are much longer
-_APIS = ("retrieve", "search")
 _REMEMBERED_DOCUMENTS = 4096
 _TIMEOUTS_PER_REPLY = 6.0  # a reply that trickles in may take this many times the timeout
 
@@ -272,34 +271,31 @@ class HTTPRetriever(HTTPPool):
 
     Args:
         url: The server, such as "http://127.0.0.1:8000"; its path is a prefix of /retrieve and the others.
-        api: "retrieve" or "search": the request format.
         headers: Sent with every request.
         **pool: `timeout`, `retries`, `backoff` and the other arguments of `HTTPPool`.
     """
 
-    def __init__(
-        self, url: str, *, api: str = "retrieve", headers: Mapping[str, str] | None = None, **pool: Any
-    ) -> None:
+    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, **pool: Any) -> None:
         all_headers = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
         super().__init__(url, headers=all_headers, **pool)
-        self.api = choice("api", api, _APIS)
         self._documents: Recent[str, dict[str, Any]] = Recent(_REMEMBERED_DOCUMENTS)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return the best k documents."""
-        check_request(query, k)
-        if self.api == "retrieve":
-            return self._retrieve([query], k)[0]
-        reply = self._post("/search", {"query": query, "k": k})
-        return self._hits(reply.get("results") if isinstance(reply, dict) else reply, k)
+        return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-        """Return the results of each query, with a single request if the format allows it."""
+        """Return the results of each query, with a single request."""
         for query in queries:
             check_request(query, k)
-        if self.api == "search":
-            return [self.search(query, k) for query in queries]
-        return self._retrieve(list(queries), k) if queries else []
+        if not queries:
+            return []
+        body = {"queries": list(queries), "topk": k, "return_scores": True}
+        reply = self.request("POST", "/retrieve", json.dumps(body).encode()).json(f"{self.url}/retrieve")
+        lists = reply.get("result") if isinstance(reply, dict) else None
+        if not isinstance(lists, list) or len(lists) != len(queries):
+            raise BackendReplyError(f"{self.url} sent {short(reply)} instead of one list of results for each query")
+        return [self._hits(results, k) for results in lists]
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id, from recent results or with GET /document/ID."""
@@ -313,16 +309,6 @@ class HTTPRetriever(HTTPPool):
         if not isinstance(document, dict):
             raise BackendReplyError(f"{self.url} sent {short(document)} instead of a document")
         return document
-
-    def _post(self, path: str, body: object) -> Any:
-        return self.request("POST", path, json.dumps(body).encode()).json(self.url + path)
-
-    def _retrieve(self, queries: list[str], k: int) -> list[list[Hit]]:
-        reply = self._post("/retrieve", {"queries": queries, "topk": k, "return_scores": True})
-        lists = reply.get("result") if isinstance(reply, dict) else None
-        if not isinstance(lists, list) or len(lists) != len(queries):
-            raise BackendReplyError(f"{self.url} sent {short(reply)} instead of one list of results for each query")
-        return [self._hits(results, k) for results in lists]
 
     def _hits(self, results: object, k: int) -> list[Hit]:
         """Return results as ids and scores, and remember their documents."""

@@ -9,12 +9,10 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
-from agent_envs.retrieval.corpus import read_corpus
 from agent_envs.retrieval.dense import DenseRetriever
 from agent_envs.retrieval.encoder import SentenceEncoder
 from agent_envs.retrieval.http import HTTPRetriever
 from agent_envs.retrieval.lucene import LuceneRetriever
-from agent_envs.retrieval.okapi import OkapiRetriever
 from agent_envs.retrieval.papers.service import parse_options
 from agent_envs.retrieval.retriever import Retriever
 
@@ -26,8 +24,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
 
     Args:
         source: "dense:FOLDER" (see `DenseRetriever`), with the options of `SentenceEncoder` as in
-            "dense:FOLDER#model=NAME&device=cuda"; "okapi:CORPUS" (see `OkapiRetriever`), with its options as in
-            "okapi:CORPUS#k1=1.2"; "http://..." (a search server, which gets the token in the
+            "dense:FOLDER#model=NAME&device=cuda"; "http://..." (a search server, which gets the token in the
             environment variable AGENT_ENVS_SEARCH_TOKEN, if there is one); the folder of an index (BM25 or Lucene), or
             a corpus: a .jsonl file or a folder of them. Every process indexes a corpus anew, in a temporary folder;
             build the index of a large one once with `agentr1 index`.
@@ -36,9 +33,9 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
     Raises DataError if the source does not exist or cannot be used, ConfigError if the address is invalid.
     """
     text = os.fspath(source)
-    kind, options = next((kind for kind in ("dense", "okapi") if text.startswith(f"{kind}:")), ""), ""
-    if kind:
-        text, _, options = text.removeprefix(f"{kind}:").partition("#")
+    dense, options = text.startswith("dense:"), ""
+    if dense:
+        text, _, options = text.removeprefix("dense:").partition("#")
     elif "://" in text:
         if not text.startswith(("http://", "https://")):
             raise ConfigError(f"cannot open {shown(text)}: expected http://, https:// or a path")
@@ -54,8 +51,8 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
         stat = (manifest if manifest.exists() else path).stat()
     except OSError as e:
         raise DataError(f"there is no corpus and no index at {shown(text)}") from e
-    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, kind, options)
-    return _opened.get(key, lambda: _made(kind, path, options, progress))
+    key = (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino, dense, options)
+    return _opened.get(key, lambda: _made(path, options, progress, dense=dense))
 
 
 def open_encoder(options: str) -> SentenceEncoder:
@@ -63,10 +60,8 @@ def open_encoder(options: str) -> SentenceEncoder:
     return SentenceEncoder(**parse_options(options, SentenceEncoder, what="dense:"))
 
 
-def _made(kind: str, path: Path, options: str, progress: bool) -> Retriever:
-    if kind == "okapi":
-        return OkapiRetriever(read_corpus(path), **parse_options(options, OkapiRetriever, what="okapi:"))
-    if kind == "dense":
+def _made(path: Path, options: str, progress: bool, *, dense: bool) -> Retriever:
+    if dense:
         encoder = open_encoder(options)
         return DenseRetriever(path, encoder, query_prefix=encoder.instruction)
     if path.is_dir() and (path / "index.json").exists():

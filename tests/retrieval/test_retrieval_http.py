@@ -56,9 +56,8 @@ def ask(server, method, path, body=None, headers=None):
     return answer
 
 
-@pytest.mark.parametrize("api", ["retrieve", "search"])
-def test_the_client_finds_what_the_index_finds(server, api):
-    client = HTTPRetriever(server.url + "/", api=api)
+def test_the_client_finds_what_the_index_finds(server):
+    client = HTTPRetriever(server.url + "/")
     index = server.retriever
     assert isinstance(client, Retriever)
     for query in ("capital of France", "", "zzz", 'AND "\x00\ud800', "spree " * 5000):
@@ -66,7 +65,7 @@ def test_the_client_finds_what_the_index_finds(server, api):
     assert client.search_many(["spree", "france"], 1) == index.search_many(["spree", "france"], 1)
     assert client.search_many([]) == []
     assert client.document("2")["contents"] == ROWS[1]["contents"]  # came with results
-    fresh = HTTPRetriever(server.url, api=api)
+    fresh = HTTPRetriever(server.url)
     assert [fresh.document(row["id"]) for row in ROWS] == ROWS  # asked for
     with pytest.raises(ConfigError, match="nope"):
         fresh.document("nope")
@@ -258,7 +257,7 @@ def test_bad_addresses(url):
 
 
 def test_bad_settings(server):
-    for setting in ({"api": "x"}, {"timeout": 0}, {"retries": -1}, {"backoff": -1}):
+    for setting in ({"timeout": 0}, {"retries": -1}, {"backoff": -1}):
         with pytest.raises(ConfigError):
             HTTPRetriever("http://x", **setting)
     with pytest.raises(ConfigError, match="cannot listen"):
