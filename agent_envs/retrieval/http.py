@@ -57,15 +57,6 @@ class HTTPReply(NamedTuple):
             raise BackendReplyError(f"{service} sent a reply that is not JSON: {short(self.content)}") from e
 
 
-class _RetryError(Exception):
-    """An attempt failed, and another one may succeed."""
-
-    def __init__(self, message: str, kind: type[BackendError], wait: float = 0.0) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.wait = wait
-
-
 class _Connections:
     """What the threads of a process share: idle connections, and the earliest start of the next request."""
 
@@ -149,18 +140,24 @@ class HTTPPool(Shared):
                 time.sleep(self.backoff * 2 ** (attempt - 1))
             self._keep_pace(connections)
             try:
-                return self._exchange(connections.idle, method, self._prefix + path, body)
-            except _RetryError as e:
-                failure = e
-                if e.wait > self.max_wait:
-                    raise BackendBusyError(
-                        f"{self.url} asks to wait {e.wait:.0f} seconds, longer than max_wait={self.max_wait:g} ({e})"
-                    ) from e
-                with connections.lock:
-                    connections.next = max(connections.next, time.monotonic() + e.wait)
-        raise failure.kind(
-            f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; the last error: {failure}"
-        ) from failure.__cause__
+                reply, headers = self._exchange(connections.idle, method, self._prefix + path, body)
+            except (OSError, http.client.HTTPException) as e:
+                failure: Exception | None = e
+                kind: type[BackendError] = BackendSlowError if isinstance(e, TimeoutError) else BackendDownError
+                last = f"{type(e).__name__}: {e}"
+                continue
+            if reply.status not in _BUSY:
+                return reply
+            failure, kind, last = None, BackendBusyError, f"status {reply.status}: {short(reply.content)}"
+            if (pause := retry_after(headers)) > self.max_wait:
+                raise BackendBusyError(
+                    f"{self.url} asks to wait {pause:.0f} seconds, longer than max_wait={self.max_wait:g} ({last})"
+                )
+            with connections.lock:
+                connections.next = max(connections.next, time.monotonic() + pause)
+        raise kind(
+            f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; the last error: {last}"
+        ) from failure
 
     def _keep_pace(self, connections: _Connections) -> None:
         """Wait until the interval, or the pause that the server asked for, is over."""
@@ -173,7 +170,7 @@ class HTTPPool(Shared):
 
     def _exchange(
         self, idle: list[http.client.HTTPConnection], method: str, path: str, data: bytes | None
-    ) -> HTTPReply:
+    ) -> tuple[HTTPReply, Message]:
         """Make one attempt. A reused connection that the server has closed meanwhile does not count."""
         while True:
             try:
@@ -188,17 +185,13 @@ class HTTPPool(Shared):
                 connection.close()
                 if reused and isinstance(e, (http.client.RemoteDisconnected, ConnectionError)):
                     continue
-                kind = BackendSlowError if isinstance(e, TimeoutError) else BackendDownError
-                raise _RetryError(f"{type(e).__name__}: {e}", kind) from e
+                raise
             if len(content) > _MAX_RESPONSE:
                 connection.close()
                 raise BackendError(f"{self.url}{path} sent more than {_MAX_RESPONSE >> 20} MB")
             if connection.sock is not None:
                 idle.append(connection)
-            if response.status in _BUSY:
-                message = f"status {response.status}: {short(content)}"
-                raise _RetryError(message, BackendBusyError, retry_after(response.headers))
-            return HTTPReply(response.status, content)
+            return HTTPReply(response.status, content), response.headers
 
     def _receive(self, response: http.client.HTTPResponse) -> bytes:
         end = time.monotonic() + _TIMEOUTS_PER_REPLY * self.timeout

@@ -91,38 +91,25 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
     Raises:
         DataError: There is no index, it has another format or version, or a file is missing, cut short or changed.
     """
-    again = "build it again with: agentr1 index"
     try:
         manifest = json.loads(read_text(folder / MANIFEST))
-    except (FileNotFoundError, NotADirectoryError) as e:
-        raise DataError(f"{folder} is not an index: {MANIFEST} is missing; {again}") from e
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{folder / MANIFEST} cannot be read ({e}); {again}") from e
-    if not isinstance(manifest, dict):
-        manifest = {}
-    if manifest.get("format") != form:
-        raise DataError(f"{folder} is not an index of the format {form!r}; its format is {manifest.get('format')!r}")
-    if manifest.get("version") != version:
-        raise DataError(
-            f"{folder} has version {manifest.get('version')!r} of {form}; expected version {version}; {again}"
-        )
-    if manifest.get("checksum") != _own_checksum(manifest):
-        raise DataError(f"{folder / MANIFEST} was changed: its checksum does not match; {again}")
-    files = manifest.get("files")
-    if not isinstance(files, dict) or any(Path(n).name != n or not isinstance(files[n], dict) for n in files):
-        raise DataError(
-            f"{folder / MANIFEST}: files must be names in the folder with their sizes and checksums; {again}"
-        )
-    for name, entry in files.items():
-        path = folder / name
-        try:
-            size = path.stat().st_size
-            if size != entry.get("bytes"):
-                raise DataError(f"{path} has {size} bytes, expected {shown(entry.get('bytes'))}; {again}")
-            if verify and _hash_of(path).hexdigest() != entry.get("sha256"):
-                raise DataError(f"{path} was changed: its checksum does not match; {again}")
-        except OSError as e:
-            raise DataError(f"{path} cannot be read ({e}); {again}") from e
+        if not isinstance(manifest, dict):
+            raise ValueError(f"{MANIFEST} is not an object")
+        found = manifest.get("format"), manifest.get("version")
+        if found != (form, version):
+            raise ValueError(
+                f"expected the format {form!r}, version {version!r}, got {found[0]!r}, version {found[1]!r}"
+            )
+        if manifest["checksum"] != _own_checksum(manifest):
+            raise ValueError(f"{MANIFEST} was changed: its checksum does not match")
+        for name, entry in manifest["files"].items():
+            path = folder / Path(name).name
+            if path.stat().st_size != entry["bytes"]:
+                raise ValueError(f"{name} has {path.stat().st_size} bytes, expected {shown(entry['bytes'])}")
+            if verify and _hash_of(path).hexdigest() != entry["sha256"]:
+                raise ValueError(f"{name} was changed: its checksum does not match")
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as e:
+        raise DataError(f"{folder} cannot be read as an index: {e}; build it again with: agentr1 index") from e
     return manifest
 
 

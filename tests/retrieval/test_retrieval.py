@@ -290,10 +290,10 @@ def test_unknown_engine(tmp_path, monkeypatch):
 def test_what_is_no_index_is_not_opened(tmp_path):
     with pytest.raises(DataError, match="agentr1 index"):
         BM25Retriever.open(tmp_path / "missing")
-    with pytest.raises(DataError, match="not an index"):
+    with pytest.raises(DataError, match="cannot be read as an index"):
         BM25Retriever.open(tmp_path)
     (tmp_path / "index.json").write_text("[]")
-    with pytest.raises(DataError, match="format"):
+    with pytest.raises(DataError, match="not an object"):
         BM25Retriever.open(tmp_path)
     (tmp_path / "index.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read"):
