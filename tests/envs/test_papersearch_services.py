@@ -34,14 +34,19 @@ SCRIPT = [
 def papers(asked, number):
     """Papers 0 to 5, of which each refers to the next one; 4 comes after the query's date, 5 has no date."""
     rows = [
-        {"id": str(i), "title": f"Waves {chr(65 + i)}", "abstract": f"On {i}.", "date": f"2022-0{i + 1}-01"}
+        {
+            "paperId": str(i),
+            "title": f"Waves {chr(65 + i)}",
+            "abstract": f"On {i}.",
+            "publicationDate": f"2022-0{i + 1}-01",
+        }
         for i in range(6)
     ]
-    rows[4]["date"], rows[5]["date"] = "2023-06-02", None
-    if asked.path == "/search":
-        return 200, {"results": rows[:3] if asked.params["q"] == "waves" else []}
-    number = int(asked.params["paper_id"])
-    return 200, {"results": rows[2:] if asked.path == "/references" else [rows[number]]}
+    rows[4]["publicationDate"], rows[5]["publicationDate"] = "2023-06-02", None
+    if asked.path == "/paper/search":
+        return 200, {"data": rows[:3] if asked.params["query"] == "waves" else []}
+    _, _, name, kind = asked.path.split("/")
+    return 200, {"data": rows[2:] if kind == "references" else [rows[int(name)]]}
 
 
 def fits(asked, number):
@@ -108,7 +113,7 @@ def test_a_service_that_fails_marks_the_episode(fake_service, rows, broken, how)
 def test_a_service_that_fails_midway_leaves_the_pool_as_it_was(fake_service, rows):
     state = {"well": True}
     search = fake_service(lambda asked, n: papers(asked, n) if state["well"] else (500, b"oops"))
-    env = gym.make(ENV, data=rows, backend=f"{search.url}#{FAST}&api=search")
+    env = gym.make(ENV, data=rows, backend=f"{search.url}#{FAST}")
     env.reset(options={"index": 0})
     env.step(SCRIPT[0])
     state["well"] = False

@@ -13,8 +13,8 @@ from agent_envs.retrieval.papers.service import parse_options
 
 BACKENDS: dict[str, str] = {
     "arxiv": "arxiv_api:ArxivAPI",
-    "http": "graph_api:HTTPPapers",
-    "https": "graph_api:HTTPPapers",
+    "http": "graph_api:GraphAPI",
+    "https": "graph_api:GraphAPI",
     "semanticscholar": "graph_api:SemanticScholar",
 }
 """Name -> "module:class" of the services. Their options are the keyword arguments of the class."""
