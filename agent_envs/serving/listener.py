@@ -32,7 +32,7 @@ _COLLECT_SECONDS = 600.0  # at most between two full collections of garbage
 _SPARE_FILES = 64  # open files that are no connections
 _OPEN_TO_ALL = ("/health", "/ready")  # load balancers have no token
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_OPTIONS = {"access_log": None, "max_line_size": 1 << 16, "max_field_size": 8190}
+_OPTIONS = {"access_log": None, "keepalive_timeout": 75.0, "max_line_size": 1 << 16, "max_field_size": 8190}
 
 
 class _Quiet(logging.Filter):
@@ -156,7 +156,6 @@ class Listener:
         *,
         handler_cancellation: bool = False,
         shutdown_timeout: float = 2.0,
-        keepalive_timeout: float = 75.0,
     ) -> None:
         """Start listening, on the running loop; a ConfigError if the address does not work.
 
@@ -171,10 +170,9 @@ class Listener:
         )
         await self._runner.setup()
         server: Any = self._runner.server
-        options = {**_OPTIONS, "keepalive_timeout": keepalive_timeout}
         try:
             self._server = await self.loop.create_server(
-                lambda: _Connection(self, server, **options), self.host, self.port, backlog=1024
+                lambda: _Connection(self, server, **_OPTIONS), self.host, self.port, backlog=1024
             )
         except (OSError, OverflowError) as e:
             await self._runner.cleanup()

@@ -59,8 +59,8 @@ class Session:
             secret, json.dumps([served_env.name, self._client_kwargs], sort_keys=True).encode(), hashlib.sha256
         )
         self._env: gym.Env[Any, Any] | None = None
-        self._lock = threading.Lock()
-        self._busy = self._closed = self._last = False
+        self._lock = threading.Lock()  # held by the running call
+        self._left = self._closed = self._last = False
         self._episode_id, self._steps, self._done = "", 0, False
         self._handlers: dict[str, Callable[[Any], dict[str, Any]]] = {
             "reset": self._reset,
@@ -81,44 +81,38 @@ class Session:
 
         Never raises, whatever the message is and whatever the environment does.
         """
-        with self._lock:
-            if self._closed:
-                return "", 0
-            self._busy = True
         self._last = last
-        try:
-            text, flags = self._answer(raw)
-        except SessionError as e:
-            text, flags = _error(e.data)
-        except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
-            if not isinstance(e, (AgentEnvsError, ResetNeeded)):
-                _log.error(traceback_text(self._served_env.name))
-            text, flags = _error(error_data(e))
-        finally:
-            with self._lock:
-                self._busy = False
-                closed = self._closed
-            if closed:
-                self._close_env()
-        playing = self._env is not None and self._episode_id and not self._done
+        with self._lock:
+            try:
+                text, flags = ("", 0) if self._closed else self._answer(raw)
+            except SessionError as e:
+                text, flags = _error(e.data)
+            except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
+                if not isinstance(e, (AgentEnvsError, ResetNeeded)):
+                    _log.error(traceback_text(self._served_env.name))
+                text, flags = _error(error_data(e))
+            playing = self._env is not None and self._episode_id and not self._done
+        self._close_if_left()
         return text, flags | (PLAYING if playing else 0)
 
     def close(self) -> None:
         """Close the environment, now or when the running call returns."""
-        with self._lock:
-            close_now = not (self._closed or self._busy)
-            self._closed = True
-        if close_now:
-            self._close_env()
+        self._left = True
+        self._close_if_left()
 
-    def _close_env(self) -> None:
-        env, self._env = self._env, None
-        if env is not None:
-            try:
+    def _close_if_left(self) -> None:
+        if not self._left or not self._lock.acquire(blocking=False):
+            return
+        env, self._env, closed, self._closed = self._env, None, self._closed, True
+        try:
+            if env is not None:
                 env.close()
-            except Exception:  # noqa: BLE001  it is gone all the same
-                _log.error(traceback_text(f"closing {self._served_env.name}"))
-        self._on_closed()
+        except Exception:  # noqa: BLE001  it is gone all the same
+            _log.error(traceback_text(f"closing {self._served_env.name}"))
+        finally:
+            self._lock.release()
+        if not closed:
+            self._on_closed()
 
     def _answer(self, raw: bytes) -> tuple[str, int]:
         try:

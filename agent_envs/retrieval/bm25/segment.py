@@ -12,13 +12,13 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -142,49 +142,46 @@ class SegmentWriter:
     """Writes segments in helper processes, which start with the first segment; in this process if there are none."""
 
     def __init__(self, processes: int) -> None:
-        self._limit = processes
         self._numbers = TermNumbers()  # if this process writes
-        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._own = threading.local()  # the helper process of a thread
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._threads = ThreadPoolExecutor(max(processes, 1))
+        self._threads = ThreadPoolExecutor(processes) if processes else None
 
     def write(self, name: str, contents: list[str], first: int) -> Future[None]:
         """Start to write a segment; the arguments are those of `write_segment`."""
-        if not self._limit:
-            done: Future[None] = Future()
-            write_segment(name, contents, first, self._numbers)
-            done.set_result(None)
-            return done
-        while len(self._processes) < self._limit:
-            self._start()
-        return self._threads.submit(self._hand_over, (name, contents, first))
+        if self._threads is not None:
+            return self._threads.submit(self._hand_over, (name, contents, first))
+        done: Future[None] = Future()
+        write_segment(name, contents, first, self._numbers)
+        done.set_result(None)
+        return done
 
     def close(self) -> None:
         """Kill the processes."""
         for process in self._processes:
             process.kill()
-        self._threads.shutdown(cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
             process.communicate()
 
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         code = (
             "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
             "from agent_envs.retrieval.bm25.segment import serve_segments; serve_segments()"
         )
-        process = subprocess.Popen(
+        process = self._own.process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps([os.path.abspath(p) for p in sys.path])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # only this process gets interrupts, and it ends the others
         )
         self._processes.append(process)
-        self._idle.put(process)
+        return process
 
     def _hand_over(self, task: tuple[str, list[str], int]) -> None:
-        process = self._idle.get()
-        assert process.stdin is not None and process.stdout is not None
         try:
+            process: Any = vars(self._own).get("process") or self._start()
             pickle.dump(task, process.stdin)
             process.stdin.flush()
             answer = process.stdout.readline()
@@ -193,7 +190,6 @@ class SegmentWriter:
         if answer != b"done\n":
             problem = answer.decode(errors="replace").strip() or "it ended; see its error above"
             raise BackendError(f"a helper process of the index build failed: {problem}")
-        self._idle.put(process)
 
 
 def serve_segments() -> None:
