@@ -46,8 +46,8 @@ _STATE = "state.json"
 class DenseRetriever(Retriever, Shared):
     """Finds the passages whose vectors have the largest inner product with the query's; ties by their place.
 
-    Make one with `build` or `open`, or by name: `open_retriever("dense:FOLDER#model=...")`. Passages are encoded as
-    "title text". Vectors and passages are mapped, so that all processes of a machine share one copy of them.
+    Make one with `build`, from its folder, or by name: `open_retriever("dense:FOLDER#model=...")`. Passages are encoded
+    as "title text". Vectors and passages are mapped, so that all processes of a machine share one copy of them.
 
     >>> letters = lambda texts: [[text.lower().count(c) for c in "abcdefgh"] for text in texts]
     >>> retriever = DenseRetriever.build([{"id": "1", "text": "cabbage"}, {"id": "2", "text": "hedge"}], letters)
@@ -84,11 +84,6 @@ class DenseRetriever(Retriever, Shared):
             with needs_extra("search", "faiss-cpu"):
                 import faiss
             self._faiss = faiss
-
-    @classmethod
-    def open(cls, path: str | Path, encoder: Encoder, **options: Any) -> DenseRetriever:
-        """Open the index at `path`; the options are those of the class."""
-        return cls(path, encoder, **options)
 
     @classmethod
     def build(

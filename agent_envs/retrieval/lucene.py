@@ -56,11 +56,6 @@ class LuceneRetriever(Retriever):
             self._searcher.set_bm25(k1, b)
 
     @classmethod
-    def open(cls, path: str | Path, k1: float = 0.9, b: float = 0.4) -> LuceneRetriever:
-        """Open the index at `path`; the arguments are those of the class."""
-        return cls(path, k1, b)
-
-    @classmethod
     def build(
         cls,
         docs: Iterable[Mapping[str, Any]],

@@ -67,5 +67,5 @@ def _made(path: Path, options: str, progress: bool, *, dense: bool) -> Retriever
     if path.is_dir() and (path / "index.json").exists():
         return BM25Retriever.open(path)
     if path.is_dir() and any(path.glob("segments_*")):
-        return LuceneRetriever.open(path)
+        return LuceneRetriever(path)
     return BM25Retriever.build(path, progress=progress)

@@ -444,7 +444,7 @@ def test_open_retriever_is_shared(tmp_path):
         open_retriever("ftp://somewhere")
     (tmp_path / "lucene").mkdir()
     with pytest.raises(DataError, match="no Lucene index"):
-        LuceneRetriever.open(tmp_path / "lucene")
+        LuceneRetriever(tmp_path / "lucene")
 
 
 def test_command_line(tmp_path, capsys, monkeypatch):

@@ -170,7 +170,7 @@ def test_engines_and_layouts_agree(tmp_path, monkeypatch, layout):
     for k in (1, 5, 1200, 3000):
         expected = [np.argsort(-row, kind="stable")[:k].tolist() for row in products]
         for engine in ENGINES:
-            found = DenseRetriever.open(tmp_path, encoder, engine=engine).search_many(list(asked), k)
+            found = DenseRetriever(tmp_path, encoder, engine=engine).search_many(list(asked), k)
             assert [[int(doc_id) for doc_id, _ in hits] for hits in found] == expected, (engine, k)
 
 
@@ -211,9 +211,9 @@ def test_any_encoder(tmp_path, engine, caplog):
         (lambda texts: letters(texts)[:, :5], BackendError, "5 dimensions, but the index has 26"),
     ):
         with pytest.raises(error, match=message):
-            DenseRetriever.open(folder, bad)
+            DenseRetriever(folder, bad)
     assert caplog.text == ""
-    DenseRetriever.open(folder, lambda texts: 26 - letters(texts))
+    DenseRetriever(folder, lambda texts: 26 - letters(texts))
     assert "another encoder" in caplog.text
     with pytest.raises(ConfigError):
         index.search("a", 0)
@@ -305,8 +305,8 @@ def _pickle(folder):
 def test_what_is_no_index(tmp_path, spoil, message):
     (tmp_path / "c.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}')  # the last line without its end
     np.save(tmp_path / "c.npy", letters("abc").astype("f4"))
-    assert DenseRetriever.open(tmp_path, letters).search("b", 1) == [("1", 1.0)]
+    assert DenseRetriever(tmp_path, letters).search("b", 1) == [("1", 1.0)]
     spoil(tmp_path)
     with pytest.raises(DataError, match=message):
-        index = DenseRetriever.open(tmp_path, letters)
+        index = DenseRetriever(tmp_path, letters)
         [index.document(doc_id) for doc_id, _ in index.search("b", 3)]

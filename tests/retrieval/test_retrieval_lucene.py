@@ -153,4 +153,4 @@ def test_the_contract(corpus, lucene, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "segments_1").write_bytes(b"no")
     with pytest.raises(DataError):
-        LuceneRetriever.open(tmp_path / "broken")
+        LuceneRetriever(tmp_path / "broken")

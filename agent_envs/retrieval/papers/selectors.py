@@ -7,9 +7,9 @@ A classifier: a vLLM pooling server, or another server with its `/classify`.
     POST /classify {"model": "...", "input": ["a text"]}
         -> {"data": [{"index": 0, "label": "...", "probs": [0.9, 0.1], "num_classes": 2}]}
 
-As released, the score is 1 - probs[-1]: the last class, or the only one, means that the paper does not fit. With
-`label=N` the score is the probability of class N. The released request is that of `activation=0`, {"model": "...",
-"input": "a text", "activation": false}, with `whole=1` and `on_error=0`.
+As released, the score is 1 - probs[-1]: the last class, or the only one, means that the paper does not fit. The
+released request is that of `activation=0`, {"model": "...", "input": "a text", "activation": false}, with `whole=1`
+and `on_error=0`.
 
 A judge: a language model on an OpenAI-compatible server, asked for a number from 0 to 100.
 
@@ -126,7 +126,6 @@ class ClassifierSelector(PromptedSelector):
     Args:
         url: The server's address.
         model: The served model's name; "" for the server's default.
-        label: The class whose probability is the score; None for 1 minus that of the last class.
         activation: Whether the server applies the model's activation. Without it, the score is read off values that
             need not be probabilities, and may be any finite number.
         **options: Arguments of `PromptedSelector`, `Service` and `HTTPPool`.
@@ -135,12 +134,10 @@ class ClassifierSelector(PromptedSelector):
     path = "/classify"
     default_prompt = _CLASSIFIER_PROMPT
 
-    def __init__(
-        self, url: str, *, model: str = "", label: int | None = None, activation: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, url: str, *, model: str = "", activation: bool = True, **options: Any) -> None:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         super().__init__(url, **{"headers": headers, **options})
-        self._model, self._label, self._activation = model, label, activation
+        self._model, self._activation = model, activation
 
     def body(self, text: str) -> dict[str, Any]:
         """Return the body of the request about a filled prompt."""
@@ -155,7 +152,7 @@ class ClassifierSelector(PromptedSelector):
             probs = item["probs"]
             if item.get("index", 0) != 0 or not all(type(p) in (int, float) and math.isfinite(p) for p in probs):
                 raise ValueError("expected one result with probabilities")
-            score = 1.0 - probs[-1] if self._label is None else float(probs[self._label])
+            score = 1.0 - probs[-1]
         except (IndexError, KeyError, TypeError, ValueError, OverflowError) as e:
             raise BackendReplyError(
                 f"{self.url} sent {short(payload)} instead of a result with probabilities ({e})"
