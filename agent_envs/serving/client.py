@@ -27,7 +27,7 @@ from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, deco
 from agent_envs.text import plain
 
 _DESCRIPTION = {
-    "protocol": int, "max_message": int, "split": str, "num_tasks": int, "messages": bool, "observation_length": int,
+    "max_message": int, "split": str, "num_tasks": int, "messages": bool, "observation_length": int,
     "action_length": int, "instructions": str, "tools": list, "tool_instructions": str,
 }  # fmt: skip
 _FINAL = ("IDLE_TIMEOUT", "OVER_BUDGET", "STEP_TIMEOUT", "STOPPING", "WORKER_LOST")  # the server closes after these
@@ -137,11 +137,6 @@ class Connection:
         ]
         if wrong:
             raise BackendReplyError(f"{self.where} does not describe its environment: no valid {', '.join(wrong)}")
-        if description["protocol"] != PROTOCOL:
-            raise BackendReplyError(
-                f"{self.where} speaks protocol {description['protocol']!r:.40}, agent-envs {__version__} speaks "
-                f"{PROTOCOL}: install the same version on both sides"
-            )
         return description
 
     def ask(self, kind: str, data: dict[str, Any], timeout: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from agent_envs.adapters.batches import build_batch
 from agent_envs.episodes.record import read_episodes
-from agent_envs.errors import DataError, PromptError
+from agent_envs.errors import DataError
 from agent_envs.messages import observation_pictures
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import data_url, from_data_url, to_png
@@ -128,10 +128,6 @@ def test_a_call_may_show_only_so_many_pixels(tmp_path, serving, monkeypatch):  #
     assert "more than 20 pixels" in episode.steps[0].info["tokens_error"] and episode.steps[1].prompt_ids
 
 
-def test_a_tokenizer_makes_no_tokens_of_pictures():
-    from agent_envs.recording.tokens import _plain
-
-    with pytest.raises(PromptError, match="text alone, got a part of the type 'image_url'"):
-        _plain({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]})
+def test_a_picture_is_a_url():
     with pytest.raises(DataError, match="expected a URL"):
         from_data_url(json.dumps({"url": "x"}), "here")

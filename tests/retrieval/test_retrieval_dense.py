@@ -217,7 +217,7 @@ def test_any_encoder(tmp_path, engine, caplog):
     assert "another encoder" in caplog.text
     with pytest.raises(ConfigError):
         index.search("a", 0)
-    with pytest.raises(DataError, match=r"format 'agent_envs\.bm25'; its format is 'agent_envs\.dense'"):
+    with pytest.raises(DataError, match=r"format 'agent_envs\.bm25', version 1, got 'agent_envs\.dense'"):
         BM25Retriever.open(folder)
     with pytest.raises(DataError, match="an id occurs twice"):
         DenseRetriever.build([documents[0]] * 2, letters)

@@ -290,16 +290,12 @@ def test_what_a_strange_server_says_is_a_typed_error():
         url = f"http://127.0.0.1:{strange.socket.getsockname()[1]}"
         for key, wrong, words in (
             ("num_tasks", None, "no valid num_tasks"),
-            ("protocol", None, "no valid protocol"),
             ("tools", None, "no valid tools"),
             ("action_length", -1, "no valid action_length"),
         ):
             answers[:] = [{"type": "hello", "data": {**about, key: wrong}}]
             with pytest.raises(BackendReplyError, match=words):
                 RemoteEnv(url)
-        answers[:] = [{"type": "hello", "data": {**about, "protocol": 2}}]
-        with pytest.raises(BackendReplyError, match="speaks protocol 2.*same version"):
-            RemoteEnv(url)
         for first in (
             [],
             {"type": "observation"},
