@@ -70,8 +70,8 @@ def test_the_released_request(fake_service, tmp_path):
 
     service = fake_service(answer)
     (tmp_path / "prompt.txt").write_text("{query}|{title}|{abstract}|")
-    options = f"model=m&activation=0&whole=1&prompt={tmp_path}/prompt.txt&backoff=0&retries=3"
-    selector = CachedSelector(open_selector(f"{service.url}#{options}&on_error=0"))
+    options = f"model=m&prompt={tmp_path}/prompt.txt&backoff=0&retries=3"
+    selector = CachedSelector(open_selector(f"{service.url}#{options}&released=1"))
     assert selector.scores("a\nb", PAPERS) == [2.5, 0.0, 2.5]
     bodies = [json.loads(asked.body) for asked in service.asked]
     assert {"input": "a\nb|Graphs|On {query} graphs.|", "activation": False, "model": "m"} in bodies
@@ -83,7 +83,7 @@ def test_the_released_request(fake_service, tmp_path):
     with pytest.raises(BackendError):
         open_selector(f"{service.url}#{options}").scores("c", PAPERS)
     with pytest.raises(NotRecordedError):  # what was not recorded is no failure of the server
-        open_selector(f"{service.url}#on_error=0&offline=1&cache={tmp_path}/none").scores("c", PAPERS)
+        open_selector(f"{service.url}#released=1&offline=1&cache={tmp_path}/none").scores("c", PAPERS)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_scores_are_read(text, score):
 @pytest.mark.parametrize(
     "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#parallel=0",
              "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x",
-             "classify:http://x#on_error=2", "classify:http://x#on_error=no"],
+             "classify:http://x#released=2", "judge:http://x#model=m&released=1"],
 )  # fmt: skip
 def test_bad_names(name):
     with pytest.raises(ConfigError):

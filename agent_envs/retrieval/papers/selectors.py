@@ -8,8 +8,8 @@ A classifier: a vLLM pooling server, or another server with its `/classify`.
         -> {"data": [{"index": 0, "label": "...", "probs": [0.9, 0.1], "num_classes": 2}]}
 
 As released, the score is 1 - probs[-1]: the last class, or the only one, means that the paper does not fit. The
-released request is that of `activation=0`, {"model": "...", "input": "a text", "activation": false}, with `whole=1`
-and `on_error=0`.
+released request is that of `released=1`, {"model": "...", "input": "a text", "activation": false}: query and abstract
+as they are, any finite number as the score, since the model's activation is left out, and 0 for a request that failed.
 
 A judge: a language model on an OpenAI-compatible server, asked for a number from 0 to 100.
 
@@ -32,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agent_envs.checks import integer, number, shown
+from agent_envs.checks import integer, shown
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, DataError, NotRecordedError
 from agent_envs.files import read_text
 from agent_envs.retrieval.analysis.analyzer import analyze
@@ -77,28 +77,23 @@ class PromptedSelector(Service):
         url: The server's address.
         prompt: A file with another prompt, with {query}, {title} and {abstract}.
         parallel: Number of parallel requests.
-        whole: Whether query and abstract go into the prompt as they are. Otherwise line breaks are blanks, an abstract
-            is cut to 400 words, and a missing one is "(none)".
-        on_error: The score of a paper whose request failed, after all retries; None for the error itself.
         **service: Arguments of `Service` and `HTTPPool`.
     """
 
     path: ClassVar[str]
     """The path of a request; an address that ends in it is that of the server, too."""
     default_prompt: ClassVar[str]
+    released = False
+    """Whether it asks as the released experiments do; see the module."""
 
-    def __init__(
-        self, url: str, *, prompt: str = "", parallel: int = 8, whole: bool = False, on_error: float | None = None,
-        **service: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, url: str, *, prompt: str = "", parallel: int = 8, **service: Any) -> None:
         super().__init__(url.removesuffix("/").removesuffix(self.path), **service)
         self._prompt = read_prompt(prompt) if prompt else self.default_prompt
-        self._parallel, self._whole = integer("parallel", parallel, minimum=1), whole
-        self.on_error = None if on_error is None else number("on_error", on_error, minimum=0, maximum=1)
+        self._parallel = integer("parallel", parallel, minimum=1)
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:
         """Return the score of each paper."""
-        texts = [fill_prompt(self._prompt, query, paper, whole=self._whole) for paper in papers]
+        texts = [fill_prompt(self._prompt, query, paper, whole=self.released) for paper in papers]
         with ThreadPoolExecutor(min(self._parallel, max(len(texts), 1)), "selector") as threads:
             return list(threads.map(self._score, texts))
 
@@ -106,10 +101,10 @@ class PromptedSelector(Service):
         try:
             return self.post(self.path, self.body(text), self.read)
         except BackendError as e:
-            if self.on_error is None or isinstance(e, NotRecordedError):
+            if not self.released or isinstance(e, NotRecordedError):
                 raise
-            _log.warning("a paper gets the score %g: %s", self.on_error, e)
-            return self.on_error
+            _log.warning("a paper gets the score 0: %s", e)
+            return 0.0
 
     def body(self, text: str) -> dict[str, Any]:
         """Return the body of the request about a filled prompt."""
@@ -126,22 +121,21 @@ class ClassifierSelector(PromptedSelector):
     Args:
         url: The server's address.
         model: The served model's name; "" for the server's default.
-        activation: Whether the server applies the model's activation. Without it, the score is read off values that
-            need not be probabilities, and may be any finite number.
+        released: Whether requests are the released ones; see the module.
         **options: Arguments of `PromptedSelector`, `Service` and `HTTPPool`.
     """
 
     path = "/classify"
     default_prompt = _CLASSIFIER_PROMPT
 
-    def __init__(self, url: str, *, model: str = "", activation: bool = True, **options: Any) -> None:
+    def __init__(self, url: str, *, model: str = "", released: bool = False, **options: Any) -> None:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         super().__init__(url, **{"headers": headers, **options})
-        self._model, self._activation = model, activation
+        self._model, self.released = model, released
 
     def body(self, text: str) -> dict[str, Any]:
         """Return the body of the request about a filled prompt."""
-        texts = {"input": [text]} if self._activation else {"input": text, "activation": False}
+        texts = {"input": text, "activation": False} if self.released else {"input": [text]}
         return {**texts, **({"model": self._model} if self._model else {})}
 
     def read(self, reply: HTTPReply) -> float:
@@ -157,7 +151,7 @@ class ClassifierSelector(PromptedSelector):
             raise BackendReplyError(
                 f"{self.url} sent {short(payload)} instead of a result with probabilities ({e})"
             ) from e
-        if not self._activation:
+        if self.released:
             return score
         if not -1e-6 <= score <= 1 + 1e-6:
             raise BackendReplyError(
@@ -226,6 +220,8 @@ def read_score(text: str) -> float | None:
 
 def fill_prompt(prompt: str, query: str, paper: Paper, *, whole: bool = False) -> str:
     """Fill in a prompt. Braces in the query and the paper stay as they are.
+
+    Unless it is `whole`, line breaks are blanks, an abstract is cut to 400 words, and a missing one is "(none)".
 
     >>> fill_prompt("{query}|{title}|{abstract}|{x}", "{title}", Paper("1", "A"))
     '{title}|A|(none)|{x}'
@@ -316,7 +312,7 @@ class CachedSelector(Shared):
         if not isinstance(selector, Selector):
             raise ConfigError(f"selector must be a name such as 'gold' or a Selector, got {shown(selector)}")
         self.selector = selector
-        self._failed = selector.on_error if isinstance(selector, PromptedSelector) else None
+        self._failed = 0.0 if isinstance(selector, PromptedSelector) and selector.released else None
         self._scores: Recent[tuple[str, str, str], float] = Recent(size)
 
     def scores(self, query: str, papers: Sequence[Paper]) -> list[float]:

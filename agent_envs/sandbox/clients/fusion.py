@@ -50,8 +50,8 @@ if _value is not None: print(repr(_value))
 """
 
 
-class FusionSandbox(Sandbox):
-    """Runs programs on a SandboxFusion server.
+class FusionSandbox(Sandbox, Interpreter):
+    """Runs programs on a SandboxFusion server: the interpreter of each ends with it, so there is nothing to copy.
 
     Args:
         url: The server, such as "http://127.0.0.1:8080"; its path is a prefix.
@@ -66,7 +66,7 @@ class FusionSandbox(Sandbox):
         self._running: PerProcess[threading.BoundedSemaphore] = PerProcess()
 
     def open_interpreter(self) -> Interpreter:
-        return _OneProgram(self)
+        return self
 
     def execute(self, program: Program) -> Result:
         plain = not program.echo and program.seed is None
@@ -86,7 +86,7 @@ class FusionSandbox(Sandbox):
             took = time.monotonic() - start
         if answer is None:
             return Result("output-limit", "", "", took, ended=True)
-        return _result(answer, took)
+        return replace(_result(answer, took), ended=True)
 
     def _post(self, body: bytes, seconds: float) -> dict[str, Any] | None:
         """Return the server's answer; None for one that is too long, which a program's output makes it."""
@@ -115,16 +115,6 @@ class FusionSandbox(Sandbox):
         if not isinstance(answer, dict):
             raise BackendReplyError(f"{self.url} did not answer with an object: {said[:80]!r}")
         return answer
-
-
-class _OneProgram(Interpreter):
-    """It ends with every program: there is nothing to keep, and nothing to copy."""
-
-    def __init__(self, sandbox: FusionSandbox) -> None:
-        self._sandbox = sandbox
-
-    def execute(self, program: Program) -> Result:
-        return replace(self._sandbox.execute(program), ended=True)
 
 
 def _exchange(connection: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int, bytes]:

@@ -343,7 +343,7 @@ def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="is a released run, and the known answers would give the scores"):
         train(run)
     assert composed(preset=preset, env_kwargs='{"selector": "http://localhost:1"}').needed  # scores of another form
-    asked = '{"selector": "http://localhost:1#activation=0&whole=1&on_error=0"}'
+    asked = '{"selector": "http://localhost:1#released=1"}'
     assert not composed(preset=preset, env_kwargs=asked).needed
 
 
