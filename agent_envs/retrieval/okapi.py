@@ -25,7 +25,7 @@ class Okapi:
     """An index of some documents in memory, of which at least one has a word.
 
     >>> Okapi(["red fox", "red owl", "blue jay"]).scores("Fox!").round(2).tolist()
-    [0.54, 0.0, 0.0]
+    [0.51, 0.0, 0.0]
     """
 
     def __init__(self, docs: Iterable[str]) -> None:
