@@ -10,6 +10,7 @@ Whoever mishears loses turns and nothing else: letters settle, and a yes says wh
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,12 +85,12 @@ def _by_first_word(signs: Mapping[str, Iterable[str]]) -> _Phrases:
     return phrases
 
 
-def _signs(sentence: str, phrases: _Phrases) -> dict[str, tuple[int, int]]:
+def _signs(sentence: str, *tables: _Phrases) -> dict[str, tuple[int, int]]:
     """Return what the phrases in a sentence are signs of, with the place of the first."""
     found = []
     for word in _WORD.finditer(sentence):
         start = word.start()
-        for phrase, sign in phrases.get(word[0], ()):
+        for phrase, sign in itertools.chain.from_iterable(phrases.get(word[0], ()) for phrases in tables):
             if sentence.startswith(phrase, start):
                 end = start + len(phrase)
                 if not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum()):
@@ -149,7 +150,7 @@ def _acts_named(domain: Domain) -> _Phrases:
 
 @functools.lru_cache(maxsize=512)
 def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...]]:
-    """Return all phrases that count while an act is wanted, and the facts that can be asked for."""
+    """Return the phrases that count only while an act is wanted, and the facts that can be asked for."""
     facts: dict[str, tuple[str, ...]] = dict(_TABLES["facts"])
     facts["number"] += (f"{domain.item.noun} no.", f"which {domain.item.noun}", f"which {domain.label}")
     asks = act.asks if act else ()
@@ -159,7 +160,6 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...
     signs = {f"?{fact}": words for fact, words in facts.items()}
     signs["report"] = tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
     signs["doubt"] = (f"no {domain.item.noun}",)
-    signs["act"] = tuple(word for words in _mentions(domain).values() for word in words)
     known = {word for words in facts.values() for phrase in words for word in phrase.split()}
     for ask in asks:
         said = [set(_WORD.findall(text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
@@ -167,8 +167,7 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[_Phrases, tuple[str, ...
             own = sorted(said[place].difference(known, *said[:place], *said[place + 1 :])) if said else []
             sign = f"{'#' if isinstance(value, int) else '='}{ask.name}={value}"
             signs[sign] = (str(value), *(word for word in own if len(word) > 4))
-    phrases = _by_first_word(signs)
-    return {word: [*_CUES.get(word, ()), *phrases.get(word, ())] for word in (*_CUES, *phrases)}, tuple(facts)
+    return _by_first_word(signs), tuple(facts)
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -195,19 +194,20 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     offer = before = ""
     reports = refuses = doubts = inherited = able = False
     phrases, facts = _heard_of(domain, act)
-    said = [(sentence, _signs(sentence, phrases)) for sentence in sentences(text)]
+    said = [(sentence, _signs(sentence, _CUES, _acts_named(domain), phrases)) for sentence in sentences(text)]
     stated = _counted(sign for _, signs in said for sign in signs)
     for sentence, signs in said:
-        question, acted = "?" in sentence, "act" in signs
+        question, named = "?" in sentence, [signs[name] for name in domain.acts if name in signs]
+        acted, first = bool(named), min(named, default=(0, 0))[0]
         negated = "refuse" in signs
         if not negated and any(word in sentence for word in ("no", "n't", "never", "unable")):
             negated = _BARRED.search(sentence) is not None and not sentence.startswith("if ")
-            negated |= acted and _NOT.search(sentence[: signs["act"][0]]) is not None
+            negated |= acted and _NOT.search(sentence[:first]) is not None
         wh = _WH.match(sentence) is not None
         asking = question or wh or "asking" in signs
         inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
         sure, inviting = question and "sure" in signs, "inviting" in signs
-        cued = inviting or (question and not signs.keys().isdisjoint(("sure", "offering", "act", "weak")))
+        cued = inviting or (question and (acted or not signs.keys().isdisjoint(("sure", "offering", "weak"))))
         found = []
         counts = _counted(sign for sign in signs if question and (sign[0] == "=" or " or " in sentence))
         if asking or inherited or len(sentence) < 20:
@@ -233,7 +233,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         elif negated and not question:
             refuses = True
         elif not question and not found and "later" not in signs:
-            near = acted and "been" in signs and 0 <= signs["act"][0] - signs["been"][1] < 25
+            near = acted and "been" in signs and 0 <= first - signs["been"][1] < 25
             reports = reports or near or "report" in signs
         asks.update(dict.fromkeys(found))
         able = able if question else not negated and ("able" in signs or "€" in sentence)
