@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import gzip
@@ -328,9 +329,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def move_folder(folder: Path, target: Path) -> None:
-    """Rename a folder to ``target``, and remove what was there.
+    """Rename a folder to ``target``, and remove what was there: a kill at any time leaves the old one or the new one.
 
-    A kill may leave the old one beside it as ``.NAME.old``, which the next call puts back.
+    Where a file system cannot exchange folders, a kill may leave the old one beside it as ``.NAME.old``, which the next
+    call puts back.
 
     Raises:
         OSError: It cannot be renamed; both are as they were.
@@ -340,6 +342,8 @@ def move_folder(folder: Path, target: Path) -> None:
         os.replace(aside, target)
     if not os.path.lexists(target):
         os.replace(folder, target)
+    elif not target.is_symlink() and _exchange(folder, target):
+        shutil.rmtree(folder, ignore_errors=True)
     else:
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(target, aside)
@@ -349,6 +353,17 @@ def move_folder(folder: Path, target: Path) -> None:
             os.replace(aside, target)
             raise
         aside.unlink() if aside.is_symlink() else shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, two: Path) -> bool:
+    """Exchange two folders in one step; False if they stay, as where the system cannot do that."""
+    if sys.platform != "linux":
+        return False
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except AttributeError:  # a C library without it
+        return False
+    return exchange(-100, os.fsencode(one), -100, os.fsencode(two), 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
