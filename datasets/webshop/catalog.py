@@ -45,7 +45,7 @@ def open_catalog(data: str | os.PathLike[str] = "generated", *, products: int | 
     if products is not None:
         raise ConfigError(f"products only applies to data='generated', not to {data!r}")
     path, reopen = _path(data), functools.partial(open_catalog, data)
-    if _is_store(path):
+    if (path / "index.json").is_file():
         return _stores.get(file_stamps([path / "index.json"]), lambda: _prepared(path, reopen))
     files = find_released(path)
     stamps = file_stamps(files.paths)
@@ -80,16 +80,12 @@ def released_search(catalog: ProductStore, site: str) -> Callable[[str, int], li
 
 def check_catalog(data: str) -> None:
     """Check that the files of a catalog exist, without opening it; a DataError names the missing one."""
-    if data != "generated" and not _is_store(path := _path(data)):
+    if data != "generated" and not ((path := _path(data)) / "index.json").is_file():
         find_released(path)
 
 
 def _path(data: str) -> Path:
     return official_dir("webshop") if data == "official" else user_path(data)
-
-
-def _is_store(path: Path) -> bool:
-    return (path / "index.json").is_file()
 
 
 def _prepared(path: Path, reopen: Callable[[], ProductStore]) -> ProductStore:

@@ -14,9 +14,10 @@ import json
 import os
 import random
 import sqlite3
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from agent_envs.datasets.webshop.goals import (
     synthetic_goal_count,
 )
 from agent_envs.datasets.webshop.products import Goal, HumanInstruction, Product, search_text
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import replacing
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever
@@ -77,11 +78,15 @@ class ProductStore:
         self._reopen = reopen
         self._index = BM25Retriever(folder / "search", verify=False)
         self._rows = DocumentStore(folder / "search")
-        self._databases: PerProcess[sqlite3.Connection] = PerProcess()
+        self._databases: PerProcess[tuple[threading.Lock, sqlite3.Connection]] = PerProcess()
+        self._catalog = map_array(folder / _CATALOG, "u1")  # for forks, if the folder is a temporary one
         self._goals = {human: StoredGoals(self, human, manifest["goals"][not human]) for human in (True, False)}
         self._products: dict[int, Product] = {}
         self._cached_search = functools.lru_cache(_CACHED_SEARCHES)(self._search)
-        self.select("SELECT price FROM prices").fetchone()  # opened now: the folder may be a temporary one
+        try:
+            self.select("SELECT price FROM prices LIMIT 1")  # opened now: the folder may be a temporary one
+        except sqlite3.DatabaseError as e:
+            raise DataError(f"{folder / _CATALOG} cannot be read: {e}") from e
 
     def __len__(self) -> int:
         """Return the number of products."""
@@ -93,25 +98,27 @@ class ProductStore:
     def __reduce__(self) -> tuple[Callable[..., ProductStore], tuple[Any, ...]]:
         return self._reopen or functools.partial(ProductStore, self.folder.resolve()), ()
 
-    def select(self, query: str, *values: Any) -> sqlite3.Cursor:
-        """Return what an SQL query finds in the database."""
-        return self._databases.get(None, self._connect).execute(query, values)
+    def select(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows that an SQL query finds in the database."""
+        lock, database = self._databases.get(None, self._connect)
+        with lock:  # from Python 3.12 on, threads that share a connection can get each other's rows
+            return database.execute(query, values).fetchall()
 
-    def _connect(self) -> sqlite3.Connection:
-        address = (self.folder / _CATALOG).absolute().as_uri()
-        return sqlite3.connect(f"{address}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-
-    def number(self, asin: str) -> int | None:
-        """Return the position of a product in the catalog, or None."""
-        try:
-            return self._rows.number(asin)
-        except ConfigError:
-            return None
+    def _connect(self) -> tuple[threading.Lock, sqlite3.Connection]:
+        path = (self.folder / _CATALOG).absolute()
+        if path.exists():
+            database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        else:
+            database = sqlite3.connect(":memory:", check_same_thread=False)
+            database.deserialize(self._catalog.tobytes())
+        return threading.Lock(), database
 
     def product(self, asin: str) -> Product | None:
         """Return the product with this id, or None."""
-        number = self.number(asin)
-        return None if number is None else self.product_at(number)
+        try:
+            return self.product_at(self._rows.number(asin))
+        except ConfigError:
+            return None
 
     def product_at(self, number: int) -> Product:
         """Return the product at a position of the catalog, cached."""
@@ -128,8 +135,8 @@ class ProductStore:
 
     def price(self, asin: str) -> float:
         """Return what the product costs; ConfigError if there is no such product."""
-        price: float = self.select("SELECT price FROM prices WHERE product = ?", self._rows.number(asin)).fetchone()[0]
-        return price
+        ((price,),) = self.select("SELECT price FROM prices WHERE product = ?", self._rows.number(asin))
+        return float(price)
 
     def goals(self, human: bool) -> StoredGoals:
         """Return all goals in their shuffled order: what people asked for, or synthetic ones."""
@@ -171,13 +178,13 @@ class StoredGoals(Sequence[Goal]):
             return human_goal(self._store.product_at(number), item, ceiling)
         place = int(self._order[index])
         query = "SELECT first, product, ceiling FROM goals WHERE human = 0 AND first <= ? ORDER BY first DESC LIMIT 1"
-        first, number, ceiling = self._store.select(query, place).fetchone()
+        ((first, number, ceiling),) = self._store.select(query, place)
         return synthetic_goal(self._store.product_at(number), place - first, ceiling)
 
     @functools.cached_property
-    def _rows(self) -> list[tuple[int, int, float]]:
+    def _rows(self) -> list[tuple[Any, ...]]:
         """The human goals: product, which of its instructions, and ceiling."""
-        return self._store.select("SELECT product, item, ceiling FROM goals WHERE human = 1 ORDER BY first").fetchall()
+        return self._store.select("SELECT product, item, ceiling FROM goals WHERE human = 1 ORDER BY first")
 
     @functools.cached_property
     def _order(self) -> Any:
@@ -189,12 +196,10 @@ class StoredGoals(Sequence[Goal]):
         order = array(kind, range(self._length))
         shuffle_goals(order)
         if self._length > _SAVE_ORDER_FROM:
-            try:
+            with suppress(OSError):  # the folder is gone or read-only: keep the order in memory
                 with replacing(path) as partial:
                     partial.write_bytes(order.tobytes())
                 return map_array(path, dtype)
-            except OSError:  # the folder is gone or read-only: keep the order in memory
-                pass
         return order
 
 
@@ -229,12 +234,8 @@ def write_store(folder: Path, products: Iterable[Product], size: int, *, progres
             human.extend((number, item) for item in human_goal_numbers(product))
             if (count := synthetic_goal_count(product)) is not None:
                 counted.extend((number, min(count, MOST_GOALS + 1)))
-            row = [getattr(product, name) for name in _FIELDS]
-            yield (
-                {"id": product.asin, "contents": search_text(product)},
-                _encode(row).encode("utf-8", "surrogatepass"),
-                "",
-            )
+            row = _encode([getattr(product, name) for name in _FIELDS]).encode("utf-8", "surrogatepass")
+            yield {"id": product.asin, "contents": search_text(product)}, row, ""
 
     def synthetic() -> Iterator[tuple[int, int, int, int, float]]:
         first = 0

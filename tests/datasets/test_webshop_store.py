@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
 import os
 import pickle
 import random
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -138,7 +140,7 @@ def test_changed_files_make_another_store(released):
     assert old.product("B000000003") is not None  # who has it open keeps it
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "index"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "zeros", "manifest", "index"])
 def test_half_written_stores_are_built_again(damage, released, monkeypatch):
     folder = open_catalog(released).folder
     monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
@@ -146,6 +148,8 @@ def test_half_written_stores_are_built_again(damage, released, monkeypatch):
         os.truncate(folder / "search" / "documents.bin", 10)
     elif damage == "missing":
         (folder / "catalog.sqlite").unlink()
+    elif damage == "zeros":
+        (folder / "catalog.sqlite").write_bytes(bytes((folder / "catalog.sqlite").stat().st_size))
     elif damage == "manifest":
         (folder / "index.json").write_text("{")
     else:
@@ -172,6 +176,33 @@ def test_without_a_cache_folder_it_works_all_the_same(released, tmp_path, monkey
     store = open_catalog(released)
     assert store.product("B000000001") is not None
     assert len(store.goals(False)) == 2
+    child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(store.price("B000000003") != 100.0))
+    child.start()  # for which the folder is gone too
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_a_damaged_store_in_a_folder_that_cannot_be_written(released, monkeypatch):
+    folder = open_catalog(released).folder
+    monkeypatch.setattr(webshop_catalog, "_stores", PerProcess())
+    (folder / "index.json").write_text("{")
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # not allowed, which root always is
+    store = open_catalog(released)
+    assert len(store) == 2
+    assert store.folder != folder
+
+
+def test_threads_get_their_own_rows():
+    store = open_catalog(products=200)
+    prices = {product.asin: store.price(product.asin) for product in store.products()}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda asin: (asin, store.price(asin)), [*prices] * 20))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == list(prices.items()) * 20
 
 
 def test_a_file_of_products_brings_its_own_neighbours(released):

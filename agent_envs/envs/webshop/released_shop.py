@@ -74,7 +74,7 @@ class ReleasedShop(Site):
             visit.view = "item"
         elif name in ("next >", "< prev") and visit.view == "results":
             visit.page = visit.page + 1 if name == "next >" else max(0, visit.page - 1)
-        elif asin := next((each for each in (name.upper(), name) if self.catalog.number(each) is not None), None):
+        elif asin := next((each for each in (name.upper(), name) if self.catalog.product(each)), None):
             visit.view, visit.asin, visit.options = "item", asin, {}
         elif not visit.asin:
             return False
