@@ -238,7 +238,7 @@ def verl(layout: str | None, options: argparse.Namespace, out: Path) -> None:
     own_rows(folder.train_rows, range(TASKS * options.iterations))
     own_rows(folder.validation_rows, range(1))
     folder.starts.mkdir(parents=True)
-    process.run_verl(config, folder, folder.starts / "000-from-0.jsonl", 0, cpu=True)
+    process.run_verl(config, folder, folder.starts / "000-from-0.jsonl", 0)
 
 
 CALCULATOR = """
