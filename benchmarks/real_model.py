@@ -136,7 +136,8 @@ def learn(options: argparse.Namespace) -> str:
 
 def row(what: str, record: Record, entropy: float | None = None) -> dict[str, Any]:
     """What a model reached on the held-out tasks, with a 95 % interval."""
-    names = {"success": "success", "low": "success_low", "high": "success_high", "calls": "calls", "length": "length"}
+    names = {"success": "success", "low": "success_low", "high": "success_high", "calls": "calls/mean",
+             "length": "tokens/response_per_episode"}  # fmt: skip
     values = {name: round(record[f"val/{key}"], 4) for name, key in names.items()}
     return ({"what": what} if what else {}) | values | ({} if entropy is None else {"entropy": round(entropy, 4)})
 
