@@ -126,9 +126,10 @@ def generate_alfworld(
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     packaged_logic()
     target = expanded(out) / split
+    if target.is_dir() and any(target.iterdir()) and not (target / _MANIFEST).exists():  # the user's own work
+        raise DataError(f"{target} holds something other than generated games, and is not replaced: give another --out")
     with replaced_folder(target) as folder:
-        settings = {"size": list(sizes), "families": list(chosen)}
-        (folder / _MANIFEST).write_text(json.dumps(settings), encoding="utf-8")
+        (folder / _MANIFEST).write_text(json.dumps({"size": sizes, "families": chosen}), encoding="utf-8")
         for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
             house = houses.build_house(split, index, sizes, chosen)
             game = folder / house.folder / f"trial_G{index:06d}"

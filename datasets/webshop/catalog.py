@@ -92,9 +92,7 @@ def _prepared(path: Path, reopen: Callable[[], ProductStore]) -> ProductStore:
     try:
         return ProductStore(path, reopen)
     except DataError as e:
-        raise DataError(
-            f"the catalog in {path} is incomplete ({e}); convert it again with: agentr1 prepare webshop"
-        ) from e
+        raise DataError(f"the catalog in {path} is incomplete ({e}): agentr1 prepare webshop converts it again") from e
 
 
 def _from_cache(source: GeneratedShop | ReleasedFiles, name: str, reopen: Callable[[], ProductStore]) -> ProductStore:

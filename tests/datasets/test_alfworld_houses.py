@@ -183,10 +183,10 @@ def test_generate_replaces_its_own_split_and_nothing_else(tmp_path, capsys):
     assert {path.name for path in data.iterdir()} == {"train", "valid_unseen"}
     assert [len(_games(data / split)) for split in ("train", "valid_unseen")] == [4, 2]
     (tmp_path / "other" / "train").mkdir(parents=True)
-    (tmp_path / "other" / "train" / "mine.txt").write_text("mine")
+    (tmp_path / "other" / "train" / "mine.json").write_text("mine")
     assert main(["generate", "alfworld", "--n", "1", "--out", str(tmp_path / "other"), "--quiet"]) == 2
-    assert "holds something other than prepared data" in capsys.readouterr().err
-    assert (tmp_path / "other" / "train" / "mine.txt").read_text() == "mine"
+    assert "holds something other than generated games" in capsys.readouterr().err
+    assert (tmp_path / "other" / "train" / "mine.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
