@@ -108,8 +108,12 @@ def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     _marks = marks = mmap.mmap(-1, _LONGEST_MARK + 1)
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _drop_output) as child:
-            return child.submit(action).result()
-    except BrokenProcessPool as e:
+            try:
+                return child.submit(action).result()
+            finally:  # what the environment still runs there is not awaited
+                for each in multiprocessing.active_children():
+                    each.kill()
+    except (BrokenProcessPool, SystemExit) as e:
         where = marks[:].partition(b"\0")[0].decode("utf-8", "replace")
         raise ConfigError(f"the environment ended the process it ran in: {where or 'when it was made'}") from e
     finally:

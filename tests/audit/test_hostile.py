@@ -81,7 +81,7 @@ def test_a_reset_that_fails_is_found():
 
 
 MODULE = """
-import os, signal
+import multiprocessing, os, signal, sys, threading, time
 import gymnasium as gym
 
 class Env(gym.Env):
@@ -89,6 +89,10 @@ class Env(gym.Env):
 
     def __init__(self, fault="", **kwargs):
         self.fault = fault
+        if fault == "leave":
+            sys.exit(3)
+        if fault == "thread" and multiprocessing.parent_process():  # not in those with other seeds of hashes
+            threading.Thread(target=time.sleep, args=(200,)).start()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -133,8 +137,15 @@ def test_an_environment_that_ends_the_process_is_one_message(module, fault):
     assert "task 0, at the action '7'" in ran.stderr and ran.stderr.count("\n") == 1
 
 
-def test_what_an_environment_prints_is_not_shown(module):
-    ran = run(module, "", "--json")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process of its own")
+def test_an_environment_that_ends_python_when_it_is_made_is_one_message(module):
+    ran = run(module, "leave")
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1) and "when it was made" in ran.stderr
+
+
+@pytest.mark.parametrize("fault", ["", "thread"])
+def test_what_an_environment_prints_or_leaves_running_is_not_shown(module, fault):
+    ran = run(module, fault, "--json")  # in less time than the thread takes
     (finding,) = json.loads(ran.stdout)["findings"]
     assert finding["name"] == "nobody solves a task" and (ran.returncode, ran.stderr) == (3, "")
 
