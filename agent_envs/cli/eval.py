@@ -16,6 +16,7 @@ Intervals are Wilson's for success and pass@k, Student's t over tasks for means;
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import re
 import shlex
@@ -26,6 +27,7 @@ from agent_envs.checks import argument_names, shown
 from agent_envs.cli.options import AgentOptions, FileOrFolder, Folder, Seconds, arguments_of, given_options, option
 from agent_envs.cli.policy import PolicyOptions
 from agent_envs.errors import BackendError, ConfigError
+from agent_envs.registration import env_maker_of
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.rollout.panel import read_panel
 from agent_envs.rollout.ray_engine import RayEngine
@@ -109,7 +111,9 @@ def run(options: Options) -> str:
     with contextlib.closing(make_text_env(*choice)) as env:
         has_splits = isinstance(env.unwrapped, TextEnv) and "split" in argument_names(type(env.unwrapped))
     if has_splits and "split" not in choice.env_kwargs:
-        choice.env_kwargs["split"] = "all" if Path(choice.env_kwargs.get("data", "")).is_file() else "test"
+        with contextlib.suppress(TypeError):  # of a function that makes it and takes no split
+            inspect.signature(env_maker_of(choice.env_id)).bind_partial(split="test")
+            choice.env_kwargs["split"] = "all" if Path(choice.env_kwargs.get("data", "")).is_file() else "test"
     priced = (options.price_in, options.price_out, options.price_cached)
     prices = Prices(priced[0] or 0.0, priced[1] or 0.0, priced[2]) if any(p is not None for p in priced) else None
     engine = options.chosen_engine()

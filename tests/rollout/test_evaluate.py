@@ -402,10 +402,21 @@ class Seven(list):
         return type("Task", (), {"task_id": super().__getitem__(index)})
 
 
+def made_without_a_split(render_mode: str | None = None) -> NoSplitEnv:
+    class SplitEnv(NoSplitEnv):
+        def __init__(self, split: str = "train") -> None:
+            TextEnv.__init__(self, split=split)
+
+    return SplitEnv()
+
+
 gym.register("Test/NoSplit-v0", NoSplitEnv, max_episode_steps=3)
+gym.register("Test/MadeWithoutSplit-v0", made_without_a_split, max_episode_steps=3)
 
 
 def test_an_environment_without_splits(capsys):
+    assert main(["eval", "--env", "Test/MadeWithoutSplit-v0", "--policy", "expert", "--quiet"]) == 0
+    assert "7 of 7 episodes" in capsys.readouterr().out
     assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--quiet"]) == 0
     assert "Test/NoSplit-v0, policy expert: 7 of 7 episodes, 7 tasks" in capsys.readouterr().out
     assert main(["eval", "--env", "Test/NoSplit-v0", "--policy", "expert", "--n", "8", "--quiet"]) == 0
