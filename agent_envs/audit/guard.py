@@ -92,11 +92,8 @@ class Guard:
 def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     """Run an action in a child process, which an environment may end or kill, and return what it returns.
 
-    What it prints on standard output is dropped. Where the system has no fork, or other threads run that one would cut
-    off, the action runs here.
-
-    Args:
-        action: Can be pickled, as `functools.partial` of a module's function can.
+    The action can be pickled, as `functools.partial` of a module's function can. What it prints on standard output is
+    dropped. Where the system has no fork, or other threads run that one would cut off, the action runs here.
 
     Raises:
         ConfigError: The child ended without a result; the message says in which task.
@@ -106,18 +103,17 @@ def run_apart(action: Callable[[], tuple[str, int]]) -> tuple[str, int]:
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return action()
     _marks = marks = mmap.mmap(-1, _LONGEST_MARK + 1)
+    child = ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _drop_output)
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _drop_output) as child:
-            try:
-                return child.submit(action).result()
-            finally:  # what the environment still runs there is not awaited
-                for each in multiprocessing.active_children():
-                    each.kill()
+        return child.submit(action).result()
     except (BrokenProcessPool, SystemExit) as e:
         where = marks[:].partition(b"\0")[0].decode("utf-8", "replace")
         raise ConfigError(f"the environment ended the process it ran in: {where or 'when it was made'}") from e
     finally:
         _marks = None
+        for each in multiprocessing.active_children():  # what the environment still runs there is not awaited
+            each.kill()
+        child.shutdown()
 
 
 def _drop_output() -> None:

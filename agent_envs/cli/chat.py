@@ -46,9 +46,7 @@ class Options(PolicyOptions):
 
     group = "conversation"
     seed: int = option(0, "seed of the agent's sampling")
-    agent: Spec | None = option(
-        None, "module:function, or compact(...), that asks the model (default: a call per step)"
-    )
+    agent: Spec | None = option(None, "module:function or compact(...) that asks the model (default: a call per step)")
 
 
 def run(options: Options) -> str:

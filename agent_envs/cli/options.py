@@ -145,9 +145,7 @@ class AgentOptions:
     """What plays with a policy's model, and who judges it."""
 
     group = "agent"
-    agent: Spec | None = option(
-        None, "module:function, or compact(...), that asks the model (default: a call per step)"
-    )
+    agent: Spec | None = option(None, "module:function or compact(...) that asks the model (default: a call per step)")
     score: Spec | None = option(None, "module:function that judges what the agent did")
 
 
