@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,7 +103,7 @@ def _from_cache(source: GeneratedShop | ReleasedFiles, name: str, reopen: Callab
 
     try:
         return cached_index(f"webshop-{VERSION}-{name}", build, lambda folder: ProductStore(folder, reopen))
-    except (OSError, ConfigError):  # the cache cannot be written: build it for this process alone
+    except (OSError, ConfigError, BackendError):  # the cache cannot be written: build it for this process alone
         with tempfile.TemporaryDirectory(prefix="agent_envs-webshop-") as temporary:
             return build(Path(temporary, "store"))
 
@@ -114,17 +115,17 @@ def convert(
 
     `overwrite` replaces an existing store; `progress=None` shows the progress of large catalogs.
     """
-    if isinstance(source, GeneratedShop):
-        total, size, unit = len(source), 2_000 * len(source), " products"
-    else:
-        total, size, unit = source.size, source.size, "B"
+    size = 2_000 * len(source) if isinstance(source, GeneratedShop) else source.size
     shown = size >= _LARGE if progress is None else progress
-    with (
-        new_folder(folder, overwrite=overwrite) as partial,
-        tqdm(desc="products", total=total, unit=unit, unit_scale=True, disable=not shown, leave=False) as bar,
-    ):
-        rows = _generated(source, bar) if isinstance(source, GeneratedShop) else read_products(source, bar.update)
-        write_store(partial, rows, size, progress=shown)
+    try:
+        with (
+            new_folder(folder, overwrite=overwrite) as partial,
+            tqdm(desc="products", total=size, unit="B", unit_scale=True, disable=not shown, leave=False) as bar,
+        ):
+            rows = _generated(source, bar) if isinstance(source, GeneratedShop) else read_products(source, bar.update)
+            write_store(partial, rows, size, progress=shown)
+    except sqlite3.OperationalError as e:  # the disk is full
+        raise BackendError(f"{folder} cannot be written: {e}") from e
 
 
 def _generated(shop: GeneratedShop, bar: Any) -> Iterator[Product]:
@@ -132,4 +133,4 @@ def _generated(shop: GeneratedShop, bar: Any) -> Iterator[Product]:
         product = product_from_row(item.product, item.attributes, item.instructions)
         if product is not None:
             yield product
-        bar.update()
+        bar.update(2_000)

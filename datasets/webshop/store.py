@@ -135,8 +135,7 @@ class ProductStore:
 
     def price(self, asin: str) -> float:
         """Return what the product costs; ConfigError if there is no such product."""
-        ((price,),) = self.select("SELECT price FROM prices WHERE product = ?", self._rows.number(asin))
-        return float(price)
+        return float(self.select("SELECT price FROM prices WHERE product = ?", self._rows.number(asin))[0][0])
 
     def goals(self, human: bool) -> StoredGoals:
         """Return all goals in their shuffled order: what people asked for, or synthetic ones."""
