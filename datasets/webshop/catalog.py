@@ -130,7 +130,6 @@ def convert(
 
 def _generated(shop: GeneratedShop, bar: Any) -> Iterator[Product]:
     for item in shop:
-        product = product_from_row(item.product, item.attributes, item.instructions)
-        if product is not None:
+        if (product := product_from_row(item.product, item.attributes, item.instructions)) is not None:
             yield product
         bar.update(2_000)

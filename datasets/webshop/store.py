@@ -15,6 +15,7 @@ import os
 import random
 import sqlite3
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -105,11 +106,11 @@ class ProductStore:
             return database.execute(query, values).fetchall()
 
     def _connect(self) -> tuple[threading.Lock, sqlite3.Connection]:
-        path = (self.folder / _CATALOG).absolute()
-        if path.exists():
-            database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-        else:
-            database = sqlite3.connect(":memory:", check_same_thread=False)
+        there = (path := (self.folder / _CATALOG).absolute()).exists()
+        address = f"{path.as_uri()}?mode=ro&immutable=1" if there else ":memory:"
+        database = sqlite3.connect(address, uri=True, check_same_thread=False)
+        weakref.finalize(self, database.close).atexit = False  # a fork need not close it
+        if not there:
             database.deserialize(self._catalog.tobytes())
         return threading.Lock(), database
 

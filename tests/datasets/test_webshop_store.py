@@ -170,6 +170,7 @@ def test_a_stopped_conversion_leaves_no_store(released, monkeypatch):
     assert len(open_catalog(released)) == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: in a process with threads
 def test_without_a_cache_folder_it_works_all_the_same(released, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "file" / "below"))
