@@ -38,7 +38,7 @@ class Options(AgentOptions):
     train_roles: list[str] = option([], "role of the agent that is trained; may be repeated (default: all)")
     teacher: str | None = option(None, "who labels what the policy reaches: expert, or expert:NAME", metavar="WHO")
     branch: str | None = option(
-        None, "so many of a group grow from such a step of each other one", metavar="FIRST-LAST:N"
+        None, "N of every N + 1 episodes of a group grow from one of these steps of the other", metavar="FIRST-LAST:N"
     )
     levels: Json | None = option(None, "values of an argument of the environment to train on, as a JSON object")
     curriculum: str | None = option(None, "how levels are chosen: uniform (default), fixed (in order) or learnable")
