@@ -23,7 +23,7 @@ _LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
 def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Path], T]) -> T:
     """Return the index of a name, which must change with its contents, building it in a folder if it is missing.
 
-    On disk it appears only when it is complete; a damaged one is built again, or a ConfigError if it cannot be removed.
+    On disk it appears only when it is complete. A damaged one is built again; if it stays, it is a ConfigError.
     """
     folder = data_dir() / "indexes" / name
     until = time.monotonic() + _LONGEST_WAIT
@@ -34,7 +34,7 @@ def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Pa
             except DataError as e:
                 shutil.rmtree(folder, ignore_errors=True)
                 if folder.exists():
-                    raise ConfigError(f"{e}; remove it, which was not allowed here") from e
+                    raise ConfigError(f"{folder} is damaged and could not be removed; delete it ({e})") from e
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             return build(folder)
