@@ -163,7 +163,7 @@ class AddressOptions:
     host: str = option("127.0.0.1", "address to listen on (default: 127.0.0.1, this machine only)")
     port: int = option(8000, "port to listen on, 0 for any")
     token_file: File | None = option(
-        None, "token that clients must send; else AGENT_ENVS_TOKEN (must be, beyond this machine)"
+        None, "the token that clients must send (default: AGENT_ENVS_TOKEN), required beyond this machine"
     )
 
     def token(self) -> str | None:

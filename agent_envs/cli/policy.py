@@ -109,7 +109,7 @@ class PolicyOptions(RunOptions):
     top_k: int | None = option(None, "in this process: sample among the K likeliest tokens (default: all)", of=_HERE)
     max_tokens: int | None = option(None, "most tokens of a response (default: a checkpoint's in training)", of=_MODELS)
     context_length: int | None = option(None, "in this process: most tokens of prompt and response together", of=_HERE)
-    tool_mode: str | None = option(None, "tools as tools= or in words", choices=("native", "text"), of=_MODELS)
+    tool_mode: str | None = option(None, "tools as tools= or in the prompt", choices=("native", "text"), of=_MODELS)
     logprobs: bool = option(False, "record log-probabilities of the sampled tokens", of="openai")
     token_ids: bool = option(False, "record the tokens themselves (vLLM, SGLang)", of="openai")
     keep_reasoning: bool = option(False, "keep what the server returns as reasoning", of="openai")

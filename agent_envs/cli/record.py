@@ -32,9 +32,9 @@ class Options(AddressOptions):
     out: Folder = option(..., "folder of episodes.jsonl; episodes are added to it")
     port: int = option(8100, "port to listen on, 0 for any")
     token_file: File | None = option(
-        None, "token that clients send as API key or X-Record-Token; else AGENT_ENVS_TOKEN"
+        None, "the token that clients send as API key or X-Record-Token (default: AGENT_ENVS_TOKEN)"
     )
-    upstream_key_env: str | None = option(None, "variable with its API key (default: the clients')", metavar="NAME")
+    upstream_key_env: str | None = option(None, "variable with the server's key (default: clients')", metavar="NAME")
     env_id: EnvId = option("recorded", "env_id of the episodes")
     episode_timeout: Seconds = option(3600.0, "end an episode after so long without a call")
     call_timeout: Seconds = option(600.0, "fail a call after so long without a byte from the server")

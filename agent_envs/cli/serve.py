@@ -48,7 +48,7 @@ class Options(RunOptions, _LimitOptions):
     group = "further environments"
     split: str | None = option(None, "split to take tasks from (default: the client's choice, or train)")
     also: list[str] = option([], "another environment, at /ID; may be repeated", metavar="ID{JSON}")
-    allow: list[str] = option([], "argument that clients may choose; may be repeated", metavar="NAME")
+    allow: list[str] = option([], "argument that clients may choose; may be repeated (default: split)", metavar="NAME")
 
 
 def run(options: Options) -> str:
