@@ -205,7 +205,23 @@ def test_info_of_an_episode(rows):
     assert info["anchor"].splitlines() == [question, "Adan Orvel", "Korvath", "Pigam"]
     *_, info = env.step("<answer>Pigam</answer>")
     assert (info["answer"], info["searches"], info["tool_results"]) == ("Pigam", 2, [])
-    assert base(env).expert_action() is None  # real questions have no expert
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_expert_of_rows_searches_what_they_name_as_supporting(rows, style, tmp_path):
+    env = gym.make(HOTPOT, data=rows, style=style)
+    env.reset(options={"index": 0})
+    over, steps = False, 0
+    while not over:
+        _, reward, terminated, truncated, info = env.step(base(env).expert_action())
+        over, steps = terminated or truncated, steps + 1
+    assert (reward, info["supporting_recall"], info["searches"]) == (1.0, 1.0, 2)
+    assert steps == (2 if style == "tool" else 3)
+    unnamed = tmp_path / "unnamed.json"
+    unnamed.write_text(json.dumps([row | {"supporting_facts": []} for row in ROWS]))
+    env = gym.make(HOTPOT, data=str(unnamed), style=style)
+    env.reset(options={"index": 0})
+    assert base(env).expert_action() is None
 
 
 def test_the_released_format_reward(rows):

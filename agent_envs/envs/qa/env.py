@@ -23,7 +23,7 @@ from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
 from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState, search_calls
-from agent_envs.envs.qa.expert import expert_text, wrong_text
+from agent_envs.envs.qa.expert import expert_text, informed_text, wrong_text
 from agent_envs.envs.qa.prompt import CAPO, FIELDS, INSTRUCTIONS, NO_QUERY, PARSERS, TOP_K, hotpotqa_prompt
 from agent_envs.envs.qa.reward import REWARDS, answer_scores, qa_format
 from agent_envs.errors import ConfigError
@@ -225,10 +225,15 @@ class QAEnv(ToolEnv):
         }
 
     def expert_action(self) -> str | None:
-        """Return the next text of a solver that reads what was shown; None for real questions and the user's own."""
-        if self.data != "generated" or not self.task.answers:
+        """Return the next text of a solver that reads what was shown.
+
+        For questions from files, it searches the supporting articles by title and gives the gold answer; None if their
+        row names no such articles.
+        """
+        task, form = self.task, (self.state, self.style, self.format_call, self.max_parallel_calls)
+        if not task.answers:
             return None
-        return expert_text(self.task.question, self.state, self.style, self.format_call, self.max_parallel_calls)
+        return expert_text(task.question, *form) if self.data == "generated" else informed_text(task, *form)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the expert's text or, with probability `noise`, another answer or a search for another article."""
@@ -307,7 +312,8 @@ class HotpotQAEnv(QAEnv):
     Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000
     train, 1,000 validation and 1,000 test questions, 7 of 10 bridges, 2 comparisons, 1 yes or no. Every supporting
     article is needed. `expert_action()` solves them using only what it is shown. Official: 90,447 train and 7,405
-    validation questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0; no expert.
+    validation questions of HotpotQA (Yang et al. 2018, https://hotpotqa.github.io), CC BY-SA 4.0. There the expert
+    searches the titles of the supporting articles that a row names, and gives its answer.
     """
 
     dataset = "hotpotqa"
@@ -330,7 +336,7 @@ class TwoWikiMultihopQAEnv(QAEnv):
 
     ## Data
     Generated: as in HotpotQA-v0. Official: 167,454 train and 12,576 validation questions (Ho et al. 2020,
-    https://github.com/Alab-NII/2wikimultihop), Apache-2.0; no expert.
+    https://github.com/Alab-NII/2wikimultihop), Apache-2.0.
     """
 
     dataset = "2wiki"
@@ -354,7 +360,7 @@ class MuSiQueEnv(QAEnv):
 
     ## Data
     Generated: as in HotpotQA-v0. Official: 19,938 train and 2,417 validation questions that have an answer (Trivedi et
-    al. 2022, https://github.com/StonyBrookNLP/musique), CC BY 4.0; no expert.
+    al. 2022, https://github.com/StonyBrookNLP/musique), CC BY 4.0.
     """
 
     dataset = "musique"

@@ -1,4 +1,4 @@
-"""A solver of generated questions that acts only on what the environment has shown."""
+"""A solver of generated questions that acts only on what was shown, and one that knows which articles are needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agent_envs.datasets.qa.rows import QATask
 from agent_envs.envs.qa.episode import QAState
 from agent_envs.envs.qa.reader import RELATIONS_BY_NAME, Missing, parse_question, queries_for, solve
 
@@ -42,6 +43,16 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
         chosen += queries[: 1 if len(queries) == len(list(queries_for(missing))) else 2]
     calls = [format_call("search", {"query": query}) for query in dict.fromkeys(chosen)]
     return "\n".join(calls[:max_calls])
+
+
+def informed_text(task: QATask, state: QAState, style: str, format_call: FormatCall, max_calls: int) -> str | None:
+    """Return searches for the titles of supporting articles, or the gold answer; None if the row does not name them."""
+    if not task.supporting:
+        return None
+    untried = [title for title in task.supporting if title not in state.pages and title not in state.queries]
+    name = "entity" if style == "react" else "query"
+    calls = [format_call("search", {name: title}) for title in untried[: max_calls if style == "tool" else 1]]
+    return "\n".join(calls) or format_answer(style, task.answers[0])
 
 
 def _next_react(missing: Missing, state: QAState, format_call: FormatCall) -> str | None:
