@@ -191,7 +191,7 @@ class Service(HTTPPool):
                 raise
         if self._store is not None and self.offline:
             raise NotRecordedError(
-                f"{self._store.folder} has no reply to {method} {url[:300]}; record it while the service can be reached"
+                f"{self._store.folder} has no reply to {method} {url[:300]}; ask once without offline=1 to keep it"
             )
         reply = self.request(method, path, body)
         with contextlib.suppress(UnknownPaperError):  # which is an answer, too
