@@ -206,7 +206,7 @@ def verl(layout: str | None, options: argparse.Namespace, out: Path) -> None:
         return {**found, "VERL_USE_EXTERNAL_MODULES": modules, "OMP_NUM_THREADS": str(options.threads)}
 
     process.process_environment = watched
-    os.environ |= {"PYTHONPATH": str(ROOT), "RAY_raylet_start_wait_time_s": "600"}  # Ray gives up on a busy machine
+    os.environ["PYTHONPATH"] = str(ROOT)
     settings = [
         f"data.train_batch_size={TASKS}", f"actor_rollout_ref.rollout.n={GROUP}", "data.max_prompt_length=1024",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={TASKS}", f"actor_rollout_ref.actor.optim.lr={RATE}",
@@ -315,6 +315,8 @@ def main() -> None:
     parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--start", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.iterations < 2:
+        parser.error(f"--iterations {options.iterations}: the first is not counted, so give 2 or more")
     if options.arm:
         ARMS[options.arm](options, Path(os.environ[OUT]))
         return
