@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.adapters.merging import pack, plan_packed
+from agent_envs.checks import choice
 from agent_envs.episodes.record import Episode, Step
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.builder import PromptBuilder
@@ -54,7 +55,12 @@ class TokenBatch:
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
-    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens."""
+    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens.
+
+    Raises:
+        ConfigError: The layout does not exist.
+    """
+    choice("layout", layout, ("merged", "steps"))
     steps: list[Step] = []
     owner: list[int] = []
     plan: list[tuple[list[int], bytes, bytes]] = []  # a row's steps, and the prompt and response of its last one

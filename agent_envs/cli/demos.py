@@ -94,7 +94,7 @@ def run(options: Options) -> str:
             episodes, options.n, tally, pictured=shows_pictures(env.observation_space), every=options.all,
             duplicates=options.keep_duplicates,
         )  # fmt: skip
-        with tqdm(rows, unit="row", desc="demonstrations", disable=options.quiet, leave=False) as bar:
+        with tqdm(rows, unit="row", desc="demonstrations", disable=options.quiet, leave=False, delay=1) as bar:
             write_rows(out, ({"env": choice.env_id, **row} for row in bar))
     parts = [f"{count_of(tally['rows'], 'row')} of {count_of(tally['episodes'], 'episode')} in {out}"]
     if tally["episodes"] < options.n and not options.from_:

@@ -290,7 +290,7 @@ def test_what_a_client_names_does_not_run(chosen, canary):
     ],
 )
 def test_an_index_names_files_of_its_own_alone(files, tmp_path):
-    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "secret").write_text("hidden")
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "words"}\n')
     index = tmp_path / "index"
     assert main(["index", str(tmp_path / "corpus.jsonl"), "--out", str(index), "--quiet"]) == 0
@@ -299,7 +299,7 @@ def test_an_index_names_files_of_its_own_alone(files, tmp_path):
     write_manifest(index, manifest)
     with pytest.raises(DataError, match="index") as caught:
         open_retriever(index)
-    assert "secret" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 class _Pickled:

@@ -48,9 +48,8 @@ def test_too_many_pictures_truncate_and_too_much_text_is_cut_around_them():
     assert env.observation_space.contains(messages) and "[cut: 9000 characters]" in messages[-2]["content"]
 
 
-@pytest.mark.parametrize("where", ["after", "before"])
-def test_notes_stay_text(where):
-    env = wrapped(f"Augment(fn='tests.pictures.test_wrappers_pictures:note', where='{where}')")
+def test_notes_stay_text():
+    env = wrapped("Augment(fn='tests.pictures.test_wrappers_pictures:note')")
     observation, _ = env.reset(seed=0)
     assert env.observation_space.contains(observation) and "a < image> of mine" in observation["text"]
     observation, *_, info = env.step(call("look", times=1) + call("say", text="b"))

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 import agent_envs
@@ -26,8 +25,11 @@ from agent_envs.adapters.run import append_record
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.folder import RunFolder, read_log
 from agent_envs.adapters.verl.run.phase import PhaseWatch
-from agent_envs.errors import BackendError
+from agent_envs.errors import BackendError, needs_extra
 from agent_envs.files import write_text
+
+with needs_extra("verl"):
+    import torch
 
 TREES = "agentr1_tree"
 """The vendor of the engines that train on prefix trees, in VERL_ENGINE_VENDOR."""
