@@ -370,12 +370,28 @@ def test_vllm_is_given_tokens_and_gives_tokens(folder, fake_vllm):
     assert "closed" in closed.error
 
 
-def test_vllm_on_a_cpu_gets_no_seeds(folder, fake_vllm):
+@pytest.mark.parametrize("chunk", [0, 60, 10_000])
+def test_vllm_on_a_cpu_has_seeds_as_long_as_it_takes_them(folder, fake_vllm, monkeypatch, caplog, chunk):
+    """A request with a seed and a prompt above ``chunk`` tokens stops the engine, and all other requests fail too."""
     fake_vllm.platform.is_cpu = lambda: True
+    whole = FakeEngine.generate
+
+    async def generate(self, prompt, sampling_params, request_id):
+        assert not self.down
+        self.failing |= sampling_params.seed is not None and len(prompt["prompt_token_ids"]) > chunk
+        async for output in whole(self, prompt, sampling_params, request_id):
+            yield output
+
+    monkeypatch.setattr(FakeEngine, "generate", generate)
     policy = VLLMPolicy(folder)
-    assert [episode.error for episode in play(policy, 8)] == [None] * 8
-    assert {params.seed for _, params in fake_vllm.engines[0].requests} == {None}
+    episodes = play(policy, 8)
+    assert [episode.error for episode in episodes] == [None] * 8
+    assert_grown(episodes)
+    asked = [{params.seed is not None for _, params in engine.requests} for engine in fake_vllm.engines]
+    assert asked == ([{True}, {False}] if chunk < 10_000 else [{True}])
+    assert caplog.text.count("goes on without them") == len(asked) - 1
     policy.close()
+    assert all(engine.down for engine in fake_vllm.engines)
 
 
 def test_vllm_that_fails_or_does_not_start(folder, fake_vllm):
