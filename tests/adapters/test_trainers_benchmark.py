@@ -70,7 +70,7 @@ def test_an_arm_that_is_done_is_not_run_again(tmp_path, root):
     path = tmp_path / "results.json"
     result = json.loads(path.read_text())
     found = result["arms"]["loop, tree"]
-    assert found["processed_per_unique"] == 1.0 and found["sampled_tokens"] > 0 and found["memory_gb"] > 0.1
+    assert 1 <= found["processed_per_unique"] < 1.1 and found["sampled_tokens"] > 0 and found["memory_gb"] > 0.1
     assert 0 < found["cpu_play"] < found["cpu_seconds"] and found["play"] < found["seconds"]
     again = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=600)
     assert again.stdout.startswith("| trainer |") and json.loads(path.read_text()) == result
