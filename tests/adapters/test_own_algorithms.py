@@ -85,7 +85,7 @@ def test_the_pytorch_loop_trains_with_them(model, tmp_path):
         )
     )  # fmt: skip
     assert [record["step"] for record in records] == [0, 1, 2]
-    assert all("groups_incomplete" in record for record in records[1:])
+    assert all("env/groups_incomplete" in record for record in records[1:])
 
 
 @pytest.mark.slow
