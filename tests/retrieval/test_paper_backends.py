@@ -98,7 +98,7 @@ def test_arxiv_papers_on_recorded_replies(data_dir, arxiv_folder):
     assert (old.id, old.date) == ("astro-ph/0601001", "2006-01-02")
     with pytest.raises(BackendReplyError, match="incorrect id format"):
         read_feed(recorded_feed(data_dir, "id_abc"))
-    with pytest.raises(NotRecordedError, match="record it"):
+    with pytest.raises(NotRecordedError, match="ask once without offline=1"):
         recorded_arxiv(arxiv_folder).search("something else")
 
 
