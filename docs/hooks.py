@@ -13,8 +13,10 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,9 @@ from agent_envs.cli.main import COMMANDS, command_parser
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+from formulas import mathml  # noqa: E402
+
 TOP = ("adapters", "datasets", "wrappers")
 SPLIT = {"adapters"}
 """Rooms whose packages have a page each."""
@@ -45,6 +50,9 @@ SEARCHED = {
 
 NOTEBOOK = re.compile(r"(\]\(notebooks/\w+)\.ipynb\)")
 EXAMPLE = re.compile(r'^( *)>>> .*(?:\n\1(?!""").+)*', re.MULTILINE)
+FORMULA = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
+NO_HEADER = re.compile(r"<thead>\s*<tr>\s*(?:<th></th>\s*)+</tr>\s*</thead>")
+TAG = re.compile(r"``.+?``|`[^`]*`|<", re.DOTALL)
 DOTTED = re.compile(r"agent_envs(?:\.[a-z]\w*)+")
 FENCE = "````"
 
@@ -53,7 +61,7 @@ class Module(NamedTuple):
     """What the reference says of a module."""
 
     about: str
-    """The first paragraph of its docstring."""
+    """Its docstring, as Markdown."""
     public: list[str]
     defined: list[str]
     """The public names that it defines itself; packages also list names of their modules."""
@@ -91,10 +99,49 @@ def public_modules(root: Path = ROOT) -> dict[str, Module]:
             above = {each for package, names in exported.items() if name.startswith(f"{package}.") for each in names}
             public = [each for each in own if each in above]
         if public:
-            about = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
+            about = as_markdown(ast.get_docstring(tree) or "")
             defined = [each for each in public if each in own]
             found[name] = Module(about, public, defined, [each for each in public if each in numbers])
     return found
+
+
+def as_markdown(doc: str) -> str:
+    """Return a module's docstring with its tables, its examples and what looks like a tag as Markdown has them.
+
+    >>> print(as_markdown("A <b>.\\n\\n====  ====\\n``a``  |x|,\\n       all\\n====  ===="))
+    A &lt;b>.
+    <BLANKLINE>
+    |  |  |
+    | --- | --- |
+    | ``a`` | \\|x\\|, all |
+    """
+    blocks = doc.split("\n\n")
+    for place, block in enumerate(blocks):
+        if block.startswith("==="):
+            blocks[place] = _table(block.splitlines())
+        elif block.startswith(">>>"):
+            blocks[place] = f"```pycon\n{block}\n```"
+        elif not block.startswith("    "):  # which is code
+            blocks[place] = TAG.sub(lambda found: "&lt;" if found[0] == "<" else found[0], block)
+    return "\n\n".join(blocks)
+
+
+def _table(lines: list[str]) -> str:
+    """Return a table of reStructuredText; a line without a first cell continues the row above."""
+    starts = [found.start() for found in re.finditer("=+", lines[0])]
+    rows = list[list[str]]()
+    for line in lines:
+        if line.startswith("==="):
+            continue
+        cells = [line[a:b].strip().replace("|", "\\|") for a, b in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [f"{old} {new}".strip() for old, new in zip(rows[-1], cells, strict=True)]
+    if sum(line.startswith("===") for line in lines) < 3:  # without a header
+        rows.insert(0, [""] * len(starts))
+    rows.insert(1, ["---"] * len(starts))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _listed(tree: ast.Module) -> list[str]:
@@ -144,7 +191,7 @@ def reference_pages() -> Iterator[tuple[str, str]]:
             homes[each].append(name)
     pages: dict[str, list[str]] = defaultdict(list)
     for name, module in modules.items():
-        lines = [f"## {name} {{ #module-{name} }}", "", module.about.replace("<", "&lt;"), ""]
+        lines = [f"## {name} {{ #module-{name} }}", "", module.about, ""]
         others = [e for e in module.public if e not in module.defined and e not in module.numbers]
         if others:
             lines += [f"From its modules: {', '.join(_link(name, each, homes[each]) for each in others)}.", ""]
@@ -236,6 +283,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     name = page.file.src_uri
     page.meta["search"] = {"exclude": name in UNSEARCHED, "boost": SEARCHED.get(name.partition("/")[0], 1.0)}
     return NOTEBOOK.sub(r"\1.md)", markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Show formulas as such, and no header where a table's is empty."""
+    html = NO_HEADER.sub("", html)
+    return FORMULA.sub(lambda found: mathml(unescape(found[1]).replace("\\|", "|")), html)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -8,20 +8,20 @@ batch. ``StepRows`` hold the data of the steps, and ``TokenRows`` their tokens f
     advantages, returns = result.on_tokens(rows.tokens.step_row)    # [tokens]
 
 =========================  ==============  ===========================================================================
-name                       advantage of    formula, for trajectory i, step t, token k, score S_i = sum_t r_t
+name                       advantage of    formula, for trajectory i, step t, token k, score $S_i = sum_t r_t$
 =========================  ==============  ===========================================================================
-``gae``                    steps, critic   delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}
+``gae``                    steps, critic   $delta_t = r_t + gamma V_{t+1} - V_t$, $A_t = delta_t + gamma lam A_{t+1}$
 ``token_gae``              tokens, critic  the same over the tokens of the whole trajectory
 ``bi_level_gae``           tokens, critic  over turns first, then over tokens with the turns' returns as rewards
-``grpo``                   trajectories    (S_i - mean_g) / (std_g + 1e-6); Dr.GRPO: S_i - mean_g
-``rloo``                   trajectories    S_i - mean of the group's other scores
-``reinforce``              steps           G_t = r_t + gamma G_{t+1}, whitened over steps
-``reinforce_pp``           tokens          G_k = r_k + gamma G_{k+1} over the whole trajectory, whitened over tokens
-``reinforce_pp_baseline``  trajectories    S_i - mean_g, whitened over tokens
-``remax``                  trajectories    S_i - the return of the group's greedy episode
-``gdpo``                   trajectories    sum over the reward's components of w_k (S_ik - mean_gk) / (std_gk + 1e-6),
-                                           whitened over tokens
-``gigpo``                  steps           grpo + w (G_t compared among steps from the same state)
+``grpo``                   trajectories    $(S_i - mean_g) / (std_g + 1e-6)$; Dr.GRPO: $S_i - mean_g$
+``rloo``                   trajectories    $S_i$ - mean of the group's other scores
+``reinforce``              steps           $G_t = r_t + gamma G_{t+1}$, whitened over steps
+``reinforce_pp``           tokens          $G_k = r_k + gamma G_{k+1}$ over the trajectory, whitened over tokens
+``reinforce_pp_baseline``  trajectories    $S_i - mean_g$, whitened over tokens
+``remax``                  trajectories    $S_i$ - the return of the group's greedy episode
+``gdpo``                   trajectories    $sum_k w_k (S_ik - mean_gk) / (std_gk + 1e-6)$ over the reward's components
+                                           k, whitened over tokens
+``gigpo``                  steps           grpo + w ($G_t$ compared among steps from the same state)
 two token baselines        tokens          ``optimal_token_baseline``, ``tir_optimal_token_baseline``: see the module
 others                     trajectories    ``gpg``, ``grpo_passk``, ``opo``: see ``groups``
 =========================  ==============  ===========================================================================

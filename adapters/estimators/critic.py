@@ -1,10 +1,10 @@
 """Estimators with a critic: generalised advantage estimation over steps, over tokens, and over both.
 
-All of them (Schulman et al., arXiv 1506.02438, eq. 11-16) are delta_k = r_k + gamma V_{k+1} - V_k and
-A_k = delta_k + gamma lam A_{k+1}, and differ in what k counts and where V is read.
+All of them (Schulman et al., arXiv 1506.02438, eq. 11-16) are $delta_k = r_k + gamma V_{k+1} - V_k$ and
+$A_k = delta_k + gamma lam A_{k+1}$, and differ in what k counts and where V is read.
 
-Deviation from the released code, for all three: a truncated trajectory bootstraps, V_T = V(final state), if that value
-is known (``bootstrap_truncated=False`` is the released rule, V_T = 0).
+Deviation from the released code, for all three: a truncated trajectory bootstraps, with $V_T$ the value of its final
+state, if that is known (``bootstrap_truncated=False`` is the released rule, $V_T = 0$).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from agent_envs.errors import ConfigError
 def gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """Step-level GAE (Agent-R1, arXiv 2511.14460; StepPO, arXiv 2604.18401).
 
-    k counts steps; V_t is the value of the state before acting, at the last prompt token:
-    delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1},  R_t = A_t + V_t. A is whitened over step
-    rows, (A - mean) / (std + 1e-8) with the unbiased std.
+    k counts steps; $V_t$ is the value of the state before acting, at the last prompt token:
+    $delta_t = r_t + gamma V_{t+1} - V_t$, $A_t = delta_t + gamma lam A_{t+1}$, $R_t = A_t + V_t$. A is whitened over
+    step rows, $(A - mean) / (std + 1e-8)$ with the unbiased std.
 
-    Rewards 0, 1 and values 1/2, 1/4 with gamma = 0.9, lam = 0.8: delta_1 = 1 - 1/4 = 0.75,
-    delta_0 = 0.9/4 - 1/2 = -0.275, A_0 = -0.275 + 0.72 * 0.75 = 0.265:
+    Rewards 0, 1 and values 1/2, 1/4 with $gamma = 0.9$, $lam = 0.8$: $delta_1 = 1 - 1/4 = 0.75$,
+    $delta_0 = 0.9/4 - 1/2 = -0.275$, $A_0 = -0.275 + 0.72 * 0.75 = 0.265$:
 
     >>> one = torch.tensor([0, 0])
     >>> rows = StepRows(torch.tensor([0.0, 1.0]), one, torch.tensor([0, 1]), one, one == 0, one > 0,
@@ -60,12 +60,12 @@ def token_gae(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """GAE over the generated tokens of a trajectory: "PPO" in StepPO's comparison, and the stream layout's.
 
     k counts the tokens that the policy wrote; other tokens do not advance the recursion. Across a step boundary
-    V_{k+1} is the value of the following step's first token, and A carries over. The step's reward is on its last
-    token. A is whitened over tokens, (A - mean) / sqrt(var + 1e-8); R = A + V before that, at every token. With gamma
-    or lam below 1 the discount counts tokens.
+    $V_{k+1}$ is the value of the following step's first token, and A carries over. The step's reward is on its last
+    token. A is whitened over tokens, $(A - mean) / sqrt(var + 1e-8)$; $R = A + V$ before that, at every token. With
+    gamma or lam below 1 the discount counts tokens.
 
-    Two steps of 2 and 1 tokens, values .5, .4, .2, reward 1 at the end, gamma = 1, lam = 0.5: delta = -.1, -.2, .8,
-    A_2 = .8, A_1 = -.2 + .4 = .2, A_0 = -.1 + .1 = 0.
+    Two steps of 2 and 1 tokens, values .5, .4, .2, reward 1 at the end, $gamma = 1$, $lam = 0.5$: delta is -.1, -.2,
+    .8, $A_2 = .8$, $A_1 = -.2 + .4 = .2$, $A_0 = -.1 + .1 = 0$.
 
     On one-step episodes this is verl's ``gae``, and on stream rows (tool tokens masked) too.
 

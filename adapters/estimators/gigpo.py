@@ -14,21 +14,21 @@ from agent_envs.errors import ConfigError
 
 
 def gigpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """GiGPO (arXiv 2505.10978, section 4): A = A^E + w A^S.
+    """GiGPO (arXiv 2505.10978, section 4): $A = A^E + w A^S$.
 
-    A^E compares the scores S_i of a group's trajectories, as ``grpo`` does. A^S compares the discounted returns G_t =
-    r_t + gamma G_{t+1} of the steps of a group whose states before acting are the same anchor: equal texts, or with
-    ``similar_anchors`` texts whose ``difflib.SequenceMatcher`` ratio is at least ``similarity``, clustered greedily
-    in the order of trajectories and steps. Both are x - mean, divided by (std + 1e-6) with ``mean_std_norm``; a step or
-    trajectory with nothing to compare it to has 0. w is ``step_advantage_weight``.
+    $A^E$ compares the scores $S_i$ of a group's trajectories, as ``grpo`` does. $A^S$ compares the discounted returns
+    $G_t = r_t + gamma G_{t+1}$ of the steps of a group whose states before acting are the same anchor: equal texts, or
+    with ``similar_anchors`` texts whose ``difflib.SequenceMatcher`` ratio is at least ``similarity``, clustered
+    greedily in the order of trajectories and steps. Both are $x - mean$, divided by $std + 1e-6$ with
+    ``mean_std_norm``; a step or trajectory with nothing to compare it to has 0. w is ``step_advantage_weight``.
 
-    Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, gamma = 1,
-    ``mean_norm``: A^E = +-1/2; from the first state G = 1 and 0, from the second 1 and 0: A^S = +-1/2.
-    With w = 2, A = +-1.5.
+    Two trajectories from one state, in two steps with rewards 0, 1 (their second state the same) and 0, 0, $gamma = 1$,
+    ``mean_norm``: $A^E = +-1/2$; from the first state G is 1 and 0, from the second 1 and 0: $A^S = +-1/2$.
+    With $w = 2$, $A = +-1.5$.
 
-    Deviations from verl-agent, the paper's code: mean and std of A^E are over trajectories, not over step rows, and the
-    default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has A^E = 0, unless
-    ``lone_score`` gives it its score.
+    Deviations from verl-agent, the paper's code: mean and std of $A^E$ are over trajectories, not over step rows, and
+    the default divides by the std (as Agent-R1's does). From Agent-R1: the only trajectory of a group has $A^E = 0$,
+    unless ``lone_score`` gives it its score.
 
     Raises:
         ConfigError: There are no anchors, or no texts to compare.

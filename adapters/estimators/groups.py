@@ -1,6 +1,6 @@
 """Estimators that compare a group's episodes with each other or with a greedy one: one score per trajectory.
 
-S_i = sum_t r_t is the score of trajectory i, g its prompt group with n trajectories; every step and token of a
+$S_i = sum_t r_t$ is the score of trajectory i, g its prompt group with n trajectories; every step and token of a
 trajectory has the same advantage (except for ``remax`` with reward-to-go). None has a critic.
 
 Deviation from the released code, for all that compare within a group: the only trajectory of a group has advantage 0
@@ -30,9 +30,9 @@ _ROUND_OFF = 1e-6
 def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """GRPO over trajectories (arXiv 2402.03300, section 4.1.2), or Dr.GRPO (arXiv 2503.20783).
 
-    A_i = (S_i - mean_g) / (std_g + 1e-6) with the unbiased std; ``norm_by_std=False`` leaves out the division.
+    $A_i = (S_i - mean_g) / (std_g + 1e-6)$ with the unbiased std; ``norm_by_std=False`` leaves out the division.
 
-    Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, A = +-0.7071; Dr.GRPO: +-1/2.
+    Scores 1 (in two steps) and 0: mean 1/2, std 0.7071, $A = +-0.7071$; Dr.GRPO: $+-1/2$.
     """
     steps = lay_out(rows)
     a, metrics = relative_scores(steps, rows, by_std=options.norm_by_std, lone=options.lone_score)
@@ -40,7 +40,7 @@ def grpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """RLOO (arXiv 2402.14740): A_i = S_i - mean of the others' scores = n / (n - 1) (S_i - mean_g).
+    """RLOO (arXiv 2402.14740): $S_i$ - mean of the others' scores, or $A_i = n / (n - 1) (S_i - mean_g)$.
 
     Scores 1, 0 and 0: 1 - 0 = 1 and 0 - 1/2.
     """
@@ -53,12 +53,12 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """REINFORCE++ with a baseline (arXiv 2501.03262): S_i - mean_g, whitened over the batch's tokens.
+    """REINFORCE++ with a baseline (arXiv 2501.03262): $S_i - mean_g$, whitened over the batch's tokens.
 
-    (x - mean) / sqrt(var + 1e-8), every trained token counting once. Trajectories that are alone in their group
+    $(x - mean) / sqrt(var + 1e-8)$, every trained token counting once. Trajectories that are alone in their group
     are left out of that mean and variance and have advantage 0.
 
-    Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; A = (1/3) sqrt(3) = 0.5774
+    Scores 1 (in 2 tokens) and 0 (in 1 token): x = 1/2, 1/2, -1/2, mean 1/6, variance 1/3; $A = sqrt(3)/3 = 0.5774$
     and -1.1547.
 
     Raises:
@@ -76,11 +76,11 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
 
 
 def opo(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """OPO (arXiv 2505.23585, eq. 8): S_i - b_g, with b_g the group's mean score weighted by length.
+    """OPO (arXiv 2505.23585, eq. 8): $S_i - b_g$, with $b_g$ the group's mean score weighted by length.
 
-    b_g = sum_j l_j S_j / sum_j l_j, where l_j counts the tokens that the policy wrote in trajectory j.
+    $b_g = (sum_j l_j S_j) / (sum_j l_j)$, where $l_j$ counts the tokens that the policy wrote in trajectory j.
 
-    Scores 1 (in 3 tokens) and 0 (in 1 token): b = 3/4, A = 1/4 and -3/4.
+    Scores 1 (in 3 tokens) and 0 (in 1 token): $b = 3/4$, A is 1/4 and -3/4.
 
     Raises:
         ConfigError: There are no tokens.
@@ -98,12 +98,12 @@ def opo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def gpg(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """GPG (arXiv 2504.02546) with verl's factor: (S_i - mean_g) N / M, with M of the batch's N scores other than 0.
+    """GPG (arXiv 2504.02546) with verl's factor: $(S_i - mean_g) N / M$, where M of the batch's N scores are not 0.
 
-    N / M is that of verl's ``compute_gpg_outcome_advantage``; the paper divides by the number of episodes whose group
+    $N / M$ is that of verl's ``compute_gpg_outcome_advantage``; the paper divides by the number of episodes whose group
     has different scores. Goes with the loss ``gpg``.
 
-    Scores 1 and 0: N / M = 2, A = 1 and -1.
+    Scores 1 and 0: $N / M = 2$, A is 1 and -1.
     """
     steps = lay_out(rows)
     a, metrics = relative_scores(steps, rows, by_std=False)
@@ -114,10 +114,10 @@ def gpg(rows: StepRows, options: EstimatorOptions) -> Advantages:
 def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """Pass@k training (arXiv 2503.19595): the best of a group alone counts, by how much it beats the second best.
 
-    A_i = (S_i - second best) / (std_g + 1e-6) for the best trajectory, 0 for the others; ``norm_by_std=False`` leaves
+    $A_i = (S_i - S_second) / (std_g + 1e-6)$ for the best trajectory, 0 for the others; ``norm_by_std=False`` leaves
     out the division. Where several are best, all have 0.
 
-    Scores 3, 1 and 0: std 1.5275, A = 2 / 1.5275 = 1.3093, 0 and 0.
+    Scores 3, 1 and 0: std 1.5275, A is $2/1.5275 = 1.3093$, 0 and 0.
     """
     steps = lay_out(rows)
     scores = steps.scores(rows)
@@ -141,13 +141,13 @@ def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
 def gdpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """GDPO (arXiv 2601.05242): the components of the reward are compared within the group each by itself.
 
-    A_i = sum over k of w_k (S_ik - mean_gk) / (std_gk + 1e-6), whitened over the batch's tokens as in
-    ``reinforce_pp_baseline``. S_ik is the sum of component k over the trajectory's steps; what no component accounts
+    $A_i = sum_k w_k (S_ik - mean_gk) / (std_gk + 1e-6)$, whitened over the batch's tokens as in
+    ``reinforce_pp_baseline``. $S_ik$ is the sum of component k over the trajectory's steps; what no component accounts
     for is one more, ``rest``. ``norm_by_std=False`` leaves out the division. A component that pays all of a group the
     same teaches nothing there, so that a small one is not drowned by a large one.
 
-    Components (1, 0.1) and (0, 0): each is +-0.7071 by itself, together 1.4142 and -1.4142, whitened over a token each
-    0.7071 and -0.7071.
+    Components (1, 0.1) and (0, 0): each is $+-0.7071$ by itself, together 1.4142 and -1.4142, whitened over a token
+    each 0.7071 and -0.7071.
 
     Raises:
         ConfigError: There are no tokens.
@@ -174,13 +174,13 @@ def gdpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
 
 
 def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """ReMax (arXiv 2310.10505, algorithm 1): A_i = S_i - b_g, with b_g the return of the group's greedy episode.
+    """ReMax (arXiv 2310.10505, algorithm 1): $A_i = S_i - b_g$, with $b_g$ the return of the group's greedy episode.
 
     The greedy episode is played for the same task at temperature 0 and is not trained on. With ``reward_to_go=True``
-    step t has r_t + r_{t+1} + ... - b_g instead. A trajectory whose group has no greedy episode (it broke) has
+    step t has $r_t + r_{t+1} + ... - b_g$ instead. A trajectory whose group has no greedy episode (it broke) has
     advantage 0 and is counted.
 
-    Rewards 1 and 2 in two steps against a greedy return of 2: A = 1, 1; with reward-to-go 1, 0.
+    Rewards 1 and 2 in two steps against a greedy return of 2: A is 1 and 1; with reward-to-go 1, 0.
 
     Raises:
         ConfigError: There are no baselines.

@@ -59,8 +59,8 @@ def process_rewards(
 ) -> tuple[StepRows, dict[str, float]]:
     """Return the rows with the process reward mixed into the steps' rewards, or the same rows if it is off.
 
-    With c_k the components and w_k their weights, p_t = sum_k w_k c_k,t is the process reward of a step and
-    o_t = r_t - sum_k c_k,t the rest of its reward: r_t <- o_t + weight * p_t, with p normalised if asked for.
+    With $c_k$ the components and $w_k$ their weights, $p_t = sum_k w_k c_{k,t}$ is the process reward of a step and
+    $o_t = r_t - sum_k c_{k,t}$ the rest of its reward: $r_t <- o_t + weight * p_t$, with p normalised if asked for.
     Estimators over tokens place r_t on the step's last token, where a tool call ends.
 
     Args:
@@ -115,7 +115,7 @@ def process_rewards(
 def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Divide process rewards by the batch's largest reward-to-go (PRIME, arXiv 2502.01456, its ``batch_norm``).
 
-    c_t = p_t + p_{t+1} + ... within the trajectory; p <- p / (max |c| over the batch + 1e-6). Zeros stay zeros.
+    $c_t = p_t + p_{t+1} + ...$ within the trajectory; $p <- p / (max |c| + 1e-6)$ over the batch. Zeros stay zeros.
 
     Takes the whole batch, before it is split over ranks: the scale depends on all of it. Returns the process rewards,
     float64, shape [rows], and the divisor.
@@ -131,7 +131,7 @@ def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, flo
 class RewardScale:
     """Divides rewards by the standard deviation of the episodes' discounted returns, without centring them.
 
-    sigma is the unbiased standard deviation of R_i = sum_t gamma^t r_t over trajectories: of the batch, or of all
+    It is the unbiased standard deviation of $R_i = sum_t gamma^t r_t$ over trajectories: of the batch, or of all
     batches so far including this one (as in Engstrom et al., arXiv 2005.12729, there over running returns).
     With fewer than two trajectories, or returns that are all equal, rewards are unchanged.
 

@@ -10,11 +10,11 @@ from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, la
 
 
 def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
-    """REINFORCE over steps (Williams 1992; Agent-R1's ``reinforce``): G_t = r_t + gamma G_{t+1}, whitened over steps.
+    """REINFORCE over steps (Williams 1992; Agent-R1's ``reinforce``): $G_t = r_t + gamma G_{t+1}$, whitened over steps.
 
-    A = (G - mean) / (std + 1e-8) with the unbiased std. Goes with the loss ``reinforce``.
+    $A = (G - mean) / (std + 1e-8)$ with the unbiased std. Goes with the loss ``reinforce``.
 
-    Rewards 0 and 1 with gamma = 1/2: G = 1/2, 1; mean 3/4, std 0.3536, A = -0.7071, 0.7071.
+    Rewards 0 and 1 with $gamma = 1/2$: G is 1/2 and 1, mean 3/4, std 0.3536, A is -0.7071 and 0.7071.
 
     No deviation. Without a critic a trajectory that a limit ended counts nothing beyond it.
     """
@@ -26,10 +26,10 @@ def reinforce(rows: StepRows, options: EstimatorOptions) -> Advantages:
 def reinforce_pp(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """REINFORCE++ (arXiv 2501.03262): the discounted return at every token of the whole trajectory.
 
-    G_k = r_k + gamma G_{k+1} over the tokens the policy wrote, across steps; the step's reward is on its last token,
-    with a KL in the reward where there is one. A = (G - mean) / sqrt(var + 1e-8) over all tokens of the batch.
+    $G_k = r_k + gamma G_{k+1}$ over the tokens the policy wrote, across steps; the step's reward is on its last token,
+    with a KL in the reward where there is one. $A = (G - mean) / sqrt(var + 1e-8)$ over all tokens.
 
-    Two steps of 2 and 1 tokens, reward 1 at the end, gamma = 1/2: G = 1/4, 1/2, 1.
+    Two steps of 2 and 1 tokens, reward 1 at the end, $gamma = 1/2$: G is 1/4, 1/2 and 1.
 
     ``row_returns=True`` ends the sum at the step's last token, as StepPO and CAPO do, which apply verl's function to
     each step row by itself: a step without a reward of its own has return 0. On one-step episodes, and on stream rows,

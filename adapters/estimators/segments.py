@@ -18,7 +18,7 @@ _BLOCK = 16
 
 
 def whiten(x: torch.Tensor) -> torch.Tensor:
-    """(x - mean) / (std + 1e-8) over all elements, with the unbiased std; zeros for fewer than two elements.
+    """$(x - mean) / (std + 1e-8)$ over all elements, with the unbiased std; zeros for fewer than two elements.
 
     >>> whiten(torch.tensor([1.0, 2.0, 3.0]))
     tensor([-1.,  0.,  1.])
@@ -29,7 +29,7 @@ def whiten(x: torch.Tensor) -> torch.Tensor:
 
 
 def masked_whiten(x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
-    """(x - mean) / sqrt(var + 1e-8) with the unbiased variance, as verl whitens tokens.
+    """$(x - mean) / sqrt(var + 1e-8)$ with the unbiased variance, as verl whitens tokens.
 
     ``weight`` is how many tokens each element stands for; None for one each. Zeros for fewer than two tokens and for
     equal elements.
@@ -210,10 +210,10 @@ def next_in_segment(x: torch.Tensor, lengths: torch.Tensor, after: torch.Tensor 
 
 
 def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float | torch.Tensor) -> torch.Tensor:
-    """y_k = x_k + discount * y_{k+1} within each segment: a reverse scan. A tensor has the discount after each k.
+    """$y_k = x_k + discount * y_{k+1}$ within each segment: a reverse scan. A tensor has the discount after each k.
 
     Segments are cut into blocks; a matrix of powers of the discount does the sums within blocks, the same recursion
-    with discount^block does them over blocks. Nothing is divided by a power, so no discount (between 0 and
+    with $discount^block$ does them over blocks. Nothing is divided by a power, so no discount (between 0 and
     1) and no length loses digits. ``x`` has the segments one after another, ``lengths`` the elements of each.
 
     >>> discounted_sums(torch.tensor([1.0, 2.0, 4.0, 8.0]).double(), torch.tensor([3, 1]), 0.5).tolist()
@@ -249,7 +249,7 @@ def discounted_sums(x: torch.Tensor, lengths: torch.Tensor, discount: float | to
 def group_centred(
     x: torch.Tensor, group: torch.Tensor, groups: int, *, by_std: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x minus its group's mean, over (std + 1e-6) with the unbiased std if asked for.
+    """x minus its group's mean, over $std + 1e-6$ with the unbiased std if asked for.
 
     Args:
         x: float64, shape [elements].

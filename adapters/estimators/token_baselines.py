@@ -1,9 +1,9 @@
 """Estimators with a baseline for every token of a group (Li et al., The Optimal Token Baseline, PMLR 306).
 
-G_k is the sum of the rewards from token k of a trajectory on, w_k = 1 - 2 p_k + sum_v p_v^2 the squared norm of the
-gradient of the token's log-probability by the logits, and W_k = w_1 + ... + w_k over the trajectory's tokens so far:
+$G_k$ is the sum of the rewards from token k of a trajectory on, $w_k = 1 - 2 p_k + sum_v p_v^2$ the squared norm of
+the gradient of the token's log-probability by the logits, $W_k = w_1 + ... + w_k$ over the trajectory's tokens so far:
 
-    A_k = G_k - B_k,    B_k = sum_j W_jk G_jk / sum_j W_jk over the trajectories j of the group that have a token there
+$A_k = G_k - B_k$, $B_k = (sum_j W_jk G_jk) / (sum_j W_jk)$ over the trajectories j of the group that have a token there
 
 What is the same place in two trajectories is where the two estimators differ:
 
@@ -48,7 +48,7 @@ def score_norms(log_probs: torch.Tensor, sum_pi_squared: torch.Tensor) -> torch.
 def optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """The optimal token baseline, token by token within a step; see the module's docstring.
 
-    Two trajectories of one token with w = 1 and 3 and rewards 1 and 0: B = 1/4, A = 3/4 and -1/4.
+    Two trajectories of one token with w 1 and 3 and rewards 1 and 0: $B = 1/4$, A is 3/4 and -1/4.
 
     Raises:
         ConfigError: There are no tokens, or their ``score_norms`` are missing.
@@ -63,8 +63,8 @@ def optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Advanta
 def tir_optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
     """The optimal token baseline, token by token of the whole trajectory; see the module's docstring.
 
-    Trajectories of tokens (1, 2) and (1), all w = 1, rewards 1 and 0 at the end: G = 1, 1 and 0; B at the first token
-    1/2, at the second 0; A = 1/2, 1 and -1/2.
+    Trajectories of tokens (1, 2) and (1), all $w = 1$, rewards 1 and 0 at the end: G is 1, 1 and 0; B at the first
+    token 1/2, at the second 0; A is 1/2, 1 and -1/2.
 
     Raises:
         ConfigError: There are no tokens, or their ``score_norms`` are missing.

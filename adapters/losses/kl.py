@@ -1,12 +1,12 @@
 """KL to a reference policy: estimators of it, as a loss, in the reward, and the controllers of its coefficient.
 
-With d = lp - ref of a token:
+With $d = lp - ref$ of a token:
 
 ==========================  =====================================================================================
-``kl``, ``k1``              d
-``abs``                     |d|
-``mse``, ``k2``             d^2 / 2
-``low_var_kl``, ``k3``      exp(-d) + d - 1, with d clamped to +-20 and the result to +-10 (as in verl)
+``kl``, ``k1``              $d$
+``abs``                     $|d|$
+``mse``, ``k2``             $d^2 / 2$
+``low_var_kl``, ``k3``      $exp(-d) + d - 1$, with d clamped to $+-20$ and the result to $+-10$ (as in verl)
 any of them with ``+``      the same value with the gradient of k2, whose expected gradient is that of the KL; the
                             value itself is a constant to the gradient (straight-through)
 ==========================  =====================================================================================
@@ -97,9 +97,8 @@ def kl_in_reward(
 class KLController:
     """The coefficient of the KL in the reward: constant, or steered to a target.
 
-    With a target (Ziegler et al., arXiv 1909.08593, section 2.2): value <- value * (1 + clip(kl / target - 1, -0.2,
-    0.2) * n / horizon), with n the number of episodes of the batch (verl counts rows, which is the same if an episode
-    is one row).
+    With a target (Ziegler et al., arXiv 1909.08593, section 2.2) and n episodes in the batch (verl counts rows):
+    $value <- value * (1 + clip(kl/target - 1, -0.2, 0.2) * n/horizon)$.
 
     >>> controller = KLController(0.1, target=0.1, horizon=10_000)
     >>> controller.update(0.5, 128); controller.value  # 0.1 * (1 + 0.2 * 0.0128)

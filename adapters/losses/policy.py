@@ -1,45 +1,45 @@
 """Policy losses: the contribution of each token, given how far the policy has moved since it was sampled.
 
-With lp and old the log-probabilities of a token now and when the batch was made, A its advantage, w its weight,
-rho = exp(lp - old), p = exp(lp), q = exp(old) and sg[] without a gradient:
+With $lp$ and $old$ the log-probabilities of a token now and when the batch was made, A its advantage, w its weight,
+$rho = exp(lp - old)$, $p = exp(lp)$, $q = exp(old)$, $e_l$ and $e_h$ the clips, and $sg[]$ without a gradient:
 
 =============  ======================================================================================================
 ``vanilla``    PPO's clipped objective (arXiv 1707.06347, eq. 7) with the dual clip (arXiv 1912.09729):
-               L = max(-A rho, -A clip(rho, 1-e_l, 1+e_h));  where A < 0: L = min(L, -A c)
-``reinforce``  L = -A lp, without ratio and clip (Williams 1992)
-``gspo``       GSPO-token (arXiv 2507.18071, eq. 13-14) with a step as the sequence: s = exp(mean over the step's tokens
-               of (lp - old)), token form s_k = sg[s] pi_k / sg[pi_k];  L = max(-A s_k, -A clip(s_k, 1-e_l, 1+e_h))
+               $L = max(-A rho, -A clip(rho, 1 - e_l, 1 + e_h))$; where $A < 0$: $min(L, -A c)$
+``reinforce``  $L = -A lp$, without ratio and clip (Williams 1992)
+``gspo``       GSPO-token (arXiv 2507.18071, eq. 13-14) with a step as the sequence: $s = exp(mean(lp - old))$ over its
+               tokens, token form $s_k = sg[s] pi_k / (sg[pi_k])$; $L = max(-A s_k, -A clip(s_k, 1 - e_l, 1 + e_h))$
 ``steppo``     the same function: StepPO (arXiv 2604.18401) is ``gspo`` over steps with the estimator ``gae``
 ``pspo``       the same function with PaperScout's clip, 3e-4 and 4e-4 (``loss_preset("pspo")``)
 ``capo``       CAPO's ratio as its figures show it: a step's log-ratio, centred, over the root of its length; see below
 ``gpg``        ``reinforce`` under verl's name; GPG (arXiv 2504.02546) is this loss with the estimator ``gpg``
-``cispo``      MiniMax-M1 (arXiv 2506.13585, eq. 4-5): L = -sg[clip(rho, 1-e_l, 1+e_h)] A lp
-``dppo_tv``    DPPO with the binary total variation (arXiv 2602.04879): L = -sg[min(rho, c)] A lp where the policy has
-               not moved too far in the direction that A asks for, p - q <= e_h for A > 0 and q - p <= e_l elsewhere;
-               0 otherwise. e_l and e_h are bounds of the divergence, c is ``clip_ratio_c``
-``dppo_kl``    the same with the binary divergence q log(q/p) + (1-q) log((1-q)/(1-p)) in place of the variation
-``dro``        L = -(A lp - beta/2 (lp - old)^2), after arXiv 2405.19107; ``dro_beta`` must be set
+``cispo``      MiniMax-M1 (arXiv 2506.13585, eq. 4-5): $L = -sg[clip(rho, 1 - e_l, 1 + e_h)] A lp$
+``dppo_tv``    DPPO with the binary total variation (arXiv 2602.04879): $L = -sg[min(rho, c)] A lp$ where the policy
+               has not moved too far in A's direction, $p - q <= e_h$ for $A > 0$ and $q - p <= e_l$ else; otherwise 0.
+               $e_l$ and $e_h$ are bounds of the divergence, c is ``clip_ratio_c``
+``dppo_kl``    the same with the binary divergence $q log(q/p) + (1 - q) log((1 - q)/(1 - p))$ in its place
+``dro``        $L = -(A lp - beta/2 (lp - old)^2)$, after arXiv 2405.19107; ``dro_beta`` must be set
 ``geo_mean``   GMPO (arXiv 2507.20673, eq. 4): one ratio per step, s = exp(mean of its tokens' clipped log ratios),
-               L = -A s, with log ratios clipped to [-e_l, e_h] where A asks for more; A is the mean over the step
-``sapo``       SAPO (arXiv 2511.20347): L = -A 4/tau sigmoid(tau (rho - 1)), tau = tau_pos for A > 0, else tau_neg
+               $L = -A s$, with log ratios clipped to $[-e_l, e_h]$ where A asks for more; A is the step's mean
+``sapo``       SAPO (arXiv 2511.20347): $L = -A 4/tau sigmoid(tau (rho - 1))$; $tau_pos$ where $A > 0$, else $tau_neg$
 ``clip_cov``   Clip-Cov (arXiv 2505.22617, sec. 4.2): the clipped objective without a few tokens, drawn among those
-               whose (A - mean A)(lp - mean lp) is between two bounds
-``kl_cov``     KL-Cov (same paper): L = -A rho, with ``ppo_kl_coef`` |lp - old| added on the tokens where that product
-               is largest
+               whose $(A - mean A)(lp - mean lp)$ is between two bounds
+``kl_cov``     KL-Cov (same paper): $L = -A rho$, with ``ppo_kl_coef`` times $|lp - old|$ added on the tokens where that
+               product is largest
 =============  ======================================================================================================
 
-Details: lp - old is clamped to +-20 in ``vanilla``, and the log of s_k to at most 10, both as in verl; ``gspo`` has no
-dual clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row is one step; here step
-ids mark the steps, and a row may hold several. The covariances and their means are over the trained tokens of a
+Details: $lp - old$ is clamped to $+-20$ in ``vanilla``, $log s_k$ to at most 10, both as in verl; ``gspo`` has no dual
+clip. All tokens of a step have the same s, so a step is clipped as a whole. In verl a row is one step; here step ids
+mark the steps, and a row may hold several. The covariances and their means are over the trained tokens of a
 micro-batch, as in verl: ``clip_cov`` and ``kl_cov`` depend on how micro-batches are cut, the others do not.
 
-``capo``: with S = sum over the step's L tokens of (lp - old), and mu = sum of S / sum of L over all steps of the
-mini-batch, log w = mu + (S - L mu) / sqrt(L), in place of ``gspo``'s log s = S / L. The variance of S - L mu grows
+``capo``: with $S = sum_k (lp_k - old_k)$ over the step's L tokens, and $mu = (sum S) / (sum L)$ over all steps of the
+mini-batch, $log w = mu + (S - L mu) / sqrt(L)$, in place of ``gspo``'s $log s = S/L$. The variance of $S - L mu$ grows
 about as L does, so that steps of all lengths have ratios of one width. The released code has ``gspo``; what the figures
 leave open is chosen here: the steps are those of the mini-batch over all ranks (``LossOptions.mean_log_ratio``, or
 those at hand), mu is a number without a gradient, what is restored is mu, there is no dual clip, and the token form is
-w_k = sg[w] (pi_k / sg[pi_k])^sqrt(L), whose mean over the step has the gradient of w through S / sqrt(L). With L = 1
-log w = S, and with a single step log w = S / L.
+$w_k = sg[w] (pi_k/sg[pi_k])^{sqrt(L)}$, whose mean over the step has the gradient of w through $S / sqrt(L)$. With
+$L = 1$ it is $log w = S$, and with a single step $log w = S/L$.
 
     One step of two tokens with ratios e^0.1 and e^0.3, advantage 1: vanilla takes min(1.105, 1.2) and min(1.350, 1.2),
     gspo takes the step's s = e^0.2 = 1.221 for both, beyond the clip:
@@ -86,7 +86,7 @@ def vanilla(t: Tokens, options: LossOptions) -> TokenLosses:
 
 @policy_loss_of
 def reinforce(t: Tokens, options: LossOptions) -> TokenLosses:
-    """-A log pi; the old log-probabilities are used for metrics only."""
+    """$-A log pi$; the old log-probabilities are used for metrics only."""
     return TokenLosses(-t.advantages * t.log_probs)
 
 

@@ -1,8 +1,8 @@
 """Log-ratios of steps against their lengths: how wide a loss with one ratio per step lets short and long actions be.
 
-An update records the length L, the log-ratio S = sum of (lp - old) over its tokens, and the advantage of every step.
-Centred within the update, C = S - L (sum of S / sum of L). If Var(C) grows as L^slope with a slope near 1, then S / L
-(``gspo``) makes the ratios of long actions too narrow, and (S - L mu) / sqrt(L) (``capo``) makes all equally wide.
+An update records of every step its length L, its log-ratio $S = sum_k (lp_k - old_k)$ over tokens, and its advantage.
+Centred within the update, $C = S - L (sum S) / (sum L)$. If Var(C) grows as $L^slope$ with a slope near 1, then $S/L$
+(``gspo``) makes the ratios of long actions too narrow, and $(S - L mu) / sqrt(L)$ (``capo``) makes all equally wide.
 """
 
 from __future__ import annotations

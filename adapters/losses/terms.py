@@ -169,7 +169,7 @@ def policy_loss_of(function: Callable[[Tokens, LossOptions], TokenLosses]) -> Po
 
 
 def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor]:
-    """max(-A ratio, -A clip(ratio)), and where the second is larger."""
+    """$max(-A ratio, -A clip(ratio))$, and where the second is larger."""
     free = -a * ratio
     bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
     return torch.maximum(free, bounded), bounded > free

@@ -11,7 +11,7 @@ def value_loss(
     values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, weights: torch.Tensor, *,
     clip: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
-    """sum(weights * max((V - R)^2, (clip(V, V_old +- clip) - R)^2)) / 2.
+    """$sum_k w_k/2 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)$ over tokens k.
 
     The weights select the tokens that the critic learns at: the first of every step for the value of the state before
     acting (``action_start``), all trained ones for token-level estimators.

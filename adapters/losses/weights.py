@@ -1,12 +1,12 @@
 """The weight of each token: 1 over the number that the loss is a mean of, made once per mini-batch.
 
-With N_steps steps and N_traj trajectories in the mini-batch, T_i steps in trajectory i, n_t trained tokens in step t:
+With $N_steps$ steps, $N_traj$ trajectories, $N_tokens$ tokens in all, $T_i$ steps in trajectory i, $n_t$ tokens in t:
 
 ==============  ====================  ===============================================================================
-``trajectory``  1/(N_traj T_i n_t)    every episode counts the same, within it every step, within it every token
-``row``         1/(N_steps n_t)       every step counts the same: verl's and Agent-R1's seq-mean-token-mean over step
+``trajectory``  $1/(N_traj T_i n_t)$  every episode counts the same, within it every step, within it every token
+``row``         $1/(N_steps n_t)$     every step counts the same: verl's and Agent-R1's seq-mean-token-mean over step
                                       rows; an episode's share of the gradient grows with its number of steps
-``token``       1/N_tokens            every token counts the same: verl's token-mean
+``token``       $1/N_tokens$          every token counts the same: verl's token-mean
 ==============  ====================  ===============================================================================
 
 The weights of a mini-batch add up to 1. Padding and steps without a trained token are not counted.

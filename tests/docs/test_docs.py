@@ -47,6 +47,42 @@ def test_pictures_hold_no_markup_of_a_text_and_load_nothing(generate):
         assert "http" not in picture.replace("http://www.w3.org/2000/svg", "") and len(picture) < 20_000
 
 
+def test_every_formula_in_a_docstring_can_be_shown(load_file, root):
+    formulas = load_file("docs/formulas.py")
+    assert not doctest.testmod(formulas).failed
+    shown = 0
+    for path in [*(root / "adapters" / "estimators").glob("*.py"), *(root / "adapters" / "losses").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            doc = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else None
+            for formula in re.findall(r"\$([^$]*)\$", doc or ""):
+                ElementTree.fromstring(formulas.mathml(formula))
+                shown += 1
+    assert shown > 100
+
+
+@pytest.mark.parametrize(
+    ("formula", "mathml"),
+    [
+        ("-A max", '<mo form="prefix">−</mo><mi>A</mi><mspace width="0.2em"/><mi>max</mi>'),
+        ("(1/2)", '<mrow><mo>(</mo><mn>1</mn><mo lspace="0" rspace="0">/</mo><mn>2</mn><mo>)</mo></mrow>'),  # no blanks
+        ("a - b", "<mi>a</mi><mo>−</mo><mi>b</mi>"),
+        ("S_ik^2", "<msubsup><mi>S</mi><mrow><mi>i</mi><mi>k</mi></mrow><mn>2</mn></msubsup>"),  # two indices
+        ("V_{t+1}", "<msub><mi>V</mi><mrow><mi>t</mi><mo>+</mo><mn>1</mn></mrow></msub>"),
+        ("tau_pos <= 1e-6", "<msub><mi>τ</mi><mi>pos</mi></msub><mo>≤</mo><msup><mn>10</mn><mn>−6</mn></msup>"),
+        ("1 / sqrt(b)", "<mfrac><mn>1</mn><mrow><msqrt><mi>b</mi></msqrt></mrow></mfrac>"),
+        ("a < b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
+        *[(wrong, None) for wrong in ("(x", "x)", "x_", "a / ", "{x", "\\gamma", "a & b", "sqrt")],
+    ],
+)  # fmt: skip
+def test_formulas_are_shown_as_they_are_meant(load_file, formula, mathml):
+    formulas = load_file("docs/formulas.py")
+    if mathml is None:
+        with pytest.raises(ValueError, match="formula|missing"):
+            formulas.mathml(formula)
+    else:
+        assert formulas.mathml(formula) == f'<math displaystyle="true">{mathml}</math>'
+
+
 def test_the_list_of_what_can_be_implemented_is_right(root):
     english, chinese = (
         (root / "docs" / name).read_text(encoding="utf-8")

@@ -3,9 +3,10 @@
 1. `mkdocs build` in strict mode ends without a warning, where sockets cannot be opened
 2. every link and every picture within the site leads somewhere, and nothing is loaded from elsewhere
 3. every public name of the package is on a page of the reference, every command on the page of commands
-4. the notebooks run, and print what they show
-5. the site's own search, run in node, finds for ten questions the page that answers each
-6. axe-core finds nothing on pages of each kind, in light, in dark and on a phone, where none is too wide
+4. formulas and tables of docstrings are shown as such
+5. the notebooks run, and print what they show
+6. the site's own search, run in node, finds for ten questions the page that answers each
+7. axe-core finds nothing on pages of each kind, in light, in dark and on a phone, where none is too wide
 """
 
 import ast
@@ -116,6 +117,17 @@ def test_every_public_name_is_on_a_page_of_the_reference(load_file, site):
 def test_every_command_is_on_the_page_of_commands(site):
     text = (site / "commands.html").read_text(encoding="utf-8")
     assert all(f"usage: agentr1 {name} " in text for name in COMMANDS)
+
+
+def test_formulas_and_tables_of_docstrings_are_shown_as_such(site):
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (site / "reference").glob("adapters.*.html")}
+    for name, of_module, of_function in (
+        ("adapters.estimators.html", "trajectories", "with the unbiased std"),
+        ("adapters.losses.html", "without ratio and clip", "the old log-probabilities are used"),
+    ):
+        assert re.search(r"<td>[^\n]*<math [^\n]*</math>[^\n]*</td>", texts[name])
+        assert re.search(rf"</math>[^\n]*{of_function}", texts[name]) and of_module in texts[name]
+    assert not [name for name, text in texts.items() if "arithmatex" in text or "=====" in text]
 
 
 @pytest.mark.parametrize("name", ["environments_and_evaluation", "training"])
