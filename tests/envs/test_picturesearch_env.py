@@ -4,7 +4,7 @@
 2. Pages and views are the same bytes everywhere (digests); views are means of pixels, of whatever is drawn.
 3. What is asked for cannot be read at the size shown, nor guessed: no constant answer is right for 1 % of the tasks.
 4. Boxes outside, inverted, tiny, NaN or strings are observations; zooms are measured in any picture, and bounded.
-5. Words and pictures give the same rewards; episodes go on after snapshots and pickling, and in vectors.
+5. Words and pictures give the same rewards; episodes go on after snapshots and pickling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import agent_envs
 from agent_envs.branching import restore, snapshot
 from agent_envs.datasets.picturesearch.generated.drawing import Drawing, draw, palette
 from agent_envs.datasets.picturesearch.generated.pages import FAMILIES, GeneratedPages
@@ -281,21 +280,6 @@ def test_an_episode_goes_on_exactly_after_snapshot_and_pickling():
             restore(env, point)
         ends.append([other.step(action) for action in actions])
     assert alike(ends[0], ends[1]) and alike(ends[0], ends[2]) and ends[0][-1][1] == 1.0
-
-
-def test_vectors_agree():
-    single = gym.make(ID, level=1)
-    first, _ = single.reset(seed=3)
-    action = single.unwrapped.expert_action()
-    second = single.step(action)[0]
-    for mode in ("sync", "async", "thread"):
-        make = agent_envs.make_vec if mode == "thread" else gym.make_vec
-        kwargs = {} if mode == "thread" else {"vectorization_mode": mode}
-        vector = make(ID, num_envs=2, level=1, **kwargs)
-        observations, _ = vector.reset(seed=3)
-        assert alike(observations[0], first), mode
-        assert alike(vector.step((action, "nothing"))[0][0], second), mode
-        vector.close()
 
 
 def test_the_contract_holds_in_words_too():

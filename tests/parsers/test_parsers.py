@@ -4,14 +4,12 @@ Behaviours pinned here:
 1. What a model of each family writes is read, reasoning and answer apart from the calls.
 2. ``parse(format(call))`` is the call, for the 300 real calls and for generated ones, several in a text included.
 3. A malformed call is a failure with a reason, beside the calls that could be read.
-4. Any text is read in time in proportion to its length.
-5. Reasoning is told apart in the same way in every format, and a tag within a call's string is part of the string.
-6. JSON has the same maximum depth in every release of Python.
+4. Reasoning is told apart in the same way in every format, and a tag within a call's string is part of the string.
+5. JSON has the same maximum depth in every release of Python.
 """
 
 import json
 import random
-import time
 from typing import Any
 
 import pytest
@@ -373,30 +371,6 @@ def test_generated_calls_survive(name):
         assert _read(parser, texts) == [(call.name, call.arguments)] * 2
 
 
-PIECES = [
-    "<think></think>", "<think><think></think>", "x</think>",
-    "<tool_call>", "</tool_call>", "<think>", "</think>", "{", "[", '"name": "a"', '{"name": "a", "arguments": {', "}}",
-    "]", "<function=a>", "<parameter=b>", "</parameter>", "<arg_key>", "<arg_value>", "[TOOL_CALLS]", "a[ARGS]", BEGIN,
-    SEPARATOR, "<｜tool▁calls▁begin｜>", "<|channel|>", "<|message|>", "to=functions.a", "<|end|>", "```python\n",
-    "```", "\n", "search[", "<search>", ";", "\ud800", "\x00", "text",
-    '{"a":', '{"a": 1}', '{"a": [', '[{"a": 1},', "<｜DSML｜",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(PARSERS))
-def test_any_text_is_read_without_an_error_and_in_linear_time(name):
-    seed = 4
-    print("seed", seed)  # noqa: T201
-    rng = random.Random(seed)
-    parser = get_parser(name)
-    for _ in range(500):
-        parser.parse("".join(rng.choices(PIECES, k=rng.randrange(30))))
-    for piece in PIECES:
-        started = time.process_time()
-        parser.parse(piece * (50_000 // len(piece)))
-        assert time.process_time() - started < 1, piece  # linear time takes hundredths
-
-
 # The call of each format that holds `%s` unescaped, as models write it.
 WRITTEN = {
     "deepseek": f'<｜tool▁calls▁begin｜>{BEGIN}search{SEPARATOR}{{"query": "%s"}}{END}<｜tool▁calls▁end｜>',
@@ -444,13 +418,6 @@ def test_reasoning_is_no_call_and_a_call_is_no_reasoning(name):
         assert parser.parse(f"<think>a</think>{one}<think>b</think>{yes}").reasoning == "a\nb"
     else:  # one call in a text, or nothing between two
         assert "no" not in values(f"<think>a</think>{one}<think>{no}</think>\n" + ("" if name == "llama" else yes))
-
-
-def test_strings_that_look_like_numbers_stay_strings():
-    call = ToolCall("call", {"phone": "0123", "count": 3, "flag": "true"})
-    for name in ("glm", "qwen_coder"):
-        parser = _parser(name, call)
-        assert _read(parser, parser.format(call)) == [("call", call.arguments)]
 
 
 def test_json_is_nested_a_hundred_deep_at_most_in_every_release_of_python():
