@@ -71,7 +71,7 @@ def test_readers_of_data(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"steps": [' + b"[]," * (60 << 20) + b"0]}\n", (b'{"a": "' + b"x" * 1000 + b'"}\n') * (40 << 10)]
+    "line", [b'{"steps": [' + b"[]," * (8 << 20) + b"0]}\n", (b'{"a": "' + b"x" * 1000 + b'"}\n') * (20 << 10)]
 )
 def test_a_packed_file_that_grows_without_measure(line, tmp_path):
     path = tmp_path / "episodes.jsonl.gz"
@@ -81,7 +81,7 @@ def test_a_packed_file_that_grows_without_measure(line, tmp_path):
             pass
 
 
-@pytest.mark.parametrize("rows, text", [(1 << 17, "x" * 1000), (1 << 22, "x")])
+@pytest.mark.parametrize("rows, text", [(1 << 15, "x" * 1000), (1 << 21, "x" * 8)])
 def test_a_parquet_file_that_grows_without_measure(rows, text, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")

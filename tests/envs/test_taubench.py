@@ -318,79 +318,60 @@ TRIP = {
 }
 R1 = {"reservation_id": "R1"}
 F2 = [{"flight_number": "F2", "date": "2024-05-20"}]
-AIRLINE_CALLS = [  # the call, and what its result begins with
-    (
-        "book_reservation",
-        TRIP | {"payment_methods": []},
-        "Error: payment amount does not add up, total price is 150, but paid 0",
-    ),
-    (
-        "book_reservation",
-        TRIP | {"payment_methods": [{"payment_id": "x", "amount": 1}]},
-        "Error: payment method x not found",
-    ),
-    (
-        "book_reservation",
-        TRIP | {"payment_methods": [{"payment_id": "gift", "amount": 51}]},
-        "Error: not enough balance in payment method gift",
-    ),
-    (
-        "book_reservation",
-        TRIP | {"payment_methods": [{"payment_id": "paper", "amount": 100}, {"payment_id": "card", "amount": 50}]},
-        '{"reservation_id": "HATHAT"',
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "economy", "flights": [{"flight_number": "F9", "date": "2024-05-20"}], "payment_id": "card"},
-        "Error: flight F9 not found",
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "economy", "flights": [{"flight_number": "F2", "date": "2024-06-20"}], "payment_id": "card"},
-        "Error: flight F2 not found on date 2024-06-20",
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "economy", "flights": [{"flight_number": "F2", "date": "2024-05-01"}], "payment_id": "card"},
-        "Error: flight F2 not available on date 2024-05-01",
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "business", "flights": F2, "payment_id": "card"},
-        "Error: not enough seats on flight F2",
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "economy", "flights": F2, "payment_id": "paper"},
-        "Error: certificate cannot be used to update reservation",
-    ),
-    (
-        "update_reservation_flights",
-        R1 | {"cabin": "economy", "flights": F2 * 2, "payment_id": "gift"},
-        "Error: gift card balance is not enough",
-    ),
-    ("update_reservation_flights", R1 | {"cabin": "no", "flights": F2, "payment_id": "gift"}, "Error: 'no'"),
-    (
-        "update_reservation_baggages",
-        R1 | {"total_baggages": 3, "nonfree_baggages": 1, "payment_id": "?"},
-        "Error: payment method not found",
-    ),
-    ("update_reservation_passengers", R1 | {"passengers": []}, "Error: number of passengers does not match"),
-    (
-        "send_certificate",
-        {"user_id": "ann", "amount": 50},
-        "Certificate certificate_3221322 added to user ann with amount 50.",
-    ),
-    ("get_user_details", {"user_id": "who"}, "Error: user not found"),
-    ("cancel_reservation", {"reservation_id": "R9"}, "Error: reservation not found"),
-    ("calculate", {"expression": "(2 + 1) * 1.5"}, "4.5"),
-    ("calculate", {"expression": "__import__('os')"}, "Error: invalid characters in expression"),
-    ("calculate", {"expression": "9**9**9**9"}, "Error: "),
-    ("think", {"thought": "hm"}, ""),
-]
 
 
-@pytest.mark.parametrize(("name", "arguments", "result"), AIRLINE_CALLS)
+def changed_to(number, date):
+    return R1 | {"cabin": "economy", "flights": [{"flight_number": number, "date": date}], "payment_id": "card"}
+
+
+AIRLINE_CALLS = {  # of each tool: arguments, and what its result begins with
+    "book_reservation": [
+        (TRIP | {"payment_methods": []}, "Error: payment amount does not add up, total price is 150, but paid 0"),
+        (TRIP | {"payment_methods": [{"payment_id": "x", "amount": 1}]}, "Error: payment method x not found"),
+        (
+            TRIP | {"payment_methods": [{"payment_id": "gift", "amount": 51}]},
+            "Error: not enough balance in payment method gift",
+        ),
+        (
+            TRIP | {"payment_methods": [{"payment_id": "paper", "amount": 100}, {"payment_id": "card", "amount": 50}]},
+            '{"reservation_id": "HATHAT"',
+        ),
+    ],
+    "update_reservation_flights": [
+        (changed_to("F9", "2024-05-20"), "Error: flight F9 not found"),
+        (changed_to("F2", "2024-06-20"), "Error: flight F2 not found on date 2024-06-20"),
+        (changed_to("F2", "2024-05-01"), "Error: flight F2 not available on date 2024-05-01"),
+        (R1 | {"cabin": "business", "flights": F2, "payment_id": "card"}, "Error: not enough seats on flight F2"),
+        (
+            R1 | {"cabin": "economy", "flights": F2, "payment_id": "paper"},
+            "Error: certificate cannot be used to update reservation",
+        ),
+        (R1 | {"cabin": "economy", "flights": F2 * 2, "payment_id": "gift"}, "Error: gift card balance is not enough"),
+        (R1 | {"cabin": "no", "flights": F2, "payment_id": "gift"}, "Error: 'no'"),
+    ],
+    "update_reservation_baggages": [
+        (R1 | {"total_baggages": 3, "nonfree_baggages": 1, "payment_id": "?"}, "Error: payment method not found")
+    ],
+    "update_reservation_passengers": [(R1 | {"passengers": []}, "Error: number of passengers does not match")],
+    "send_certificate": [
+        ({"user_id": "ann", "amount": 50}, "Certificate certificate_3221322 added to user ann with amount 50.")
+    ],
+    "get_user_details": [({"user_id": "who"}, "Error: user not found")],
+    "cancel_reservation": [({"reservation_id": "R9"}, "Error: reservation not found")],
+    "calculate": [
+        ({"expression": "(2 + 1) * 1.5"}, "4.5"),
+        ({"expression": "__import__('os')"}, "Error: invalid characters in expression"),
+        ({"expression": "9**9**9**9"}, "Error: "),
+    ],
+    "think": [({"thought": "hm"}, "")],
+}
+
+
+def each_call(calls):
+    return [(name, *call) for name, of_tool in calls.items() for call in of_tool]
+
+
+@pytest.mark.parametrize(("name", "arguments", "result"), each_call(AIRLINE_CALLS))
 def test_what_the_airline_answers(tmp_path, name, arguments, result):
     assert call(started(airline(tmp_path)), name, **arguments).startswith(result)
 
@@ -429,75 +410,61 @@ def test_flights_are_found_with_one_stop(tmp_path):
 
 PENDING, DELIVERED, CARD_PAYS = {"order_id": "#pending"}, {"order_id": "#delivered"}, {"payment_method_id": "card"}
 SWAP = {"item_ids": ["i1"], "new_item_ids": ["i2"]}
-RETAIL_CALLS = [
-    (
-        "cancel_pending_order",
-        DELIVERED | {"reason": "no longer needed"},
-        "Error: non-pending order cannot be cancelled",
-    ),
-    ("cancel_pending_order", PENDING | {"reason": "bored"}, "Error: invalid reason"),
-    ("exchange_delivered_order_items", PENDING | SWAP | CARD_PAYS, "Error: non-delivered order cannot be exchanged"),
-    (
-        "exchange_delivered_order_items",
-        DELIVERED | {"item_ids": ["i1"] * 3, "new_item_ids": ["i2"] * 3} | CARD_PAYS,
-        "Error: i1 not found",
-    ),
-    (
-        "exchange_delivered_order_items",
-        DELIVERED | {"item_ids": ["i1"], "new_item_ids": []} | CARD_PAYS,
-        "Error: the number of items to be exchanged should match",
-    ),
-    (
-        "exchange_delivered_order_items",
-        DELIVERED | {"item_ids": ["i1"], "new_item_ids": ["i3"]} | CARD_PAYS,
-        "Error: new item i3 not found or available",
-    ),
-    (
-        "exchange_delivered_order_items",
-        DELIVERED | SWAP | {"payment_method_id": "x"},
-        "Error: payment method not found",
-    ),
-    (
-        "exchange_delivered_order_items",
-        DELIVERED | SWAP | {"payment_method_id": "gift_card_2"},
-        "Error: insufficient gift card balance to pay for the price difference",
-    ),
-    (
-        "modify_pending_order_items",
-        PENDING | SWAP | {"payment_method_id": "gift_card"},
-        "Error: insufficient gift card balance to pay for the new item",
-    ),
-    (
-        "modify_pending_order_payment",
-        PENDING | {"payment_method_id": "gift_card"},
-        "Error: the new payment method should be different from the current one",
-    ),
-    (
-        "modify_pending_order_payment",
-        PENDING | {"payment_method_id": "gift_card_2"},
-        "Error: insufficient gift card balance to pay for the order",
-    ),
-    ("modify_pending_order_address", DELIVERED | address("1"), "Error: non-pending order cannot be modified"),
-    (
-        "return_delivered_order_items",
-        DELIVERED | {"item_ids": ["i1"]} | CARD_PAYS,
-        "Error: payment method should be either the original payment method or a gift card",
-    ),
-    (
-        "return_delivered_order_items",
-        DELIVERED | {"item_ids": ["i9"], "payment_method_id": "gift_card_2"},
-        "Error: some item not found",
-    ),
-    ("find_user_id_by_email", {"email": "bo@X.org"}, "bo"),
-    ("find_user_id_by_name_zip", {"first_name": "BO", "last_name": "ek", "zip": "9000"}, "bo"),
-    ("find_user_id_by_name_zip", {"first_name": "BO", "last_name": "ek", "zip": "9001"}, "Error: user not found"),
-    ("list_all_product_types", {}, '{"Cup": "p1"}'),
-    ("get_product_details", {"product_id": "p9"}, "Error: product not found"),
-    ("get_order_details", {"order_id": "pending"}, "Error: order not found"),
-]
+RETAIL_CALLS = {  # of each tool: arguments, and what its result begins with
+    "cancel_pending_order": [
+        (DELIVERED | {"reason": "no longer needed"}, "Error: non-pending order cannot be cancelled"),
+        (PENDING | {"reason": "bored"}, "Error: invalid reason"),
+    ],
+    "exchange_delivered_order_items": [
+        (PENDING | SWAP | CARD_PAYS, "Error: non-delivered order cannot be exchanged"),
+        (DELIVERED | {"item_ids": ["i1"] * 3, "new_item_ids": ["i2"] * 3} | CARD_PAYS, "Error: i1 not found"),
+        (
+            DELIVERED | {"item_ids": ["i1"], "new_item_ids": []} | CARD_PAYS,
+            "Error: the number of items to be exchanged should match",
+        ),
+        (
+            DELIVERED | {"item_ids": ["i1"], "new_item_ids": ["i3"]} | CARD_PAYS,
+            "Error: new item i3 not found or available",
+        ),
+        (DELIVERED | SWAP | {"payment_method_id": "x"}, "Error: payment method not found"),
+        (
+            DELIVERED | SWAP | {"payment_method_id": "gift_card_2"},
+            "Error: insufficient gift card balance to pay for the price difference",
+        ),
+    ],
+    "modify_pending_order_items": [
+        (
+            PENDING | SWAP | {"payment_method_id": "gift_card"},
+            "Error: insufficient gift card balance to pay for the new item",
+        ),
+    ],
+    "modify_pending_order_payment": [
+        (
+            PENDING | {"payment_method_id": "gift_card"},
+            "Error: the new payment method should be different from the current one",
+        ),
+        (PENDING | {"payment_method_id": "gift_card_2"}, "Error: insufficient gift card balance to pay for the order"),
+    ],
+    "modify_pending_order_address": [(DELIVERED | address("1"), "Error: non-pending order cannot be modified")],
+    "return_delivered_order_items": [
+        (
+            DELIVERED | {"item_ids": ["i1"]} | CARD_PAYS,
+            "Error: payment method should be either the original payment method or a gift card",
+        ),
+        (DELIVERED | {"item_ids": ["i9"], "payment_method_id": "gift_card_2"}, "Error: some item not found"),
+    ],
+    "find_user_id_by_email": [({"email": "bo@X.org"}, "bo")],
+    "find_user_id_by_name_zip": [
+        ({"first_name": "BO", "last_name": "ek", "zip": "9000"}, "bo"),
+        ({"first_name": "BO", "last_name": "ek", "zip": "9001"}, "Error: user not found"),
+    ],
+    "list_all_product_types": [({}, '{"Cup": "p1"}')],
+    "get_product_details": [({"product_id": "p9"}, "Error: product not found")],
+    "get_order_details": [({"order_id": "pending"}, "Error: order not found")],
+}
 
 
-@pytest.mark.parametrize(("name", "arguments", "result"), RETAIL_CALLS)
+@pytest.mark.parametrize(("name", "arguments", "result"), each_call(RETAIL_CALLS))
 def test_what_the_shop_answers(tmp_path, name, arguments, result):
     assert call(started(retail(tmp_path), "retail"), name, **arguments).startswith(result)
 

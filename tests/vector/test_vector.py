@@ -111,8 +111,9 @@ _STACKS = [
 ]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("mode", ["ours", "sync"])
+@pytest.mark.parametrize(
+    ("env_id", "mode"), [*((env_id, "ours") for env_id in IDS), *((env_id, "sync") for env_id in (TOOL, *PICTURE_IDS))]
+)
 def test_infos_of_wrapped_environments_come_through_unharmed(env_id, mode):
     for stack in _STACKS:
         try:
