@@ -28,7 +28,7 @@ from agent_envs.registration import PICTURE_IDS
 from agent_envs.vector.env import TextVectorEnv
 from agent_envs.vector.infos import batch_infos, split_infos
 from agent_envs.vector.make import make_vec
-from agent_envs.wrappers import ChatMessages, SlidingWindow, apply_wrappers
+from agent_envs.wrappers import apply_wrappers
 
 TOOL = "AgentR1/GSM8KTool-v0"
 PLAIN = "AgentR1/GSM8K-v0"
@@ -170,22 +170,6 @@ def test_gymnasiums_vector_wrappers_go_around_it():
     assert [info.get("index") for info in infos] == [1, None, 2]
     envs.unwrapped.reset(options=options)
     assert options.keys() == {"reset_mask", "env_options"}  # Gymnasium's own take keys out of the caller's mapping
-
-
-@pytest.mark.parametrize("mode", ["ours", "sync", "async"])
-def test_whole_prompts_go_through_vectors(mode):
-    if mode == "ours":
-        envs = make_vec(TOOL, 2, wrappers=["ChatMessages", "SlidingWindow(k=1)"])
-    else:
-        envs = gym.make_vec(TOOL, 2, mode, wrappers=[lambda env: SlidingWindow(ChatMessages(env), k=1)])
-    single = SlidingWindow(ChatMessages(gym.make(TOOL)), k=1)
-    observations, infos = envs.reset(seed=0)
-    assert observations[0] == single.reset(seed=0)[0] and infos["index"].shape == (2,)
-    for action in ("<tool_call>", single.unwrapped.format_call("calculator", {"expression": "1+1"}), "#### 1"):
-        observations, *_, infos = envs.step((action, action))
-        expected = single.step(action)
-        assert observations[0] == expected[0] and split_infos(infos, 2)[0] == expected[4]
-    envs.close()
 
 
 # -- infos -------------------------------------------------------------------------------------------------------------

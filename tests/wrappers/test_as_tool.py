@@ -1,15 +1,14 @@
 """Commands as calls of one tool.
 
 1. The tool is on offer, and calls of it are steps. 2. What is no call, or a wrong one, is answered and counts.
-3. Several calls are carried out in order. 4. Experts and demonstrations speak in calls. 5. It branches, and goes with
-any environment whose actions are commands.
+3. Several calls are carried out in order. 4. Experts and demonstrations speak in calls. 5. It goes with any environment
+whose actions are commands. That it branches is in tests/envs/test_released_recipes.py.
 """
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-import agent_envs
 from agent_envs.errors import ConfigError
 from agent_envs.messages import observation_messages
 from agent_envs.policies import ExpertPolicy
@@ -75,11 +74,6 @@ def test_what_is_no_call_is_answered_and_counts(text, says, env):
     assert env.step(text)[3]  # a limit of 20 steps ends it
 
 
-def test_an_inadmissible_command_is_invalid(env):
-    *_, info = env.step(call("fly"))
-    assert info["invalid_action"] and not info["tool_results"][0]["error"]
-
-
 def test_calls_are_carried_out_in_order(env):
     observation, _, _, _, info = env.step(call("inventory") + call("look") + "<tool_call>{}</tool_call>")
     assert [r["error"] for r in info["tool_results"]] == [False, False, True] and info["invalid_action"]
@@ -110,13 +104,6 @@ def test_experts_and_demonstrations_speak_in_calls(env):
     episodes = run_episodes(ALFWORLD, ExpertPolicy(), 5, wrappers=["AsTool"], progress=False)
     assert all(episode.success for episode in episodes)
     assert all("env_step" in step.action for episode in episodes for step in episode.steps)
-
-
-def test_it_branches(env):
-    point = agent_envs.snapshot(env)
-    first = env.step(call("look"))
-    agent_envs.restore(env, point)
-    assert env.step(call("look")) == first
 
 
 def test_it_goes_with_other_environments_of_commands():

@@ -29,7 +29,6 @@ from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.conversation import Conversation
 from agent_envs.registration import layers
 from agent_envs.spaces import MessagesSpace
-from agent_envs.testing import HOSTILE_ACTIONS
 from agent_envs.wrappers import ChatMessages, SlidingWindow, TokenBudget, apply_wrappers
 
 TOOL = "AgentR1/GSM8KTool-v0"
@@ -214,19 +213,6 @@ def test_rewards_and_ends_are_the_same_under_each_wrapper(env_id, name, plain, t
     assert all(map(env.observation_space.contains, observations))
     for observation in observations:
         json.dumps(observation, ensure_ascii=False).encode()  # no lone surrogate
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_hostile_texts_are_messages_like_any_other(name, tokenizer):
-    env = apply_wrappers(gym.make(TOOL), _specs(name, tokenizer))
-    for action in HOSTILE_ACTIONS:
-        env.reset(seed=3)
-        for text in ("<tool_call>", action):
-            observation, _, terminated, truncated, _ = env.step(text)
-            assert env.observation_space.contains(observation)
-            assert not truncated
-            if terminated:
-                break
 
 
 # -- 3: the chat -------------------------------------------------------------------------------------------------------
