@@ -46,6 +46,7 @@ from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
+from tests.helpers import full_disk  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
@@ -484,19 +485,15 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
 
 
 def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tmp_path, monkeypatch, capsys):
-    resource = pytest.importorskip("resource")
-    run, soft = settings(tmp_path / "run", model_path, steps=2), resource.getrlimit(resource.RLIMIT_FSIZE)
+    run = settings(tmp_path / "run", model_path, steps=2)
     train(dataclasses.replace(run, steps=1))
     files = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")}
     model, optimizers = (max(len(files[p]) for p in files if p.suffix == kind) for kind in (".safetensors", ".pt"))
     assert 3000 < model < optimizers
     monkeypatch.setattr("agent_envs.adapters.torch.loop.read_command_line", lambda argv: run)
     for room in (3000, model // 2, optimizers - 1000):  # for a tokenizer, weights, the state of an optimizer
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, soft[1]))
-        try:
+        with full_disk(room):
             assert main([]) == 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, soft)
         error = capsys.readouterr().err
         assert "the weights cannot be written: " in error and "File too large" in error and "Traceback" not in error
         assert {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")} == files

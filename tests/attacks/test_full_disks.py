@@ -6,13 +6,13 @@ Files are limited to 20,000 bytes (RLIMIT_FSIZE), which fails in the same calls 
 """
 
 import json
-from contextlib import contextmanager
 
 import pytest
 
 from agent_envs.cli.main import main
+from tests.helpers import full_disk
 
-resource = pytest.importorskip("resource")
+pytest.importorskip("resource")
 
 ROOM = 20_000  # bytes a file may have
 COMMANDS = {
@@ -24,16 +24,6 @@ COMMANDS = {
 }
 
 
-@contextmanager
-def full_disk():
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_is_a_sentence_and_can_be_mended(name, tmp_path, released_files, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -43,7 +33,7 @@ def test_a_full_disk_is_a_sentence_and_can_be_mended(name, tmp_path, released_fi
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
     released_files.write_shop(tmp_path / "shop", 4)
     capsys.readouterr()
-    with full_disk():
+    with full_disk(ROOM):
         status = main(COMMANDS[name])
     said = capsys.readouterr().err.splitlines()[-1]  # `generate` shows its progress before it
     assert status in (1, 2) and said.startswith("agentr1: "), said

@@ -10,7 +10,6 @@
 import errno
 import json
 import os
-import resource
 import time
 import tracemalloc
 
@@ -32,6 +31,7 @@ from agent_envs.retrieval import BM25Retriever
 from agent_envs.tasks import read_rows
 from agent_envs.text_env import MAX_ACTION_LENGTH
 from agent_envs.wrappers import ChatMessages, RebuildPrompt, RecordEpisodes
+from tests.helpers import full_disk
 
 HUGE = "<tool_call>" * (3 << 20)  # 33 MB
 PATHS = {
@@ -193,13 +193,8 @@ def test_a_full_disk_in_a_helper_of_index(tmp_path, monkeypatch):
     monkeypatch.setattr(retriever, "_SMALL_CORPUS", 0)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"id": str(i), "text": f"word{i} " * 20}) + "\n" for i in range(3000)))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
-    try:
-        with pytest.raises(BackendError, match=os.strerror(errno.EFBIG)):
-            BM25Retriever.build(rows, tmp_path / "index", processes=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(500_000), pytest.raises(BackendError, match=os.strerror(errno.EFBIG)):
+        BM25Retriever.build(rows, tmp_path / "index", processes=1)
 
 
 def test_a_device_is_not_replaced(tmp_path):

@@ -23,6 +23,7 @@ from agent_envs.retrieval import StaticRetriever
 pytest.importorskip("aiohttp")
 from agent_envs.recording import RecordingServer
 from agent_envs.serving import EnvServer, SearchServer, ServedEnv
+from tests.helpers import until
 
 TOKEN = "a-token-of-some-length"
 ROWS = [{"id": "1", "text": "Paris is a city."}]
@@ -50,15 +51,6 @@ def ask(server, path, method="GET", body=None, **headers):
 
 def dialled(server):
     return socket.create_connection(("127.0.0.1", server.listener.port), timeout=20)
-
-
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def line(text, *headers, body=b""):

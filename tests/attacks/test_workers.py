@@ -28,6 +28,7 @@ pytest.importorskip("websockets")
 if sys.platform != "linux":
     pytest.skip("memory and processes are looked up in /proc", allow_module_level=True)
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
+from tests.helpers import until
 
 TOOL = "AgentR1/GSM8KTool-v0"
 HOSTILE = "hostile_env:Test/Hostile-v0"
@@ -79,15 +80,6 @@ def hostile_env(tmp_path, monkeypatch):
     """A module that workers can import."""
     (tmp_path / "hostile_env.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-
-
-def until(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def serving(*ids, **limits):

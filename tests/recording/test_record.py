@@ -10,7 +10,6 @@ import base64
 import contextlib
 import json
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -34,6 +33,7 @@ openai = pytest.importorskip("openai")
 httpx = pytest.importorskip("httpx")
 
 from agent_envs.recording import EpisodeStore, EpisodeVerdict, RecordingServer  # noqa: E402
+from tests.helpers import full_disk, until  # noqa: E402
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 WORDS = ["Well", ",", " it", " is", " four", ".", "</s>"]
@@ -506,12 +506,8 @@ def test_a_client_that_goes_away_stops_its_call(serving, tmp_path, stream):
         if stream:
             assert b"Well" in door.recv(65536) + door.recv(65536)
         else:
-            deadline = time.monotonic() + 5
-            while not vllm.requests and time.monotonic() < deadline:
-                time.sleep(0.01)
-    deadline = time.monotonic() + 5
-    while proxy.store.open["c"].running and time.monotonic() < deadline:
-        time.sleep(0.02)
+            assert until(lambda: vllm.requests)
+    assert until(lambda: not proxy.store.open["c"].running)
     assert post(proxy, "/episodes/c/reward", {"reward": 0.0})[0] == 200
     (episode,) = episodes(tmp_path)
     assert episode.steps == ()
@@ -802,9 +798,7 @@ def test_episodes_that_nobody_ends(serving, tmp_path):
     _, proxy = serving(tmp_path, episode_timeout=0.4)
     with client(proxy, "idle") as agent:
         ask(agent, "?")
-    deadline = time.monotonic() + 5
-    while not proxy.store.is_finished("idle") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: proxy.store.is_finished("idle"))
     with client(proxy, "late") as agent:
         ask(agent, "?")
     proxy.close()
@@ -912,17 +906,6 @@ def test_unfinished_episodes_can_be_kept_for_the_next_start(serving, tmp_path):
     assert post(proxy, "/episodes/k/reward", {"reward": 1})[1]["steps"] == 2
 
 
-@contextlib.contextmanager
-def full_disk():
-    """No file grows any more."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_is_told_and_nothing_goes_on_as_if(serving, tmp_path, caplog):
     _, proxy = serving(tmp_path, episode_timeout=0.4)
     with client(proxy, "x") as agent:
@@ -933,13 +916,9 @@ def test_a_full_disk_is_told_and_nothing_goes_on_as_if(serving, tmp_path, caplog
             with pytest.raises(openai.APIConnectionError):  # no stream comes to a good end that was not recorded
                 list(ask(agent, "?", stream=True))
             assert "'x' cannot be recorded" in caplog.text
-            deadline = time.monotonic() + 5
-            while "'x' stays open" not in caplog.text and time.monotonic() < deadline:
-                time.sleep(0.02)
+            assert until(lambda: "'x' stays open" in caplog.text)
             assert "x" in proxy.store.open
-    deadline = time.monotonic() + 5
-    while not proxy.store.is_finished("x") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: proxy.store.is_finished("x"))
     (episode,) = episodes(tmp_path)
     assert len(episode.steps) == 1 and episode.stop_reason is StopReason.EPISODE_TIMEOUT
 

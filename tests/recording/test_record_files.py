@@ -5,7 +5,6 @@
 """
 
 import json
-import resource
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.recording import EpisodeStore, EpisodeVerdict
+from tests.helpers import full_disk
 
 ROW = {"observation": [{"role": "user", "content": "?"}], "action": "a", "info": {"call": 0}}
 ROW |= {"prompt_ids": [1], "response_ids": [2], "response_logprobs": [-0.5]}
@@ -57,17 +57,6 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be written"):
         EpisodeStore(tmp_path / "file")
-
-
-@contextmanager
-def full_disk(size):
-    """No file grows beyond `size` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from agent_envs.errors import BackendError, ConfigError, DataError, TaskIndexErr
 from agent_envs.policies import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.text_env import Outcome, TextEnv
+from tests.helpers import full_disk
 
 TOOL_ENV = "AgentR1/GSM8KTool-v0"
 TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_choices", "wrong_types"]
@@ -240,19 +240,15 @@ def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same():
 def test_a_full_disk_loses_no_episode(tmp_path, capsys):
     command = ["eval", "--env", TOOL_ENV, "--policy", "random", "--n", "30", "--quiet", "--out", str(tmp_path / "run")]
     path = tmp_path / "run" / "episodes.jsonl"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
-    try:
+    with full_disk(30_000):
         assert main(command) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
         assert path.stat().st_size <= 30_000 and path.read_bytes().endswith(b"\n")  # no half line for others to follow
         played = path.read_bytes()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    with full_disk(1000):
         assert main([*command, "--retry-errors"]) == 1 and "episodes.jsonl cannot be written" in capsys.readouterr().err
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    with full_disk(10):
         assert main([*command[:-1], str(tmp_path / "new")]) == 1
         assert "run.json cannot be written" in capsys.readouterr().err
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == played
     assert main(command) == 0 and path.read_bytes().startswith(played)
 

@@ -37,6 +37,7 @@ from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.rollout.slots import play_tasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop
+from tests.helpers import until
 
 
 @dataclass(frozen=True)
@@ -154,13 +155,6 @@ class _GuessActor:
 def plain(episode: Episode) -> dict[str, Any]:
     """What must be the same in a repetition."""
     return {key: value for key, value in episode.to_dict().items() if key != "episode_id"}
-
-
-def wait_until(condition: Any, seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return bool(condition())
 
 
 # -- one episode ---------------------------------------------------------------------------------------------
@@ -337,7 +331,7 @@ def test_a_step_that_takes_too_long_ends_the_episode():
     assert episode.error is not None and "time.sleep(float(" in episode.error  # where it hangs
     guess = GuessEnv.made[0]
     assert not guess.closed
-    assert wait_until(lambda: guess.closed)  # the thread that was left behind cleans up
+    assert until(lambda: guess.closed)  # the thread that was left behind cleans up
     assert guess.log == ["x", "sleep:1.5"]  # and plays no further
     assert len(episode.steps) == 1
 
@@ -382,8 +376,8 @@ def test_a_hung_async_act_is_cancelled():
     episodes = run_episodes("Test/Guess-v0", policy, 2, step_timeout=0.2, progress=False)
     assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] * 2
     assert policy.cancelled.wait(5.0)
-    assert wait_until(lambda: policy.active == 0)
-    assert wait_until(lambda: all(env.closed for env in GuessEnv.made))
+    assert until(lambda: policy.active == 0)
+    assert until(lambda: all(env.closed for env in GuessEnv.made))
 
 
 def test_cancelling_an_episode_cancels_its_act_and_closes_its_env():
@@ -400,7 +394,7 @@ def test_cancelling_an_episode_cancels_its_act_and_closes_its_env():
 
     asyncio.run(main())
     assert policy.cancelled.is_set()
-    assert wait_until(lambda: GuessEnv.made[0].closed)
+    assert until(lambda: GuessEnv.made[0].closed)
 
 
 def test_a_system_exit_in_an_env_is_an_error_and_no_hang():

@@ -37,6 +37,7 @@ from agent_envs.registration import PICTURE_IDS
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
+from tests.helpers import until
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("websockets")
@@ -118,16 +119,6 @@ def all_ids():
 def awkward_server(awkward):
     with EnvServer([ServedEnv("Test/Awkward-v0")], port=0, workers=0) as running:
         yield running
-
-
-def until(condition, seconds=5.0):
-    """Wait for a condition, and say whether it came true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def remote(server, env_id=TOOL, **kwargs):

@@ -44,6 +44,7 @@ from agent_envs.errors import (
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.serving.access import check_binding, is_loopback, read_token
 from agent_envs.serving.session import Session
+from tests.helpers import until
 
 pytest.importorskip("aiohttp")
 connect = pytest.importorskip("websockets.sync.client").connect
@@ -99,15 +100,6 @@ def slow_env(tmp_path_factory):
     yield
     os.chdir(before)
     del gym.registry["Test/Slow-v0"]
-
-
-def until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.wrappers import RecordEpisodes
+from tests.helpers import full_disk
 
 TOOL = "AgentR1/GSM8KTool-v0"
 
@@ -254,13 +254,8 @@ def test_a_full_disk_is_an_error_that_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "episodes.jsonl"
     before = path.read_bytes()
     env.reset(seed=1)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
-    try:
-        with pytest.raises(BackendError, match="File too large"):
-            env.step("#### 1")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(len(before) + 10), pytest.raises(BackendError, match="File too large"):
+        env.step("#### 1")
     assert path.read_bytes() == before
 
 
