@@ -199,9 +199,9 @@ def gallery(*, chinese: bool = False) -> str:
     """Return the page of all environments."""
     lines = [(CHINESE_HEADER if chinese else HEADER).rstrip("\n"), ""]
     for env_id in (*OWN_IDS, *FOREIGN_IDS):
-        name, steps = short(env_id), gym.spec(env_id).max_episode_steps
+        name = short(env_id)
         first = " ".join((environment_class(env_id).__doc__ or "").strip().partition("\n\n")[0].split())
-        said = f"{CHINESE[name]}最多 {steps} 步。" if chinese else f"{first} At most {steps} steps."
+        said = CHINESE[name] if chinese else first
         lines += [f"## [{env_id}](environments/{name}.md)\n", f"{said}\n"]
         if env_id in OWN_IDS:
             about = f"{name} 的一个回合" if chinese else f"An episode of {name}"

@@ -68,7 +68,7 @@ class _Session:
 
 
 class MCPEnv(ReplayedEnv, ToolEnv):
-    """Solve tasks of your own with the tools of any server of the Model Context Protocol.
+    """Solve your own tasks with the tools of any MCP server.
 
     ## Description
     The tools are those that the server lists; the tasks and the check of answers are yours. The server is a program,

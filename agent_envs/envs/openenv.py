@@ -128,7 +128,7 @@ class _Session:
 
 
 class OpenEnvEnv(ReplayedEnv, ToolEnv):
-    """Play the environment of any OpenEnv server, including one of MCP tools.
+    """Play the environment of any OpenEnv server, including one with MCP tools.
 
     ## Description
     The server has the task, its rewards and its end. If it lists tools, actions call them; else an action is a text, or

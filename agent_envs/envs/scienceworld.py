@@ -108,7 +108,7 @@ _FIELDS = {
 
 
 class ScienceWorldEnv(TextEnv):
-    """Do an experiment of primary-school science by text commands.
+    """Do a primary-school science experiment with text commands.
 
     ## Description
     Ten places with things that can be opened, moved, mixed, heated, cooled, planted and wired up, and thirty families

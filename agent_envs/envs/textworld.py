@@ -129,7 +129,7 @@ def answer(file: str, history: Sequence[str], plan: bool = False) -> Any:
 
 
 class TextWorldEnv(TextEnv):
-    """Play a text adventure of TextWorld: explore rooms, carry things, and finish the quest that is told.
+    """Play a TextWorld adventure: explore rooms, carry things, and finish the quest.
 
     ## Description
     TextWorld generates text adventures with a quest (its treasure hunters), and plays compiled ones. The extra `suites`

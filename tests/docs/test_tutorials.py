@@ -116,6 +116,8 @@ TUTORIALS = {
     "tutorial_tools_and_rewards": 5,
     "tutorial_own_corpus": 2,
     "tutorial_code": 2,
+    "tutorial_pictures": 2,
+    "tutorial_planner": 1,
     "tutorial_cheated_reward": 2,
 }
 
@@ -133,6 +135,7 @@ def test_a_tutorial_does_what_it_says(root, session, name, least):
 def test_the_tutorials_files_have_the_form_of_this_project(root, session):
     pytest.importorskip("ruff")
     names = ["guess.py", "guess_tools.py", "test_guess.py", "my_rewards.py", "measurements.py", "triage.py"]
+    names += ["harbour.py", "planning.py"]
     for name in names:
         assert (session.folder / name).is_file(), "the tutorials were not followed"
     command = [sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "--line-length", "120", *names]

@@ -45,7 +45,7 @@ _PUT = re.compile(r"(?:put (.+) (?:in/on|in|on)|move (.+) to) (.+)")
 
 
 class ALFWorldEnv(TextEnv):
-    """Do a household task by text commands.
+    """Do a household task with text commands.
 
     ## Description
     A room full of receptacles, some of them closed, with things in and on them. The task is to put a thing somewhere

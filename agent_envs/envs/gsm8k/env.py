@@ -126,7 +126,7 @@ class _Rewarded(GSM8KTasks):
 
 
 class GSM8KEnv(_Rewarded, ProblemEnv):
-    """Answer a word problem in one text.
+    """Answer a word problem in a single reply.
 
     ## Description
     A grade-school word problem whose answer is a number. The policy reasons and answers in a single text.

@@ -64,7 +64,7 @@ class _Service:
 
 
 class HelpDeskEnv(ToolEnv):
-    """Serve a customer by the book.
+    """Serve a customer by the company's rules.
 
     ## Description
     A customer of a shop wants something done, in words. The policy identifies the customer, looks rows up with tools,

@@ -51,7 +51,7 @@ class _Service:
 
 
 class TauBenchEnv(ToolEnv):
-    """Serve a customer of tau-bench's airline or shop, over a checkout of tau-bench.
+    """Serve a customer of tau-bench's airline or shop, from a checkout of tau-bench.
 
     ## Description
     A customer wants bookings or orders changed. The policy follows the released policy in its instructions, looks rows

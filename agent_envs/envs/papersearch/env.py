@@ -72,7 +72,7 @@ _MAX_OBSERVATION = 1 << 18  # characters; enough for five calls with ten long ab
 
 
 class PaperSearchEnv(ToolEnv):
-    """Find the papers that answer a query, by searching and by following citations.
+    """Find the papers that answer a query, by searching and following citations.
 
     ## Description
     A query as a researcher would ask it, a search engine for papers, and the references and citations of papers. A
