@@ -487,21 +487,6 @@ def test_steps_outside_an_episode_are_refused():
         env.step("1")
 
 
-def test_a_snapshot_branches_an_episode():
-    env = GuessEnv()
-    env.reset(seed=0, options={"index": 2})
-    env.step("0")
-    snapshot = env.snapshot()
-    env.step("1")
-    assert env.state["guesses"] == ["0", "1"]
-    observation, info = env.restore(snapshot)
-    assert env.state["guesses"] == ["0"] and "'0': no" in observation and info["index"] == 2
-    env.step("2")
-    env.restore(snapshot)  # a snapshot can be used again
-    assert env.state["guesses"] == ["0"]
-    assert env.step("2")[2]
-
-
 def test_observations_are_cleaned_cut_and_shown_without_escapes():
     env = GuessEnv(render_mode="ansi", max_observation_length=200)
     env.reset(options={"index": 0})
