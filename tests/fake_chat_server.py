@@ -184,3 +184,19 @@ def streamed(whole: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     return [*chunks, {"choices": [], "usage": whole["usage"]}]
+
+
+def broken_rule(messages: list[dict[str, Any]]) -> str | None:
+    """What a strict server would refuse: unanswered calls, unknown ids, arguments that are not JSON."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return f"no call has the id {message['tool_call_id']}"
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            return f"calls without an answer: {waiting}"
+        for entry in message.get("tool_calls", []):
+            json.loads(entry["function"]["arguments"])
+            waiting.append(entry["id"])
+    return f"calls without an answer: {waiting}" if waiting else None

@@ -556,33 +556,19 @@ def test_calls_are_restored_where_reasoning_was_taken_out(
     assert episode.stop_reason is StopReason.TERMINATED and "Deep" in episode.steps[0].action
     last = server.requests[-1]["messages"]
     assert [m["role"] for m in last] == ["system", "user", "assistant", "tool", "assistant", "tool"]
-    _strict(last)
+    assert fake_chat.broken_rule(last) is None
     assert "Deep" not in json.dumps(last) and all(m["tool_calls"] for m in last if m["role"] == "assistant")
     policy.close()
 
 
-def _strict(messages: list[dict[str, Any]]) -> None:
-    """A strict server refuses a result without its call, a call without its result, arguments that are no JSON."""
-    waiting: list[str] = []
-    for message in messages:
-        if message["role"] == "tool":
-            waiting.remove(message["tool_call_id"])
-            continue
-        assert not waiting, f"{message} comes before the results of {waiting}"
-        for call in message.get("tool_calls", []):
-            json.loads(call["function"]["arguments"])
-            waiting.append(call["id"])
-    assert not waiting
-
-
 @pytest.mark.parametrize("wrappers", [["ChatMessages"], ["ChatMessages", "SlidingWindow(k=2)"], []])
 @pytest.mark.parametrize("mode", ["native", "text"])
-def test_prompts_that_are_lists(serve: Any, wrappers: list[str], mode: Any) -> None:
+def test_prompts_that_are_lists(serve: Any, fake_chat: Any, wrappers: list[str], mode: Any) -> None:
     env = apply_wrappers(gym.make(ENV), wrappers)
     text = env.get_wrapper_attr("format_call")
 
     def think(request: dict[str, Any]) -> Any:
-        _strict(request["messages"])
+        assert fake_chat.broken_rule(request["messages"]) is None
         calls = sum("6*7" in json.dumps(message) for message in request["messages"] if message["role"] == "assistant")
         if len(server.requests) > 4:
             return "#### 42"

@@ -35,6 +35,7 @@ from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool
+from tests.fake_chat_server import broken_rule
 
 pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
@@ -109,22 +110,6 @@ def say(content: str | None, calls: list[dict[str, Any]] | None = None, **more: 
         "choices": [choice],
         "usage": usage,
     }
-
-
-def broken_rule(messages: list[dict[str, Any]]) -> str | None:
-    """What a strict server would refuse: unanswered calls, unknown ids, arguments that are not JSON."""
-    waiting: list[str] = []
-    for message in messages:
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in waiting:
-                return f"no call has the id {message['tool_call_id']}"
-            waiting.remove(message["tool_call_id"])
-        elif waiting:
-            return f"calls without an answer: {waiting}"
-        for entry in message.get("tool_calls", []):
-            json.loads(entry["function"]["arguments"])
-            waiting.append(entry["id"])
-    return f"calls without an answer: {waiting}" if waiting else None
 
 
 class Server(ThreadingHTTPServer):
