@@ -31,6 +31,7 @@ from agent_envs.errors import (
 )
 from agent_envs.testing import check_text_env
 from agent_envs.wrapping.recorded import recorded_env
+from tests.helpers import until
 
 ENV_ID = "AgentR1/MCP-v0"
 NOTES = Path(__file__).with_name("mcp_notes.py")
@@ -265,10 +266,7 @@ def test_a_server_that_answers_otherwise_cannot_be_played_again(make):
 
 
 def _gone(pids, seconds=5.0):
-    end = time.monotonic() + seconds
-    while any(Path(f"/proc/{pid}/exe").exists() for pid in pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
+    return until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), seconds)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

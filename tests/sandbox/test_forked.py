@@ -16,6 +16,7 @@ import pytest
 
 from agent_envs.errors import BackendDownError, BackendError, ConfigError
 from agent_envs.sandbox import STATUSES, open_sandbox
+from tests.helpers import until
 
 if sys.platform != "linux":
     pytest.skip("the sandbox 'forked' needs Linux", allow_module_level=True)
@@ -317,21 +318,15 @@ def _descendants(pid):
     return below + [deeper for child in below for deeper in _descendants(child)]
 
 
-def _gone(pids, seconds=10):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        left = []
-        for pid in pids:
-            try:
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state not in "ZX":
-                left.append(pid)
-        if not left:
-            return True
-        time.sleep(0.05)
-    return False
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _gone(pids):
+    return until(lambda: not any(map(_alive, pids)))
 
 
 def test_it_recovers_from_a_killed_zygote_and_killed_children():

@@ -29,6 +29,7 @@ from agent_envs.vector.env import TextVectorEnv
 from agent_envs.vector.infos import batch_infos, split_infos
 from agent_envs.vector.make import make_vec
 from agent_envs.wrappers import apply_wrappers
+from tests.helpers import until
 
 TOOL = "AgentR1/GSM8KTool-v0"
 PLAIN = "AgentR1/GSM8K-v0"
@@ -291,13 +292,6 @@ def slow():
     envs.close()
 
 
-def _soon(condition):
-    until = time.monotonic() + 10
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    return condition()
-
-
 def test_steps_that_wait_wait_together(slow):
     slow.step(["together"] * 8)  # one after the other, none would be done
 
@@ -354,20 +348,20 @@ def test_send_and_recv_wait_for_nobody_else(slow):
 def test_one_that_hangs_is_given_up_by_its_reset(slow):
     slow.send({0: "gate", 1: "0"})
     assert slow.recv().env_ids.tolist() == [1]
-    assert _soon(lambda: 0 in slow._fleet._busy)
+    assert until(lambda: 0 in slow._fleet._busy)
     slow.reset(options={"reset_mask": np.arange(8) == 0})
     assert len(Slow.made) == 9
     slow.step(["0"] * 8)
     assert Slow.closed == []
     Slow.gate.set()
-    assert _soon(lambda: Slow.closed == [Slow.made[0]])  # by the thread that was left behind
+    assert until(lambda: Slow.closed == [Slow.made[0]])  # by the thread that was left behind
     with pytest.raises(NoAsyncCallError):
         slow.recv()
 
 
 def test_an_interrupt_gives_up_the_step(slow):
     def interrupt():
-        assert _soon(lambda: len(slow._fleet._busy) == 4)
+        assert until(lambda: len(slow._fleet._busy) == 4)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores interrupts
@@ -385,11 +379,11 @@ def test_an_interrupt_gives_up_the_step(slow):
 
 def test_close_leaves_nothing_at_work(slow):
     slow.send({0: "gate"})
-    assert _soon(lambda: 0 in slow._fleet._busy)
+    assert until(lambda: 0 in slow._fleet._busy)
     slow.close()
     assert len(Slow.closed) == 7
     Slow.gate.set()
-    assert _soon(lambda: len(Slow.closed) == 8)
+    assert until(lambda: len(Slow.closed) == 8)
 
 
 def test_episodes_of_a_vector_are_recorded(tmp_path):
