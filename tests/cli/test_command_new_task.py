@@ -124,8 +124,8 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", [(), ("--tools",)])
-def test_the_types_hold(tmp_path, monkeypatch, variant):
+def test_the_types_hold(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["new-task", "night_shop", *variant]) == 0
-    _run(tmp_path / "night_shop", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "night_shop")
+    assert main(["new-task", "night_shop"]) == main(["new-task", "tool_shop", "--tools"]) == 0
+    packages = [str(Path(task, task)) for task in ("night_shop", "tool_shop")]
+    _run(tmp_path, "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *packages)
