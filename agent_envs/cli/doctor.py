@@ -47,7 +47,7 @@ _SECONDS = 120
 
 _RAY = """
 import ray
-ray.init(num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
+ray.init("local", num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
 assert ray.get(ray.remote(lambda: 1).remote()) == 1
 print(ray.__version__)
 """

@@ -133,7 +133,9 @@ class VerlVLLMDriver(_ServerDriver):
         self.errors = (ray.exceptions.RayError,)
         self.loop = asyncio.new_event_loop()
         try:
-            ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            ray.init(
+                "local", num_cpus=4, num_gpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False
+            )
             self.server = (
                 ray.remote(vLLMHttpServer)
                 .options(name="vllm_server_0_0", num_cpus=0, max_concurrency=1000)

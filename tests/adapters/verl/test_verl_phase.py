@@ -103,7 +103,7 @@ def test_a_dead_actor_is_noticed_and_a_busy_one_is_not():
         def die(self) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         actors = {name: ray.remote(num_cpus=0)(Worker).remote() for name in ("worker 0", "worker 1")}
         ray.get([actor.__ray_ready__.remote() for actor in actors.values()])

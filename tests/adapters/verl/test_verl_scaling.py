@@ -69,7 +69,7 @@ def played(env: Any, index: int) -> dict[str, Any]:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_a_node_has_one_server_which_is_found_again_when_it_died():
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 
     async def play() -> None:
         servers, pools = EnvServers(workers=1), [EnvPool() for _ in range(2)]
