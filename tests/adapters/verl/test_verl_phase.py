@@ -94,6 +94,7 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(tmp_path, monkeypatch
 @pytest.mark.ray
 def test_a_dead_actor_is_noticed_and_a_busy_one_is_not():
     ray = pytest.importorskip("ray")
+    pytest.importorskip("verl.trainer.ppo.v1")  # with it come the trainer of this package and the phases
     from agent_envs.adapters.verl.batch.phases import Liveness
 
     class Worker:
