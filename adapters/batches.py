@@ -121,15 +121,15 @@ def micro_batches(rows: Iterable[int], lengths: Sequence[int], limit: int) -> It
         yield part
 
 
-def token_bytes(model: Any) -> int:
-    """Return about how many bytes a token of a forward and backward pass takes, in float32.
+def token_bytes(config: Any, itemsize: int = 4, *, recomputed: bool = False) -> int:
+    """Return about how many bytes a token of a forward and backward pass takes, in numbers of ``itemsize`` bytes.
 
-    Its activations are about 8 vectors of the hidden size and 4 of the intermediate one a layer; its logits are kept
-    with their gradient.
+    A layer keeps about 8 vectors of the hidden size and 4 of the intermediate one, ``recomputed`` 1; logits are two.
     """
-    config = model.config.get_text_config()
-    layer = 8 * config.hidden_size + 4 * getattr(config, "intermediate_size", 4 * config.hidden_size)
-    return int(4 * (config.num_hidden_layers * layer + 2 * config.vocab_size))
+    text = config.get_text_config()
+    layer = 8 * text.hidden_size + 4 * getattr(text, "intermediate_size", 4 * text.hidden_size)
+    kept = text.num_hidden_layers * (text.hidden_size if recomputed else layer) + layer * recomputed
+    return int(itemsize * (kept + 2 * text.vocab_size))
 
 
 def fitting_tokens(model: Any) -> int:
@@ -139,7 +139,7 @@ def fitting_tokens(model: Any) -> int:
         import torch
 
         memory = torch.cuda.mem_get_info(model.device)[1] / 4
-    return int(min(_MOST_TOKENS, max(1, memory / token_bytes(model))))
+    return int(min(_MOST_TOKENS, max(1, memory / token_bytes(model.config))))
 
 
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int, tool_instructions: str = "") -> Episode:

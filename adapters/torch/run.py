@@ -173,7 +173,9 @@ class Run:
         sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in self.models.items()}
         state = sum(count * (16 if name in self.optimizers else 4) for name, count in sizes.items())
         model = self.models["model"]
-        return (state + (self.config.micro_tokens or fitting_tokens(model)) * token_bytes(model)) / 1e9 + _LIBRARIES
+        return (
+            state + (self.config.micro_tokens or fitting_tokens(model)) * token_bytes(model.config)
+        ) / 1e9 + _LIBRARIES
 
     def evaluates(self, number: int) -> bool:
         """Whether the held-out tasks are played after an iteration."""

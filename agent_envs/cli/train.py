@@ -5,6 +5,7 @@ verl runs in a process of its own, whose output goes to train.log.
 
 examples:
   agentr1 train --env AgentR1/GSM8KTool-v0 --out runs/mine           # a tiny model on the CPU, in minutes
+  agentr1 train --env AgentR1/GSM8KTool-v0 --preset cpu-llm          # smollm2-135m on the CPU, in an hour or more
   agentr1 train --env AgentR1/HotpotQA-v0 --algo gigpo --preset gpu-8 --model Qwen/Qwen3-4B-Instruct-2507
   agentr1 train --preset qwen3-4b/alfworld/steppo/h100-8 --dry-run   # published settings, and what differs
   agentr1 train --env AgentR1/GSM8KTool-v0 --algo my_package.algorithms:mine actor_rollout_ref.actor.optim.lr=2e-6
@@ -29,7 +30,7 @@ class Options(AgentOptions):
 
     env: list[str] = option([], "such as AgentR1/GSM8KTool-v0; several: --env A=0.7 --env B=0.3", metavar="ID[=WEIGHT]")
     algo: str | None = option(None, "such as grpo, steppo or your own module:name (default: the preset's, or grpo)")
-    preset: str = option("cpu-tiny", "cpu-tiny, cpu-vllm, gpu-8, or as in qwen3-4b/alfworld/steppo/h100-8")
+    preset: str = option("cpu-tiny", "cpu-tiny, cpu-vllm, cpu-llm, gpu-8, or as in qwen3-4b/alfworld/steppo/h100-8")
     steps: int | None = option(None, "training steps (default: the preset's)")
     data: str | None = option(None, "generated, official or a path (default: the preset's, or generated)")
     split: str = option("train", "split to train on")
@@ -69,8 +70,7 @@ def run(options: Options) -> str:
     trust, dry_run = (settings.pop(name) for name in ("trust", "dry_run"))
     of_episodes = ("agent", "score", "train_roles", "teacher", "branch", "levels", "curriculum")
     settings["chosen"] = {name: settings.pop(name) for name in of_episodes}
-    settings["model"] = None if options.model is None else model_path(options.model)
-    composed = compose_run(**settings)
+    composed = compose_run(**settings, model_path=model_path)
     check_verl(composed.verl())
     if composed.run.model is not None:
         check_model(composed.run.model, composed.verl(), fetch=not dry_run)

@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from agent_envs.policies.local.engine import BatchEngine  # noqa: E402
 from agent_envs.policies.local.loading import context_length, make_engine  # noqa: E402
@@ -253,7 +253,8 @@ def test_sliding_windows_are_refused():
 
 
 def test_server_serves_many_coroutines():
-    server = CPUServer(engine(rows=8))
+    e = engine(rows=8)
+    server = GenerateServer(e)
 
     async def play(prompt):
         first = await server.generate(prompt, SamplingParams(6, ignore_eos=True))
@@ -264,10 +265,10 @@ def test_server_serves_many_coroutines():
         results = await asyncio.gather(*(play(p) for p in prompts(20)), return_exceptions=True)
         with pytest.raises(ConfigError):
             await server.generate([], SamplingParams(1))
-        await server.load_weights(build_model(seed=1).state_dict(), 3)
+        await server.call(lambda: e.load_weights(build_model(seed=1).state_dict(), 3))
         after = await server.generate([4, 5], SamplingParams(2))
         with pytest.raises(BackendError):
-            await server.load_weights({}, 4)
+            await server.call(lambda: e.load_weights({}, 4))
         return results, after
 
     results, after = asyncio.run(main())
@@ -281,7 +282,7 @@ def test_server_serves_many_coroutines():
 
 def test_a_failing_model_fails_its_requests_and_no_later_ones():
     e = engine()
-    server = CPUServer(e)
+    server = GenerateServer(e)
     forward = e.model.forward
 
     def fail(**kwargs):

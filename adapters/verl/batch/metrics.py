@@ -171,9 +171,8 @@ def timing_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     episodes = {row["trajectory"]: row for row in rows if row["kind"] not in ("padding", "baseline")}
     timings = [row["timing"] for row in episodes.values() if row["timing"]]
     steps = [step for row in rows if row["kind"] == "step" for step in row["steps"]]
-    out = summarise(
-        "num_turns", [2 * row["record"]["num_steps"] for row in episodes.values()]
-    )  # verl's own counts rows
+    # verl's own counts rows
+    out = summarise("num_turns", [2 * row["record"]["num_steps"] for row in episodes.values()])
     for name in sorted({name for step in steps for name in step["components"]}):
         out[f"critic/{name}"] = float(np.mean([s["components"][name] for s in steps if name in s["components"]]))
     out |= summarise("env/generate_seconds", [x for timing in timings for x in timing["generate_sequences"]])

@@ -185,7 +185,7 @@ class StepTrainer(PhasedTrainer):
             batch.keys if self.counts_rows else [key.rsplit("_", 1)[0] for key in batch.keys],
             [tag["seq_len"] for tag in batch.tags],
             mini_batches=math.lcm(self.actor_mini_batches, self.critic_mini_batches),
-            ranks=max(self._dispatch_info()) + 1,
+            ranks=max(self.actor_rollout_wg._query_dispatch_info("actor")) + 1,
             row_multiple=rows.row_multiple(self.config, critic=self.use_critic, reference=self.use_reference_policy),
             seed=self.global_steps,
             groups=None if self.counts_rows else [key.rsplit("_", 2)[0] for key in batch.keys],
@@ -200,13 +200,6 @@ class StepTrainer(PhasedTrainer):
         of_ranks = [part.tolist() for part in torch.arange(len(order)).chunk(self.layout.ranks)]
         metrics.update(log_seqlen_unbalance([tag["seq_len"] for tag in out.tags], of_ranks, prefix=logging_prefix))
         return out
-
-    def _dispatch_info(self) -> list[int]:
-        """The data-parallel rank of each worker of the actor."""
-        group = self.actor_rollout_wg
-        if "actor" not in group._dispatch_info:
-            group._dispatch_info["actor"] = group._query_dispatch_info("actor")
-        return group._dispatch_info["actor"]
 
     def _padding_rows(self, batch: KVBatchMeta, count: int) -> tuple[list[str], list[dict]]:
         """Add ``count`` rows with an empty mask to the queue; return their keys and tags."""

@@ -47,10 +47,8 @@ def check_config(config: Any, estimator: Estimator) -> None:
 
 def _updated(config: Any, estimator: Estimator) -> dict[str, Any]:
     """What is updated, by name."""
-    with_critic = estimator.needs_critic or config.critic.enable
-    return {"actor_rollout_ref.actor": config.actor_rollout_ref.actor} | (
-        {"critic": config.critic} if with_critic else {}
-    )
+    critic = {"critic": config.critic} if estimator.needs_critic or config.critic.enable else {}
+    return {"actor_rollout_ref.actor": config.actor_rollout_ref.actor, **critic}
 
 
 def needs_steps(config: Any) -> str | None:

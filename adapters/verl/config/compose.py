@@ -1,7 +1,7 @@
 """A run's configuration: the YAML groups of this folder, composed by Hydra with verl's own and the command line.
 
     run.yaml                              what every run sets; its defaults list is the order of precedence
-    preset/                               cpu-tiny, cpu-vllm, gpu-8 and published, on top of cpu.yaml or gpu.yaml
+    preset/                               cpu-tiny, cpu-llm, gpu-8 and published, on top of cpu.yaml or gpu.yaml
     released.py, release/                 the settings of released runs, and where a preset differs from them
     task/ algorithm/ model/ hardware/     --preset MODEL/TASK/ALGORITHM/HARDWARE takes one of each; --algo an algorithm
 
@@ -11,12 +11,14 @@ Every estimator is an algorithm of its own name; the files in ``algorithm/`` are
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
@@ -96,10 +98,12 @@ def compose_run(
     val_fraction: float,
     overrides: Sequence[str],
     chosen: Mapping[str, Any] = MappingProxyType({}),
+    model_path: Callable[[str], str] = str,
 ) -> Composed:
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
-    ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
+    ``chosen`` has the options that are settings under ``agentr1``, and ``model_path`` finds the folder of a model that
+    has a short name; the other arguments are the command's.
 
     Raises:
         ConfigError: A name that does not exist, or values that do not fit.
@@ -130,17 +134,20 @@ def compose_run(
         raise ConfigError(f"preset {preset!r} works with any environment: add --env ID")
     env = envs[0]
     arguments = given_kwargs.get(env, given_kwargs.get("", {}))
-    model = model or preset_run.model
-    model = str(Path(model).resolve()) if model is not None and Path(model).is_dir() else model
-    if model is None and not preset_run.makes_model:
+    if (model := model or preset_run.model) is not None:
+        model = model_path(model)
+        model = str(Path(model).resolve()) if Path(model).is_dir() else model
+    elif not preset_run.makes_model:
         raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
     if len(envs) > 1 and warm_start:
         raise ConfigError("--warm-start teaches one environment; leave it out with several")
     data = data or preset_run.data
     overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
     of_all = [preset_run.for_env.get(name, {}) for name in envs]
-    lengths = [each.response_length for each in of_all if "response_length" in each]
-    own = {**of_all[0], **({"response_length": max(lengths)} if lengths else {})}
+    own = dict(of_all[0])
+    for name in ("prompt_length", "response_length"):
+        if any(name in each for each in of_all):
+            own[name] = max(each.get(name, preset_run[name]) for each in of_all)
     if len(envs) > 1:
         own.pop("warm_start", None)  # which teaches one environment
     preset_run.update({k: v for k, v in own.items() if f"run.{k}" not in overridden})
@@ -245,7 +252,10 @@ def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:
     if "/" not in preset:
         names = [name for name in group_names("preset") if name != "published"]
         checks.choice("--preset", preset, [*names, f"MODEL/TASK/ALGORITHM[/HARDWARE][{EXACT}]"])
-        return [f"preset={preset}"], None, None
+        named = ["cpu-tiny", preset] if preset == "cpu-vllm" else [preset]
+        if preset == "cpu-llm" and importlib.util.find_spec("vllm"):
+            named.append("cpu-vllm")
+        return [f"preset=[{','.join(named)}]"], None, None
     words = preset.split("/")
     if len(words) == len(_PARTS) - 1:
         words.append(DEFAULT_HARDWARE)
@@ -359,6 +369,10 @@ def _complete(config: Any, overridden: Collection[str]) -> None:
     if config.trainer.device != "cpu":
         fit_attention(config, overridden)
     rollout, data = config.actor_rollout_ref.rollout, config.data
+    if rollout.dtype is None:
+        from agent_envs.adapters.tiny.supervised import computes_bfloat16
+
+        rollout.dtype = "bfloat16" if computes_bfloat16(torch.device(config.trainer.device)) else "float32"
     lengths = data.max_prompt_length, data.max_response_length
     if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):
         rollout.max_model_len = sum(lengths)  # the longest prompt and response, not the model's own context

@@ -8,13 +8,15 @@ buffers of the network.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.verl.config.settings import read_settings
+from agent_envs.checks import json_object
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.prompts.pictures import ARCHITECTURES
@@ -23,6 +25,7 @@ SEEDED = ("agentr1_cpu", "vllm")
 """The rollout engines that take a seed with each request, and pictures."""
 _WEIGHT = 4  # bytes of a parameter in float32; a gradient and each moment take as many
 _HALF = 2  # bytes of a number in bfloat16
+_PROCESSES = 2.6e9  # bytes of verl's and Ray's processes without a model, measured with PSS on Linux
 
 
 def check_context(model: str, config: Any) -> None:
@@ -44,14 +47,8 @@ def check_context(model: str, config: Any) -> None:
 def read_config(model: str) -> Mapping[str, Any]:
     """Return the configuration of a model, a Hugging Face folder or a name on the hub."""
     path = Path(model) / "config.json"
-    if path.is_file():
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as e:
-            raise ConfigError(f"{path} cannot be read as JSON: {first_line(e)}") from e
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path} must be a JSON object")
-        return found
+    with suppress(OSError):
+        return json_object(str(path), path.read_text(encoding="utf-8", errors="replace"))
     from transformers import AutoConfig
 
     try:
@@ -73,11 +70,8 @@ def sees_pictures(model: str) -> bool:
 
 def check_vision(config: Any, *, needs_critic: bool) -> None:
     """Check that verl can train a vision-language model as a run asks for."""
-    model, settings, rollout = (
-        config.actor_rollout_ref.model,
-        read_settings(config),
-        config.actor_rollout_ref.rollout.name,
-    )
+    model, settings = config.actor_rollout_ref.model, read_settings(config)
+    rollout = config.actor_rollout_ref.rollout.name
     refused = {
         f"the critic of algorithm.adv_estimator={config.algorithm.adv_estimator}": needs_critic,
         "agentr1.layout=tree": settings.layout == "tree",
@@ -138,8 +132,31 @@ def training_memory(
     )
 
 
-def memory_notice(config: Any, model: Any) -> str:
-    """Return what the actor needs of each GPU, in words; ``config`` is verl's, resolved, ``model`` the model's."""
+def cpu_memory(config: Any, model: Any) -> float:
+    """Return about how many bytes all processes of a run on a CPU take; ``config`` is verl's, ``model`` the model's.
+
+    Rows are taken to be a quarter as long as they may be, as those of AgentR1/GSM8KTool-v0 are.
+    """
+    policy, text, found = config.actor_rollout_ref, model.get_text_config(), training_memory(model, gpus=1, tokens=0)
+    actor, rollout, length = policy.actor, policy.rollout, policy.rollout.max_model_len // 4
+    size = _HALF if rollout.dtype == "bfloat16" else _WEIGHT
+    tokens = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else length * actor.ppo_micro_batch_size_per_gpu
+    width = text.num_key_value_heads * text.hidden_size // text.num_attention_heads
+    sent = 3 * size * found.parameters  # the server's weights, and twice what is on its way to it
+    cached = rollout.max_num_seqs * length * 2 * text.num_hidden_layers * width * size
+    each = token_bytes(model, size, recomputed=policy.model.enable_gradient_checkpointing)
+    return _PROCESSES + found.state * (1 + bool(config.critic.enable)) + tokens * each + sent + cached
+
+
+def memory_notice(config: Any, folder: str | None) -> str:
+    """Return what a run on a CPU takes, or the actor of each GPU, in words; the model is tiny-base for None."""
+    from transformers import AutoConfig
+
+    from agent_envs.adapters.tiny.base import base_folder
+
+    model = AutoConfig.from_pretrained(folder or base_folder(), trust_remote_code=False)
+    if config.trainer.device == "cpu":
+        return f"memory: about {cpu_memory(config, model) / 1e9:.1f} GB"
     actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
     adapter = bool(policy.get("lora_rank") or policy.get("lora_adapter_path"))
     found = training_memory(

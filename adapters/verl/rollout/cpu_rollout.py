@@ -32,32 +32,17 @@ def _actor_name(replica_rank: int) -> str:
 
 
 def load_engine(
-    model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust_remote_code: bool = False
+    model_path: str, *, max_length: int, max_rows: int, seed: int = 0, trust: bool = False, dtype: str = "float32"
 ) -> Engine:
-    """Return an engine in float32 for a Hugging Face model, a folder or a name: one that sees if the model does."""
-    model = load_model(model_path, dtype=torch.float32, trust_remote_code=trust_remote_code)
-    tokenizer = load_tokenizer(model_path, trust_remote_code=trust_remote_code)
+    """Return an engine for a Hugging Face model, a folder or a name: one that sees if the model does."""
+    model = load_model(model_path, dtype=dtype, trust_remote_code=trust)
+    tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
     pictures = load_picture_tokens(model_path, tokenizer)
     check_pictures(model, pictures)
     return make_engine(
         model, max_length=max_length, max_rows=max_rows, stop_token_ids=stop_token_ids(model, lambda: tokenizer),
         pad_token_id=tokenizer.pad_token_id or 0, seed=seed, pictures=pictures,
     )  # fmt: skip
-
-
-class CPUServer(GenerateServer):
-    """A generation server whose weights can be replaced."""
-
-    async def load_weights(self, weights: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Replace the model's weights between two iterations."""
-        await self.call(lambda: self._engine.load_weights(weights, version))
-
-    async def clear_cache(self) -> None:
-        await self.call(self._engine.clear_cache)
-
-    async def abort(self) -> None:
-        """End every request with the tokens it has."""
-        await self.call(self._engine.abort)
 
 
 class CPURolloutServer:
@@ -67,14 +52,15 @@ class CPURolloutServer:
         # generation shares the machine with the environments and verl's other processes; updates do not
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
         self.response_length = int(config.response_length)
-        engine = load_engine(
+        self.engine = load_engine(
             model_path,
             max_length=int(config.max_model_len or config.prompt_length + config.response_length),
             max_rows=int(config.max_num_seqs),
             seed=int(config.seed) + replica_rank,
-            trust_remote_code=trust_remote_code,
+            trust=trust_remote_code,
+            dtype=config.dtype,
         )
-        self.server = CPUServer(engine)
+        self.server = GenerateServer(self.engine)
         self.gate = asyncio.Event()  # set while responses are written
         self.gate.set()
         self.rejects = False
@@ -121,16 +107,17 @@ class CPURolloutServer:
         )
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:
-        await self.server.load_weights(weights, global_steps)
+        """Replace the model's weights between two iterations."""
+        await self.server.call(lambda: self.engine.load_weights(weights, global_steps))
 
     async def clear_kv_cache(self) -> None:
-        await self.server.clear_cache()
+        await self.server.call(self.engine.clear_cache)
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
         """End all responses where they are; later requests wait for ``resume_generation``, or end at once."""
         self.rejects = reject_request
         self.gate.clear()
-        await self.server.abort()
+        await self.server.call(self.engine.abort)
 
     async def resume_generation(self) -> None:
         self.rejects = False
@@ -186,23 +173,23 @@ class CPURollout(BaseRollout):
         self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
         self._server: Any = None
 
-    async def resume(self, tags: list[str]) -> None:
+    async def resume(self, *tags: Any) -> None:
         """Do nothing, like ``release``: memory is not shared with the trainer."""
 
-    async def release(self) -> None:
-        pass
+    release = resume
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **kwargs: Any
     ) -> None:
-        """Send all weights, in float32."""
+        """Send all weights, in the type that the server has."""
+        from verl.utils.torch_dtypes import PrecisionType
         from verl.workers.rollout.utils import ensure_async_iterator
 
         if wire_format != "named_tensors":
             raise BackendError(f"the CPU server takes whole weights, not the wire format {wire_format!r}")
         named = {}
         async for name, tensor in ensure_async_iterator(weights):
-            named[name] = tensor.detach().to("cpu", torch.float32, copy=True)
+            named[name] = tensor.detach().to("cpu", PrecisionType.to_dtype(self.config.dtype), copy=True)
         if self._server is None:
             self._server = await asyncio.to_thread(ray.get_actor, _actor_name(self.replica_rank))
         await self._server.load_weights.remote(named, global_steps)

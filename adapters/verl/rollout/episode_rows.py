@@ -43,7 +43,6 @@ class Row:
     """Response position before which the critic reads the state after a truncated episode's last step; -1 for none."""
     labels: tuple[tuple[int, int, int], ...] = ()
     """Of each label in it: the index of its step, and where its tokens begin and end within the response."""
-
     part: str = ""
     """Which of the episode's trajectories it is of: the role of a `Trajectory`, what stands before a slash."""
     peers: str = ""

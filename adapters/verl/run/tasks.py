@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -216,12 +216,8 @@ def _counts(config: RunConfig, splits: Iterable[str]) -> list[tuple[str, int]]:
     """The splits that exist, with their numbers of tasks."""
     counts = []
     for split in splits:
-        try:
-            env = make_env(config, split)
-            counts.append((split, env.unwrapped.num_tasks))  # type: ignore[attr-defined]
-        except ConfigError:
-            continue
-        env.close()
+        with suppress(ConfigError):
+            counts.append((split, _task_count(replace(config, split=split))[0]))
     return counts
 
 

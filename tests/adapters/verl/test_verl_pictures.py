@@ -45,10 +45,11 @@ from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
 from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
 from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
 from agent_envs.adapters.verl.config.models import check_vision, sees_pictures  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import CPUServer, load_engine  # noqa: E402
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
 from agent_envs.cli.main import main  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+from agent_envs.policies.local.server import GenerateServer  # noqa: E402
 from agent_envs.spaces import ImageText, UnicodeText  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -105,8 +106,9 @@ def made(tmp_path_factory):
     made = build_vision_model(patch=8, width=48)
     save_model(made.model, made.tokenizer, folder, made.pictures)
     gym.register("Shown-v0", entry_point=ShownEnv)
-    server = CPUServer(load_engine(str(folder), max_length=LENGTH, max_rows=16))
-    yield SimpleNamespace(folder=folder, tokenizer=made.tokenizer, pictures=made.pictures, server=server)
+    engine = load_engine(str(folder), max_length=LENGTH, max_rows=16)
+    server = GenerateServer(engine)
+    yield SimpleNamespace(folder=folder, tokenizer=made.tokenizer, pictures=made.pictures, server=server, engine=engine)
     server.close()
     agent_loop._pool.close()
     del gym.registry["Shown-v0"]
@@ -263,7 +265,8 @@ def test_the_trainer_sees_what_the_sampler_saw(made, processes, tmp_path):
         assert len(ask(worker, [padding])[0]) == 0  # a micro-batch without any picture
     assert all(float((each - seen[0]).abs().max()) < 1e-5 for each in seen)
     weights, _ = worker.engine.get_per_tensor_param()
-    asyncio.run(made.server.load_weights({name: each.detach().clone() for name, each in weights}, 3))
+    sent = {name: each.detach().clone() for name, each in weights}
+    asyncio.run(made.server.call(lambda: made.engine.load_weights(sent, 3)))
     blind = [{**row, "multi_modal_inputs": dict(row["multi_modal_inputs"])} for row in merged]
     for row in blind:
         row["multi_modal_inputs"]["pixel_values"] = -row["multi_modal_inputs"]["pixel_values"]

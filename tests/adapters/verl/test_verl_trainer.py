@@ -131,7 +131,7 @@ def test_mini_batches_are_of_steps_or_of_prompts(
         f"agentr1.mini_batches_of_rows={counts_rows}",
     )  # fmt: skip
     trainer.global_steps, trainer.prompts = 1, {"a": 0, "b": 1}
-    monkeypatch.setattr(trainer, "_dispatch_info", lambda: [0])
+    trainer.actor_rollout_wg = SimpleNamespace(_query_dispatch_info=lambda mesh: [0])
     monkeypatch.setattr(
         trainer, "_padding_rows", lambda batch, count: ([f"pad_{i}_0" for i in range(count)], [{"seq_len": 2}] * count)
     )
