@@ -172,10 +172,8 @@ class Run:
         """Return about what the run takes: weights, gradients, AdamW's moments, a micro-batch, and the libraries."""
         sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in self.models.items()}
         state = sum(count * (16 if name in self.optimizers else 4) for name, count in sizes.items())
-        model = self.models["model"]
-        return (
-            state + (self.config.micro_tokens or fitting_tokens(model)) * token_bytes(model.config)
-        ) / 1e9 + _LIBRARIES
+        model, tokens = self.models["model"], self.config.micro_tokens or fitting_tokens(self.models["model"])
+        return (state + tokens * token_bytes(model.config)) / 1e9 + _LIBRARIES
 
     def evaluates(self, number: int) -> bool:
         """Whether the held-out tasks are played after an iteration."""
