@@ -123,7 +123,7 @@ def training_memory(
     with torch.device("meta"):
         model = (AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM).from_config(config)
     parameters, own = sum(p.numel() for p in model.parameters()), -(-tokens // split)  # tied weights count once
-    layer = 12 * text.hidden_size + 4 * text.intermediate_size
+    layer = 12 * text.hidden_size + 4 * getattr(text, "intermediate_size", 4 * text.hidden_size)
     return TrainingMemory(
         parameters=parameters,
         state=(1 if adapter else 4) * _WEIGHT * parameters // gpus,
@@ -141,7 +141,8 @@ def cpu_memory(config: Any, model: Any) -> float:
     actor, rollout, length = policy.actor, policy.rollout, policy.rollout.max_model_len // 4
     size = _HALF if rollout.dtype == "bfloat16" else _WEIGHT
     tokens = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else length * actor.ppo_micro_batch_size_per_gpu
-    width = text.num_key_value_heads * text.hidden_size // text.num_attention_heads
+    heads = text.num_attention_heads
+    width = getattr(text, "num_key_value_heads", heads) * text.hidden_size // heads
     sent = 3 * size * found.parameters  # the server's weights, and twice what is on its way to it
     cached = rollout.max_num_seqs * length * 2 * text.num_hidden_layers * width * size
     each = token_bytes(model, size, recomputed=policy.model.enable_gradient_checkpointing)

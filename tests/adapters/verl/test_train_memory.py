@@ -15,7 +15,7 @@ pytest.importorskip("verl")
 
 import torch
 from composing import ENV, composed
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.tiny import base
@@ -138,6 +138,7 @@ def test_on_a_cpu_all_processes_count() -> None:
     assert tokens == pytest.approx(4096 * token_bytes(smol, 2, recomputed=True) / 1e9)
     kept = gigabytes("actor_rollout_ref.model.enable_gradient_checkpointing=False") - usual
     assert kept > 2 * tokens
+    assert cpu_memory(composed().verl(), GPT2Config()) > 0  # whose configuration has other names
 
 
 def test_a_dry_run_says_what_a_run_on_a_cpu_takes(capsys: pytest.CaptureFixture[str]) -> None:
