@@ -25,7 +25,7 @@ SEEDED = ("agentr1_cpu", "vllm")
 """The rollout engines that take a seed with each request, and pictures."""
 _WEIGHT = 4  # bytes of a parameter in float32; a gradient and each moment take as many
 _HALF = 2  # bytes of a number in bfloat16
-_PROCESSES = 2.6e9  # bytes of verl's and Ray's processes without a model, measured with PSS on Linux
+_PROCESSES = 3.9e9  # bytes of verl's and Ray's processes without a model, measured with PSS on Linux
 
 
 def check_context(model: str, config: Any) -> None:
