@@ -8,7 +8,7 @@
       const title = document.getElementById(nav.getAttribute("aria-labelledby")) ?? nav.querySelector(".md-nav__title");
       if (title) named(nav, `${title.textContent.trim() || "pages"} (${nav.dataset.mdLevel ?? 0})`), nav.removeAttribute("aria-labelledby");
     });
-    document.querySelectorAll(".md-content :is(pre, pre > code, .md-typeset__scrollwrap, p:has(img))").forEach(part => {
+    document.querySelectorAll(".md-content :is(pre, pre > code, .md-typeset__scrollwrap, p:has(img, math))").forEach(part => {
       if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.tabIndex = 0;
     });
   }

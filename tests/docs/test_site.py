@@ -198,6 +198,7 @@ KINDS = (
     "concepts.html",
     "environments/GSM8KTool.html",
     "notebooks/training.html",
+    "reference/adapters.losses.html",
     "reference/wrappers.html",
     "results.html",
 )
