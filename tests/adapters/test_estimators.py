@@ -4,6 +4,8 @@
 2. truncation bootstraps where V of the final state is known; the released rule on request
 3. whitening is over valid step rows only; one row, equal rows, no row
 4. grpo: one score per trajectory however many steps it has; Dr.GRPO; a group of one
+5. padding and masked rows change nothing
+6. an unknown name lists what there is
 """
 
 import pytest
@@ -14,6 +16,7 @@ from agent_envs.adapters.estimators import (  # noqa: E402
     EstimatorOptions,
     StepRows,
     gae,
+    get_estimator,
     grpo,
     whiten,
 )
@@ -108,3 +111,26 @@ def test_grpo_equal_scores_are_counted():
     out = grpo(rows(data), EstimatorOptions())
     assert out.advantages.tolist() == [0.0, 0.0]
     assert out.metrics["groups_without_signal"] == 1
+
+
+@pytest.mark.parametrize("name", ["gae", "grpo"])
+def test_invalid_rows_change_nothing(name):
+    estimator = get_estimator(name)
+    data = [*TWO, (11, 0, 0, 3.0, 0.1, True, False, NAN)]
+    junk = [(50, 0, 0, 100.0, 7.0, False, False, NAN), (9, 1, 0, -100.0, 7.0, False, True, 9.0)]
+    clean = estimator(rows(data), EstimatorOptions())
+    padded = estimator(rows([junk[0], *data, junk[1]]), EstimatorOptions())
+    assert padded.advantages.tolist() == [0.0, *clean.advantages.tolist(), 0.0]
+    assert padded.returns.tolist() == [0.0, *clean.returns.tolist(), 0.0]
+    assert padded.metrics == clean.metrics
+
+
+@pytest.mark.parametrize("name", ["gae", "grpo"])
+def test_nothing_valid(name):
+    data = [(0, 0, 0, 1.0, 1.0, False, False, NAN)]
+    assert get_estimator(name)(rows(data), EstimatorOptions()).advantages.tolist() == [0.0]
+
+
+def test_unknown_name():
+    with pytest.raises(ConfigError, match=r"'gae'.*'grpo'.*got 'gra'"):
+        get_estimator("gra")

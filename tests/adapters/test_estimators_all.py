@@ -641,6 +641,20 @@ def test_new_group_estimators_by_hand():
     assert passk.tolist() == [2.0, 2.0, 0.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_gae_equals_verls_where_every_response_is_one_token():
+    """Episodes of several steps of one token each, as verl's stream row: the same recursion, whitened alike."""
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    g = torch.Generator().manual_seed(0)
+    rows = plain(build([4] * 8, torch.randn(32, generator=g), tokens=[1] * 32))
+    advantages, returns = core.compute_gae_advantage_return(
+        rows.rewards.view(8, 4), rows.values.view(8, 4), torch.ones(8, 4), 0.9, 0.8
+    )
+    out = get_estimator("gae")(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    torch.testing.assert_close(out.advantages.view(8, 4), advantages, rtol=0, atol=1e-6)
+    torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.filterwarnings("ignore")
 def test_token_estimators_equal_verl_on_stream_rows(seed):

@@ -1,7 +1,8 @@
 """`agentr1 record` killed at random moments, and without room on the disk, while agents play.
 
 1. What an agent was answered, calls and verdicts, is in the file of episodes, once; the next start goes on with it.
-2. What an agent was told has failed has not happened: a refused verdict leaves the episode open for another one.
+2. What a kill cut off in the middle of a line is gone once the recorder has started again.
+3. What an agent was told has failed has not happened: a refused verdict leaves the episode open for another one.
 """
 
 import http.client
@@ -199,6 +200,23 @@ def test_kills_at_any_moment_lose_and_double_nothing_that_was_answered(recorder,
     assert len(actions) <= sum(map(len, answered.values())) + sum(agent.broken_off for agent in agents)
     assert {name: e.reward for name, e in found.items()} == {k: v for agent in agents for k, v in agent.rewards.items()}
     assert not list((recorder.folder / "open").glob("*.jsonl"))
+
+
+def test_a_start_removes_what_a_kill_cut_off(recorder):
+    recorder.start()
+    recorder.wait()
+    for name in ("ended", "open"):
+        recorder.call(name, "?", stream=False)
+    recorder.post("/episodes/ended/reward", {"reward": 1.0})
+    recorder.end(signal.SIGKILL)
+    (left,) = (recorder.folder / "open").glob("*.jsonl")
+    files = {path: path.read_bytes() for path in (left, recorder.folder / "episodes.jsonl")}
+    for path in files:
+        with path.open("ab") as file:
+            file.write(b'{"sche')
+    recorder.start()
+    recorder.wait()
+    assert {path: path.read_bytes() for path in files} == files
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

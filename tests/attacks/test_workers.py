@@ -166,6 +166,32 @@ def test_while_the_only_worker_is_stuck_another_one_takes_new_clients():
         assert until(lambda: len(server.pool.workers) == 1), "one of the two is too many when both are free"
 
 
+@pytest.mark.timeout(120)
+def test_numpys_endless_loop_as_a_real_step(tmp_path):
+    """What an even increment does to `integers` is what the limit on held interpreters is for."""
+    (tmp_path / "loop_env.py").write_text(
+        SOURCE.replace("Test/Hostile-v0", "Test/Loop-v0").replace(
+            "ctypes.PyDLL(None).sleep(int(rest))",
+            "import numpy as np; bits = np.random.PCG64(0); "
+            "bits.state = {**bits.state, 'state': {'state': 0, 'inc': 0}}; np.random.Generator(bits).integers(3)",
+        ),
+        encoding="utf-8",
+    )
+    with serving("loop_env:Test/Loop-v0", workers=2, stall_timeout=1.0) as server, playing(server, 2) as envs:
+        with pytest.raises(BackendDownError, match="held its interpreter for 1 seconds"):
+            envs[0].step("hold 1")
+        assert envs[1].step("x")[0] == "done x"
+
+
+def test_slow_steps_of_one_worker_run_side_by_side():
+    with serving(workers=1) as server, playing(server, 10) as envs, ThreadPoolExecutor(10) as pool:
+        for _ in range(2):  # at first nobody knows that they are slow
+            begin = time.monotonic()
+            list(pool.map(lambda env: env.step("sleep 1"), envs[1:]))
+            assert time.monotonic() - begin < 5
+            assert envs[0].step("x")[0] == "done x"
+
+
 def test_an_episode_has_a_budget_of_bytes():
     with serving(workers=1, episode_bytes=10_000) as server, playing(server, 2) as (env, other):
         for _ in range(3):

@@ -545,6 +545,15 @@ def test_what_is_wrong_with_an_argument_is_said():
             make(**wrong)
 
 
+@pytest.mark.parametrize("text", ["x" * 262_144, "?" * 262_144, "Shall I? " * 9000, "\x00", "name " * 9999])
+def test_any_text_gets_an_answer(text):
+    env, rng = make(level=4), random.Random(0)
+    env.reset(options={"index": rng.randrange(100)})
+    for _ in range(5):
+        observation, _, terminated, _, _ = env.step(text)
+        assert observation and not terminated
+
+
 def test_further_environments_and_resets_take_little_memory():
     def play_all(env):
         for index in range(60):
