@@ -54,7 +54,7 @@ class Run:
 
     Its folder:
 
-        settings.json      the settings it was started with
+        run.json           the settings it was started with
         start/             the included model as it starts from it, unless another one is named
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
@@ -81,7 +81,7 @@ class Run:
         if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = {k: v for _, one in config.environments for k, v in versions(str(one.env)).items()}
-        keep_settings(self.folder / "settings.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
+        keep_settings(self.folder / "run.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
         if old.exists() and not checkpoint.exists():
             old.rename(checkpoint)  # a kill came while `move_folder` replaced it

@@ -123,7 +123,7 @@ class RunOptions(EnvOptions):
 def response_limit(checkpoint: str) -> int | None:
     """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json."""
     record, where = _record(Path(checkpoint))
-    limit = record.get("response_length")
+    limit = record.get("response_length", record.get("max_response_tokens"))
     return None if limit is None else integer(f"response_length in {where}", limit, minimum=1)
 
 

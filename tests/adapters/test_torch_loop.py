@@ -43,7 +43,8 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     update,
 )
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from agent_envs.cli.main import main as agentr1  # noqa: E402
+from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from tests.helpers import full_disk  # noqa: E402
@@ -616,6 +617,11 @@ def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
     said, noted = capsys.readouterr()
     assert "memory: about 0." in noted
     assert "on 3 held-out tasks" in said and "difference" in said and str(out / "metrics.jsonl") in said
+    played = ["eval", "--checkpoint", str(out), "--n", "1", "--out", str(tmp_path / "eval"), "--quiet"]
+    assert agentr1(played) == 0 and "StepPenalty(penalty=0.1)" in capsys.readouterr().err
+    (episode,) = read_episodes(tmp_path / "eval" / "episodes.jsonl")
+    assert episode.env_id == "AgentR1/ALFWorld-v0" and len(episode.steps) == 2
+    assert max(len(step.response_ids) for step in episode.steps) <= 6
 
 
 def test_the_pages_example_trains(root, model_path, tmp_path, monkeypatch, capsys):

@@ -366,4 +366,4 @@ class TestLoop:
         assert changed and not any("visual" in name for name in changed)
         with pytest.raises(ConfigError, match="freeze_vision is for pictures"):
             loop.train(LoopConfig(**{**given, "env": "AgentR1/GSM8K-v0", "out": str(tmp_path / "text")}))
-        assert not (tmp_path / "text" / "settings.json").exists()
+        assert not (tmp_path / "text" / "run.json").exists()
