@@ -101,7 +101,9 @@ class CPURolloutDriver(_ServerDriver):
     def __init__(self, folder: Path) -> None:
         from agent_envs.adapters.verl.rollout.cpu_rollout import CPURolloutServer
 
-        config = SimpleNamespace(response_length=CONTEXT, max_model_len=CONTEXT, max_num_seqs=32, seed=0)
+        config = SimpleNamespace(
+            response_length=CONTEXT, max_model_len=CONTEXT, max_num_seqs=32, seed=0, dtype="float32"
+        )
         self.server = CPURolloutServer(str(folder), config, 0, False)
 
     async def call(self, method: str, **arguments: Any) -> Any:
