@@ -65,11 +65,11 @@ def _row(tokens: list[str], end: str) -> str:
             blank, over = True, over or token == "/"
             continue
         part = _part(tokens, token, sign=not parts[-1].operand)
+        if over and not part.operand:
+            break
         if over:
             above = parts.pop()
-            part = Part(
-                f"<mfrac>{_one(above.inner or above.shown)}{_one(part.inner or part.shown)}</mfrac>", part.operand
-            )
+            part = Part(f"<mfrac>{_one(above.inner or above.shown)}{_one(part.inner or part.shown)}</mfrac>")
         elif blank and part.operand and parts[-1].operand:
             parts.append(Part(GAP, operand=False))
         parts.append(part)
@@ -85,6 +85,8 @@ def _part(tokens: list[str], token: str, *, sign: bool = False) -> Part:
     scripts = {}
     while part.operand and tokens and tokens[-1] in "_^":
         name, token = tokens.pop(), tokens.pop()
+        if name in scripts:
+            raise KeyError(name)
         two = len(token) == 2 and token.isalpha() and token not in SYMBOLS  # two indices
         scripts[name] = "".join(f"<mi>{letter}</mi>" for letter in token) if two else _script(tokens, token)
     if not scripts:
@@ -100,7 +102,10 @@ def _script(tokens: list[str], token: str) -> str:
 
 def _single(tokens: list[str], token: str, sign: bool) -> Part:
     if token == "sqrt":
-        return Part(f"<msqrt>{_single(tokens, tokens.pop(), sign).inner}</msqrt>")
+        inner = _single(tokens, tokens.pop(), sign).inner
+        if not inner:
+            raise KeyError(token)
+        return Part(f"<msqrt>{inner}</msqrt>")
     if token == "sum":
         return Part(f"<mo>{SYMBOLS[token]}</mo>")
     if token.isalpha():

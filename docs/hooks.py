@@ -108,21 +108,20 @@ def public_modules(root: Path = ROOT) -> dict[str, Module]:
 def as_markdown(doc: str) -> str:
     """Return a module's docstring with its tables, its examples and what looks like a tag as Markdown has them.
 
-    >>> print(as_markdown("A <b>.\\n\\n====  ====\\n``a``  |x|,\\n       all\\n====  ===="))
+    >>> print(as_markdown("A <b>.\\n\\n====  ====\\n``<``  |x|,\\n       <b>\\n====  ===="))
     A &lt;b>.
     <BLANKLINE>
     |  |  |
     | --- | --- |
-    | ``a`` | \\|x\\|, all |
+    | ``<`` | \\|x\\|, &lt;b> |
     """
     blocks = doc.split("\n\n")
     for place, block in enumerate(blocks):
-        if block.startswith("==="):
-            blocks[place] = _table(block.splitlines())
-        elif block.startswith(">>>"):
+        text = _table(block.splitlines()) if block.startswith("===") else block
+        if block.startswith(">>>"):
             blocks[place] = f"```pycon\n{block}\n```"
         elif not block.startswith("    "):  # which is code
-            blocks[place] = TAG.sub(lambda found: "&lt;" if found[0] == "<" else found[0], block)
+            blocks[place] = TAG.sub(lambda found: "&lt;" if found[0] == "<" else found[0], text)
     return "\n\n".join(blocks)
 
 

@@ -72,6 +72,7 @@ def test_every_formula_in_a_docstring_can_be_shown(load_file, root):
         ("1 / sqrt(b)", "<mfrac><mn>1</mn><mrow><msqrt><mi>b</mi></msqrt></mrow></mfrac>"),
         ("a < b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
         *[(wrong, None) for wrong in ("(x", "x)", "x_", "a / ", "{x", "\\gamma", "a & b", "sqrt")],
+        *[(wrong, None) for wrong in ("sqrt x", "a / -b", "x_a_b", "x^a^b")],
     ],
 )  # fmt: skip
 def test_formulas_are_shown_as_they_are_meant(load_file, formula, mathml):
