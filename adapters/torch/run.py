@@ -54,7 +54,7 @@ class Run:
 
     Its folder:
 
-        run.json           the settings it was started with
+        run.json           the settings it was started with; of several environments, env is the first
         start/             the included model as it starts from it, unless another one is named
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
@@ -78,6 +78,8 @@ class Run:
         self.tasks = RunTasks(config)
         space = self.tasks.environments[0].space
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _MAY_CHANGE}
+        mixed = [{"env": one.env, "weight": w, "env_kwargs": one.env_kwargs} for w, one in config.environments]
+        settings |= {"env": mixed[0]["env"], "env_kwargs": mixed[0]["env_kwargs"], "mixed": mixed if mixed[1:] else []}
         if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = {k: v for _, one in config.environments for k, v in versions(str(one.env)).items()}
@@ -124,9 +126,7 @@ class Run:
             self.models["model"].model.visual.requires_grad_(False)
         longest = context_length(self.models["model"])
         if longest is not None and longest < config.max_tokens:
-            raise ConfigError(
-                f"the model takes {longest} tokens at most, but max_tokens is {config.max_tokens}: lower it"
-            )
+            raise ConfigError(f"the model takes {longest} tokens, but max_tokens is {config.max_tokens}: lower it")
         self.rates = {"model": config.learning_rate}
         if self.estimator.needs_critic:
             self.models["critic"] = load_critic(self._at("critic", start), device, config.seed)

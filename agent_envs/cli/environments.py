@@ -19,7 +19,7 @@ from agent_envs.wrapping.recipes import recipe
 from agent_envs.wrapping.recorded import RecordedEnv, episode_env, recorded_env
 from agent_envs.wrapping.specs import parse_wrapper
 
-_INSIDE = ("checkpoints", "actor", "huggingface")  # folders of a checkpoint, beneath the run's own
+_INSIDE = ("checkpoints", "actor", "huggingface", "checkpoint", "model")  # folders of a checkpoint, in the run's
 
 
 def of_episode(given: RecordedEnv, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> RecordedEnv:
@@ -123,14 +123,14 @@ class RunOptions(EnvOptions):
 def response_limit(checkpoint: str) -> int | None:
     """Return the most tokens of a response that a checkpoint was trained with; None if there is no run.json."""
     record, where = _record(Path(checkpoint))
-    limit = record.get("response_length", record.get("max_response_tokens"))
-    return None if limit is None else integer(f"response_length in {where}", limit, minimum=1)
+    name = "response_length" if "response_length" in record else "max_response_tokens"
+    return None if record.get(name) is None else integer(f"{name} in {where}", record[name], minimum=1)
 
 
 def _record(path: Path) -> tuple[dict[str, Any], str]:
     """Return what a run says of its environment, and the file that says so."""
     folder = expanded(path).absolute()
-    while folder.name in _INSIDE or folder.name.startswith("global_step_"):
+    while (folder.name in _INSIDE or folder.name.startswith("global_step_")) and not (folder / "run.json").exists():
         folder = folder.parent
     settings = read_settings(folder / "run.json") or {}
     # Of a training run, the split is the one that it learned from; each command has its own.

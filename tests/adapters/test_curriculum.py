@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.errors import ConfigError
 from agent_envs.problem_env import Problem, ProblemEnv
 from agent_envs.tasks import IndexedTasks
+from agent_envs.wrapping.recorded import recorded_env
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LEVELS = {"level": [1, 2, 4, 8]}
@@ -233,6 +235,11 @@ def test_several_environments_are_played_by_their_weights_and_told_apart(model_p
     assert (played.sum(axis=1) == 16).all() and played[:, 0].sum() > played[:, 1].sum() > 0
     assert (played == [[record.get(name, 0) for name in names] for record in parts[1:]]).all()
     assert whole[-1]["val/episodes"] == 6 and whole[-1]["val/GSM8KTool-v0/episodes"] == 3
+    env_id, env_kwargs, _ = recorded_env(json.loads((tmp_path / "parts" / "run.json").read_text()), "run.json")
+    assert env_id == "AgentR1/ALFWorld-v0"
+    assert env_kwargs == {"data": "generated", "split": "train", "max_episode_steps": 2}
+    with pytest.raises(ConfigError, match="holds a run with other settings .mixed was"):
+        train(config("parts", env=("AgentR1/ALFWorld-v0=1", "AgentR1/GSM8KTool-v0=1")))
     for wrong, message in (
         ({"warm_start": 5}, "of one environment: leave them out with several"),
         ({"env": ("A-v0", "B-v0")}, "several environments need weights: --env A-v0=0.5"),

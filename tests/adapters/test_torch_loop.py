@@ -656,7 +656,7 @@ def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, size
         env_kwargs={"size": 1, "max_episode_steps": 3}, eval_tasks=0,
     )  # fmt: skip
     if kind == "gpt2":
-        with pytest.raises(ConfigError, match="takes 1024 tokens at most, but max_tokens is 2048"):
+        with pytest.raises(ConfigError, match="takes 1024 tokens, but max_tokens is 2048"):
             train(dataclasses.replace(c, max_tokens=2048, out=str(tmp_path / "longer")))
     record = train(c)[-1]
     assert record["rollout/logprob_diff"] < 1e-5 and record["actor/grad_norm"] > 0 and record["env/broken"] == 0

@@ -153,7 +153,8 @@ def run(tmp_path):
         "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "reward": "terminal"}, "data": "generated",
         "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo", "response_length": 48,
     }  # fmt: skip
-    (tmp_path / "run" / "checkpoints" / "global_step_3" / "actor").mkdir(parents=True)
+    for inside in ("checkpoints/global_step_3/actor", "checkpoint/model"):  # of verl and of the PyTorch loop
+        (tmp_path / "run" / inside).mkdir(parents=True)
     (tmp_path / "run" / "run.json").write_text(json.dumps(settings))
     return tmp_path / "run"
 
@@ -162,7 +163,9 @@ def _chosen(*argv: str) -> RecordedEnv:
     return _options(*argv).chosen_env()
 
 
-@pytest.mark.parametrize("inside", ["", "checkpoints", "checkpoints/global_step_3", "checkpoints/global_step_3/actor"])
+@pytest.mark.parametrize(
+    "inside", ["", "checkpoints/global_step_3", "checkpoints/global_step_3/actor", "checkpoint/model"]
+)
 @pytest.mark.parametrize("option", ["--run", "--checkpoint"])
 def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
     recorded = RecordedEnv("AgentR1/GSM8KTool-v0", {"level": 1, "reward": "terminal"}, ("StepPenalty(penalty=0.25)",))
@@ -190,6 +193,15 @@ def test_a_checkpoint_writes_as_much_as_in_training(run):
     (run / "run.json").write_text('{"response_length": "many"}')
     with pytest.raises(ConfigError, match="response_length in .*run.json must be"):
         _parsed("--checkpoint", str(run)).policy_settings()
+    (run / "run.json").write_text('{"max_response_tokens": 0}')  # of the PyTorch loop
+    with pytest.raises(ConfigError, match="max_response_tokens in .*run.json must be"):
+        _parsed("--checkpoint", str(run)).policy_settings()
+
+
+def test_a_run_may_have_the_name_of_a_folder_in_one(run):
+    for name in ("actor", "model"):
+        assert _chosen("--run", str(run.rename(run.parent / name))).env_id == "AgentR1/GSM8KTool-v0"
+        run = run.parent / name
 
 
 def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_path, monkeypatch, capsys):

@@ -24,6 +24,7 @@ from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
+from agent_envs.adapters.tiny import supervised
 from agent_envs.adapters.verl.config.checks import check_config
 from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
@@ -252,9 +253,8 @@ def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:
     if "/" not in preset:
         names = [name for name in group_names("preset") if name != "published"]
         checks.choice("--preset", preset, [*names, f"MODEL/TASK/ALGORITHM[/HARDWARE][{EXACT}]"])
-        named = ["cpu-tiny", preset] if preset == "cpu-vllm" else [preset]
-        if preset == "cpu-llm" and importlib.util.find_spec("vllm"):
-            named.append("cpu-vllm")
+        over = ["cpu-vllm"] if preset == "cpu-llm" and importlib.util.find_spec("vllm") else []
+        named = ["cpu-tiny", preset] if preset == "cpu-vllm" else [preset, *over]
         return [f"preset=[{','.join(named)}]"], None, None
     words = preset.split("/")
     if len(words) == len(_PARTS) - 1:
@@ -370,9 +370,9 @@ def _complete(config: Any, overridden: Collection[str]) -> None:
         fit_attention(config, overridden)
     rollout, data = config.actor_rollout_ref.rollout, config.data
     if rollout.dtype is None:
-        from agent_envs.adapters.tiny.supervised import computes_bfloat16
-
-        rollout.dtype = "bfloat16" if computes_bfloat16(torch.device(config.trainer.device)) else "float32"
+        rollout.dtype = "bfloat16" if supervised.computes_bfloat16(torch.device(config.trainer.device)) else "float32"
+    if config.trainer.device == "cpu":
+        checks.choice("actor_rollout_ref.rollout.dtype", rollout.dtype, ("bfloat16", "float16", "float32"))
     lengths = data.max_prompt_length, data.max_response_length
     if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):
         rollout.max_model_len = sum(lengths)  # the longest prompt and response, not the model's own context

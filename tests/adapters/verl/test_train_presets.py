@@ -35,6 +35,7 @@ from agent_envs.adapters.tiny import supervised
 from agent_envs.adapters.verl.config import compose
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.errors import ConfigError
 
 LAUNCH = Path(__file__).parents[3] / "adapters" / "verl" / "launch.sh"
 
@@ -132,6 +133,8 @@ def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(comp
     assert {part.mixed_precision.param_dtype for part in parts} == {kind}
     given = composed("actor_rollout_ref.rollout.dtype=float16", preset="cpu-llm", env=ENV, model="m").verl()
     assert given.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float16"
+    with pytest.raises(ConfigError, match="rollout.dtype must be .*got 'float17'"):
+        composed("actor_rollout_ref.rollout.dtype=float17", preset="cpu-llm", env=ENV, model="m")
     assert composed().verl().actor_rollout_ref.rollout.dtype == "float32"  # cpu-tiny
 
 
