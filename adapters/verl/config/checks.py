@@ -27,6 +27,7 @@ def check_config(config: Any, estimator: Estimator) -> None:
     """Check the resolved configuration of a run that trains over steps; verl's own trainers are left to verl."""
     for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
         integer(f"data.{name}", config.data[name], minimum=1)
+    integer(f"{_ROLLOUT}.max_num_seqs", config.actor_rollout_ref.rollout.max_num_seqs, minimum=1)
     for name, model in _updated(config, estimator).items():
         integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
         number(f"{name}.optim.lr", model.optim.lr, minimum=0)

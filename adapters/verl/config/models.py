@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.verl.config.settings import read_settings
-from agent_envs.checks import json_object
+from agent_envs.checks import integer, json_object
 from agent_envs.errors import ConfigError, first_line
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.prompts.pictures import ARCHITECTURES
@@ -46,9 +46,8 @@ def check_context(model: str, config: Any) -> None:
 
 def read_config(model: str) -> Mapping[str, Any]:
     """Return the configuration of a model, a Hugging Face folder or a name on the hub."""
-    path = Path(model) / "config.json"
     with suppress(OSError):
-        return json_object(str(path), path.read_text(encoding="utf-8", errors="replace"))
+        return json_object(f"{model}/config.json", Path(model, "config.json").read_text("utf-8", errors="replace"))
     from transformers import AutoConfig
 
     try:
@@ -140,9 +139,9 @@ def cpu_memory(config: Any, model: Any) -> float:
     policy, text, found = config.actor_rollout_ref, model.get_text_config(), training_memory(model, gpus=1, tokens=0)
     actor, rollout, length = policy.actor, policy.rollout, policy.rollout.max_model_len // 4
     size = _HALF if rollout.dtype == "bfloat16" else _WEIGHT
-    tokens = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else length * actor.ppo_micro_batch_size_per_gpu
-    heads = text.num_attention_heads
-    width = getattr(text, "num_key_value_heads", heads) * text.hidden_size // heads
+    name, unit = ("max_token_len", 1) if actor.use_dynamic_bsz else ("micro_batch_size", length)
+    tokens = unit * integer(f"actor_rollout_ref.actor.ppo_{name}_per_gpu", actor[f"ppo_{name}_per_gpu"], minimum=1)
+    width = text.hidden_size // (heads := text.num_attention_heads) * getattr(text, "num_key_value_heads", heads)
     sent = 3 * size * found.parameters  # the server's weights, and twice what is on its way to it
     cached = rollout.max_num_seqs * length * 2 * text.num_hidden_layers * width * size
     each = token_bytes(model, size, recomputed=policy.model.enable_gradient_checkpointing)

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.tiny import base
 from agent_envs.adapters.verl.config.models import cpu_memory, training_memory
+from agent_envs.errors import ConfigError
 
 
 def shape(kind: type, hidden: int, inner: int, layers: int, heads: int, pairs: int, **others: Any) -> PretrainedConfig:
@@ -139,6 +140,15 @@ def test_on_a_cpu_all_processes_count() -> None:
     kept = gigabytes("actor_rollout_ref.model.enable_gradient_checkpointing=False") - usual
     assert kept > 2 * tokens
     assert cpu_memory(composed().verl(), GPT2Config()) > 0  # whose configuration has other names
+    actor = "actor_rollout_ref.actor"
+    for wrong in (
+        ["actor_rollout_ref.rollout.max_num_seqs=null"],
+        [f"{actor}.ppo_max_token_len_per_gpu=null"],
+        [f"{actor}.use_dynamic_bsz=false", f"{actor}.ppo_micro_batch_size_per_gpu=null"],
+    ):
+        name = wrong[-1].partition("=")[0]
+        with pytest.raises(ConfigError, match=f"{name} must be an integer of at least 1, got None"):
+            gigabytes(*wrong)
 
 
 def test_a_dry_run_says_what_a_run_on_a_cpu_takes(capsys: pytest.CaptureFixture[str]) -> None:
