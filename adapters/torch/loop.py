@@ -327,8 +327,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     episodes, baselines = [episode for group in groups for episode in group.episodes], None
     if run.estimator.needs_baseline:
         baselines = [math.nan if e.stop_reason.broken else e.reward for g in groups for e in [*g.greedy] * config.group]
-    record["seconds/play"] = time.monotonic() - began
-    began = time.monotonic()
+    record["seconds/play"], began = time.monotonic() - began, time.monotonic()
     if "critic" in run.models:
         of_run, words = (run.tokenizer, config.max_tokens), run.tasks.tool_instructions
         episodes = [with_last_state(episode, *of_run, words(episode)) for episode in episodes]
@@ -374,6 +373,8 @@ def train(config: LoopConfig) -> list[Record]:
     run, failures = Run(config), FailureBudget(config.max_broken)
     if not run.records:
         run.log({"step": 0, **evaluate(run, 0)})
+        if not config.steps:  # a warm start alone
+            run.save(0)
     for number in run.iterations():
         try:
             record: Record = {"step": number, **iterate(run, number, failures)}

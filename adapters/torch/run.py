@@ -231,10 +231,9 @@ class Run:
             splits = takes_splits(env)
             make_warm_model(
                 start, env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
-                seed=config.seed,
+                seed=config.seed, max_length=config.max_tokens, wrappers=config.wrappers, pictures=pictures,
+                pool=None if splits else pool,
                 env_kwargs=config.env_kwargs_of(config.split) | ({"data": "generated"} if splits else {}),
-                wrappers=config.wrappers, max_length=config.max_tokens, pool=None if splits else pool,
-                pictures=pictures,
             )  # fmt: skip
         return str(start)
 

@@ -606,6 +606,17 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
         assert groups == [0, 0, 0, 1, 1, 1] and baselines == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
 
 
+def test_no_steps_leave_the_warm_start_as_a_checkpoint_to_go_on_from(tmp_path):
+    config = LoopConfig(
+        env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1, "max_episode_steps": 2}, out=str(tmp_path), steps=0,
+        tasks=2, group=2, eval_tasks=2, warm_start=2, max_response_tokens=8,
+    )  # fmt: skip
+    (before,) = train(config)
+    weights = [(tmp_path / of / "model.safetensors").read_bytes() for of in ("start", "checkpoint/model")]
+    assert before["step"] == 0 and weights[0] == weights[1]
+    assert [record["step"] for record in train(dataclasses.replace(config, steps=1))] == [0, 1]
+
+
 @pytest.mark.parametrize("estimator", ["remax", "gigpo"])
 def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
     out = tmp_path / "run"
