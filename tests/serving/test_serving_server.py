@@ -564,14 +564,14 @@ def test_a_server_that_drains_plays_its_episodes_to_their_end(tmp_path):
             with e:
                 return e.code
 
-    playing, idle, restless = (RemoteEnv(url, connect_timeout=0.2, busy_timeout=0.2) for _ in range(3))
+    playing, idle, restless = (RemoteEnv(url, connect_timeout=5.0, busy_timeout=0.2) for _ in range(3))
     playing.reset(seed=0)
     restless.reset(seed=0)
     assert status("/ready") == status("/health") == 200
     process.send_signal(signal.SIGTERM)
     assert until(lambda: status("/ready") == 503) and status("/health") == 200
     with pytest.raises(BackendBusyError, match="shutting down|full"):
-        RemoteEnv(url, connect_timeout=0.2, busy_timeout=0.2)
+        RemoteEnv(url, connect_timeout=5.0, busy_timeout=0.2)
     for env in (idle, restless):  # the one has no episode, the other gives up its own
         with pytest.raises(BackendError, match="about to stop|shutting down|full"):
             env.reset(seed=0)
