@@ -18,7 +18,7 @@ import gymnasium as gym
 import pytest
 
 from agent_envs import evaluate
-from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
 from agent_envs.envs.helpdesk.hearing import asked_to_see, hear, told_to_press

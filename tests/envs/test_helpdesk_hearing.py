@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.envs.helpdesk.hearing import amounts_in, asked_to_see, contradicts, hear, told_to_press
 
 DOMAIN = load_domain("bicycle_hire")

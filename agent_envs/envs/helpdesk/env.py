@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.checks import choice, shown, string
-from agent_envs.datasets.helpdesk.generated.domain_files import load_domain
+from agent_envs.datasets.helpdesk.generated.domain import load_domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
 from agent_envs.datasets.helpdesk.generated.worlds import DEFAULT_LEVEL, HelpDeskTasks
 from agent_envs.envs.helpdesk.customer import Customer

@@ -186,7 +186,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         act: What the customer wants now; its facts can be asked for.
         values: The values of the facts: a fact whose value stands in the same sentence is not asked for.
 
-    >>> from agent_envs.datasets.helpdesk.generated.domain_files import load_domain
+    >>> from agent_envs.datasets.helpdesk.generated.domain import load_domain
     >>> hear("Name and code word, please.", load_domain("bicycle_hire"), None, {}).asks
     ('name', 'code')
     """

@@ -10,16 +10,11 @@ from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
 from agent_envs.datasets.helpdesk.generated.conditions import Condition
-from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Act, Domain
+from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, Act, Domain
 from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section, Share
+from agent_envs.files import table
 
-BUCKETS: Mapping[str, tuple[int, ...]] = {
-    "train": tuple(range(8)),
-    "validation": (8,),
-    "test": (9,),
-    "twins": (9,),
-    "new": tuple(range(10)),
-}
+BUCKETS = {"train": tuple(range(8)), "validation": (8,), "test": (9,), "twins": (9,), "new": tuple(range(10))}
 """The classes of sections, of ten, that each split may have: so no section of one is in another."""
 GENERAL = ("identify", "consent", "refuse", "round", "outside")
 OUTSIDE_RULE = f"1.{GENERAL.index('outside') + 1}"
@@ -38,28 +33,18 @@ class Level(NamedTuple):
     acts: int
     named: tuple[str, ...]
     """How items may be named: by "number" or by "label"."""
-    hidden: bool
-    amounts: bool
-    terms: bool
-    moods: bool
+    hidden: bool = False
+    amounts: bool = False
+    terms: bool = False
+    moods: bool = False
     """Whether minds are changed, requests dropped and refusals pleaded against."""
-    history: bool
+    history: bool = False
     """Whether rules depend on what was done before."""
-    devices: int
+    devices: int = 0
     """How many faults a device has."""
 
 
-_BY_NUMBER, _EITHER, _BY_LABEL = ("number",), ("number", "label"), ("label",)
-LEVELS: Mapping[int, Level] = {
-    1: Level(1, 1, 1, 3, 1, _BY_NUMBER, False, False, False, False, False, 0),
-    2: Level(1, 1, 2, 4, 2, _EITHER, False, False, False, False, False, 0),
-    3: Level(1, 2, 3, 4, 3, _EITHER, True, False, False, False, False, 0),
-    4: Level(2, 2, 3, 3, 3, _EITHER, True, True, False, False, False, 0),
-    5: Level(2, 2, 4, 3, 4, _EITHER, True, True, True, False, False, 1),
-    6: Level(3, 3, 4, 3, 4, _BY_LABEL, True, True, True, True, False, 1),
-    7: Level(4, 3, 4, 4, 5, _BY_LABEL, True, True, True, True, True, 2),
-    8: Level(6, 3, 5, 4, 6, _BY_LABEL, True, True, True, True, True, 2),
-}
+LEVELS = {int(level): Level(**row) for level, row in table(PACKAGE, "levels.json").items()}
 
 
 class Book(NamedTuple):
@@ -92,54 +77,55 @@ def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
 def _section(draws: Draws, domain: Domain, act: Act, number: int, level: Level, split: str) -> Section:
     """Draw the rules about an act; they are of a class that the split may have."""
     while True:
-        if found := _of_class(draws, _any_section(draws, domain, act, number, level), BUCKETS[split]):
-            return found
+        section = _any_section(draws, domain, act, number, level)
+        for _ in range(60):
+            if section_class(section) in BUCKETS[split]:
+                firsts = itertools.accumulate((len(chain.links) for chain in section.chains), initial=1)
+                chains = (chain._replace(first=first) for first, chain in zip(firsts, section.chains, strict=False))
+                return section._replace(chains=tuple(chains))
+            section = _varied(draws, section)
 
 
 def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Level) -> Section:
+    """Draw the rules about an act, not yet numbered."""
     by_scope: dict[str, list[Condition]] = {}
-    for condition in domain.conditions_of(act):
-        by_scope.setdefault(condition.scope, []).append(condition)
-    history = by_scope.pop("day", []) if level.history else []
-    asked = by_scope.pop("ask", []) if level.hidden else []
-    for other in ("ask", "day"):
-        by_scope.pop(other, None)
+    for found in domain.conditions_of(act):
+        by_scope.setdefault(found.scope, []).append(found)
+    history = by_scope.pop("day", []) * level.history
+    asked = by_scope.pop("ask", []) * level.hidden
     weights = [scope for scope in by_scope for _ in range(_SCOPES[scope])]
     lengths = [level.links, *(draws.between(1, level.links) for _ in range(level.chains - 1))]
     lengths = shuffled(draws, lengths)
-    hidden = (lengths.index(level.links), _hidden_place(draws, level.links)) if asked else (-1, -1)
+    hidden = (-1, -1)  # the place of what the customer is asked: in two of three an even one, where it can bar
+    if asked:
+        places = range(int(draws.between(1, 3) > 2), level.links, 2)
+        hidden = (lengths.index(level.links), draws.pick(places))
     used: set[tuple[str, str]] = set()
+
+    def visible(tries: int) -> Condition | None:
+        found = (_unused(draws, by_scope[draws.pick(weights)], used) for _ in range(tries))
+        return next(filter(None, found), None)
+
     chains = []
     for place, length in enumerate(lengths):
         links: list[Link] = []
         for position in range(length):
+            condition: Condition | None = None
             if (place, position) == hidden:
-                found = _unused(draws, asked, used)
+                condition = _unused(draws, asked, used)
             elif history and draws.between(1, 6) == 1:
-                found = _unused(draws, history, used)
-            else:
-                found = None
-            for _ in range(6):
-                found = found or _unused(draws, by_scope[draws.pick(weights)], used)
-            if found is None:
+                condition = _unused(draws, history, used)
+            condition = condition or visible(6)
+            if condition is None:
                 break
-            links.append(Link(found, draws.pick(found.values)))
+            links.append(Link(condition, draws.pick(condition.values)))
         if links:
             chains.append(Chain(1, tuple(links)))
     share = None
-    if level.amounts and act.amount is not None:
-        for _ in range(20):
-            if found := _unused(draws, by_scope[draws.pick(weights)], used):
-                high, low = shuffled(draws, _SHARES)[:2]
-                share = Share(Link(found, draws.pick(found.values)), high, low)
-                break
-    return Section(number, act, _numbered(chains), share)
-
-
-def _hidden_place(draws: Draws, links: int) -> int:
-    """Return where a chain asks the customer: at an even place, where the answer can bar, in two of three."""
-    places = range(0, links, 2) if draws.between(1, 3) <= 2 else range(1, links, 2)
-    return draws.pick(places)
+    if level.amounts and act.amount is not None and (tested := visible(20)):
+        high, low = shuffled(draws, _SHARES)[:2]
+        share = Share(Link(tested, draws.pick(tested.values)), high, low)
+    return Section(number, act, tuple(chains), share)
 
 
 def _unused(draws: Draws, conditions: Sequence[Condition], used: set[tuple[str, str]]) -> Condition | None:
@@ -151,26 +137,18 @@ def _unused(draws: Draws, conditions: Sequence[Condition], used: set[tuple[str, 
     return None
 
 
-def _of_class(draws: Draws, section: Section, classes: Sequence[int]) -> Section | None:
-    """Return the section with such values that its class is one of those wanted; None if none are found."""
-    for _ in range(60):
-        if section_class(section) in classes:
-            return section
-        place = draws.between(0, len(section.chains) - 1)
-        chain = section.chains[place]
-        position = draws.between(0, len(chain.links) - 1)
-        condition = chain.links[position].condition
-        links = (*chain.links[:position], Link(condition, draws.pick(condition.values)), *chain.links[position + 1 :])
-        chains = (*section.chains[:place], chain._replace(links=links), *section.chains[place + 1 :])
-        if draws.between(1, 3) == 1:  # values may be too few: another order is another section, too
-            chains = _numbered(shuffled(draws, chains))
-        section = section._replace(chains=chains)
-    return None
-
-
-def _numbered(chains: Sequence[Chain]) -> tuple[Chain, ...]:
-    firsts = itertools.accumulate((len(chain.links) for chain in chains), initial=1)
-    return tuple(Chain(first, chain.links) for first, chain in zip(firsts, chains, strict=False))
+def _varied(draws: Draws, section: Section) -> Section:
+    """Return a section with another value somewhere, and now and then with its chains in another order."""
+    chains = list(section.chains)
+    place = draws.between(0, len(chains) - 1)
+    links = list(chains[place].links)
+    position = draws.between(0, len(links) - 1)
+    condition = links[position].condition
+    links[position] = Link(condition, draws.pick(condition.values))
+    chains[place] = chains[place]._replace(links=tuple(links))
+    if draws.between(1, 3) == 1:  # values may be too few: another order is another section, too
+        chains = shuffled(draws, chains)
+    return section._replace(chains=tuple(chains))
 
 
 def signature(section: Section) -> str:
@@ -188,20 +166,18 @@ def _written(draws: Draws, domain: Domain, sections: Sequence[Section], level: L
     terms: dict[str, Link] = {}
     texts = [_section_text(draws, domain, section, level, split, terms) for section in sections]
     device = domain.device if level.devices else None
+    words = {"customer": domain.customer.noun, "device": device.noun if device else ""}
     keys = (*GENERAL, "device") if device else GENERAL
-    general = [f"1.{number} {draws.pick(PHRASES['general'][key])}" for number, key in enumerate(keys, 1)]
-    head = (
-        "\n".join(general)
-        .replace("{customer}", domain.customer.noun)
-        .replace("{device}", device.noun if device else "")
-    )
+    general = [
+        f"1.{number} {draws.pick(PHRASES['general'][key]).format(**words)}" for number, key in enumerate(keys, 1)
+    ]
     if level.terms:
         texts = shuffled(draws, texts)
     defined = [
         f"{len(sections) + 2}.{number} {draws.pick(frames('term', split)).format(term=term, c=link.clause)}"
         for number, (term, link) in enumerate(terms.items(), 1)
     ]
-    return "\n\n".join([head, *texts, *(["\n".join(defined)] if defined else [])])
+    return "\n\n".join(filter(None, ("\n".join(general), *texts, "\n".join(defined))))
 
 
 def _section_text(
@@ -212,17 +188,16 @@ def _section_text(
     words = {"object": thing, "Object": thing[0].upper() + thing[1:], "done": act.done}
     lines = []
     for chain in section.chains:
-        for place, link in enumerate(chain.links):
-            rule = f"{number}.{chain.first + place}"
-            clause, condition = link.clause, link.condition
-            if level.terms and condition.term and terms.setdefault(condition.term, link) == link:
-                clause = condition.term
-            frame = draws.pick(frames("exception" if place else "bar", split))
-            said = frame.format(**words, verb=draws.pick(act.verbs), c=clause, r=f"{number}.{chain.first + place - 1}")
-            lines.append(f"{rule} {said}")
+        for rule, link in enumerate(chain.links, chain.first):
+            clause, term = link.clause, link.condition.term
+            if level.terms and term and terms.setdefault(term, link) == link:
+                clause = term
+            frame = draws.pick(frames("exception" if rule > chain.first else "bar", split))
+            said = frame.format(**words, verb=draws.pick(act.verbs), c=clause, r=f"{number}.{rule - 1}")
+            lines.append(f"{number}.{rule} {said}")
     if section.share is not None and act.amount is not None:
         link, if_so, otherwise = section.share
         names = {"amount": act.amount.name, "of": act.amount.of.replace("_", " ")}
         said = draws.pick(frames("amount", split)).format(**names, c=link.clause, a=if_so, b=otherwise)
-        lines.append(f"{number}.{sum(len(chain.links) for chain in section.chains) + 1} {said}")
+        lines.append(f"{number}.{len(lines) + 1} {said}")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,10 +21,12 @@ class Field(NamedTuple):
     values: tuple[Value, ...]
     """The words, or the lowest and the highest integer."""
 
-    def draw(self, draws: Draws) -> Value:
-        """Draw a value."""
-        ranged = self.kind in ("number", "date")
-        return draws.between(int(self.values[0]), int(self.values[1])) if ranged else draws.pick(self.values)
+    @property
+    def possible(self) -> Sequence[Value]:
+        """All values that it may have."""
+        if self.kind in ("number", "date"):
+            return range(int(self.values[0]), int(self.values[1]) + 1)
+        return self.values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,31 +56,17 @@ class Condition:
         sign = self.test[-1]
         return number > int(value) if sign == ">" else number < int(value) if sign == "<" else number >= int(value)
 
-    def decides(self, value: Value) -> bool:
-        """Return whether the test with a value can hold and can fail."""
-        field = self.options
-        ranged = field.kind in ("number", "date")
-        ends = range(int(field.values[0]), int(field.values[1]) + 1) if ranged else field.values
-        return len({self.holds(actual, value) for actual in ends}) == 2
-
     def draw(self, draws: Draws, value: Value, holds: bool) -> Value:
         """Draw what the field is so that the test holds or fails; integers are beside the border half of the time."""
-        field = self.options
-        if field.kind in ("words", "flag"):
-            return draws.pick([found for found in field.values if self.holds(found, value) == holds])
-        low, high = int(field.values[0]), int(field.values[1])
-        border = -int(value) if self.test.startswith("days_since") else int(value)
-        if self.test == "is":
-            if holds:
-                return border
-            drawn = draws.between(low, high - 1)
-            return drawn if drawn < border else drawn + 1
-        above = (self.test[-1] == ">") != self.test.startswith("days_since")
+        possible = self.options.possible
+        if not isinstance(possible, range):
+            return draws.pick([found for found in possible if self.holds(found, value) == holds])
+        past = self.test.startswith("days_since")  # dates are counted from today on
+        above = (self.test[-1] == ">") != past
+        border = (-int(value) if past else int(value)) + above
         if above == holds:
-            low = border + 1 if above else border
-            return low if draws.between(0, 1) else draws.between(low, high)
-        high = border if above else border - 1
-        return high if draws.between(0, 1) else draws.between(low, high)
+            return border if draws.between(0, 1) else draws.between(border, possible[-1])
+        return border - 1 if draws.between(0, 1) else draws.between(possible[0], border - 1)
 
 
 def value_key(value: Value) -> str:

@@ -1,95 +1,17 @@
 """A domain of the help desk: what a shop deals in, what its customers ask for, and what rules may depend on.
 
-One JSON file of `domains/` each, an object with these keys (`bicycle_hire.json` has every kind of entry):
-
-    shop       "the bicycle hire shop {name}"; in a sentence it follows "customers of"
-    names      at least 6 names of the shop
-    customer   {"noun": "member", "plural": "members", "id": "M#####", "fields": FIELDS}
-    item       {"noun": "hire", "plural": "hires", "id": "H#####", "label": "bike", "labels": [at least 20 texts],
-               "described": "my hire of the {label}", "fields": FIELDS}
-               What customers have, many each. A row has its label under the name that "label" says: what a customer
-               calls it who does not know the number. No label is a part of another.
-    catalogue  {"noun": "bike", "plural": "bikes", "fields": FIELDS}, or left out. A row per label; the tool get_NOUN
-               takes the label. "label" of the item is then the same noun.
-    acts       {name: ACT}, 4 to 7 of them. The name is a verb and a noun, as the tool is called: "cancel_hire".
-    conditions [CONDITION, ...]: at least 14, and at least 12 different fields that can be asked of each act; at least 4
-               each of the customer, the item and the catalogue (without a catalogue, 7 of the item).
-    outside    at least 4 sentences of a customer who wants what no act and no rule is about
-    device     DEVICE, or left out
-    unseen     true for the domains of the split "new", which no other split has; else left out
-
-FIELDS is {name: what it may be}. Names are nouns that can be read after "the" ("price"; "day_price" is "day price"):
-
-    ["basic", "silver", "gold"]   one of these words
-    [1, 7]                        an integer in this range
-    "date 0..14"                  a date, in days from today (negative: in the past)
-    [true, false]                 yes or no
-
-ACT is what the shop may do to an item.
-
-    verbs      2 to 4 of them, ["cancel", "call off", "drop"]: "Could you ... my hire?". No verb belongs to two acts.
-    done       its participle: "cancelled". "The hire may not be ... if ..."
-    object     what it is done to: "{item}", or "the address of {item}". {item} becomes "the hire" in rules, "my hire
-               H12345" or "my hire of the Heron" in the customer's mouth, "hire H12345" in the agent's.
-    needs      {"status": ["booked"]}: the words that a field of the item must have; otherwise the system refuses. No
-               condition tests such a field.
-    asks       {name: ASK}, or left out: what only the customer knows, each an argument of the tool
-    effect     [["set", FIELD, VALUE], ["add", FIELD, VALUE], ...]. FIELD is one of the item, or "customer.debt",
-               "catalogue.free", which no condition then tests; "add" is for integers and dates (days). VALUE is a
-               value, or "$days", what the customer asked for. An act changes something in any case.
-    amount     {"name": "refund", "of": "price", "words": ["refund", "money back"], "questions": ["How much do I get
-               back?", ...]}, or left out. A share of an integer field of the item, decided by the rules: the tool gets
-               it as an argument and writes it into the item. "words" are what the agent may call it; at least 2
-               questions.
-
-ASK is {"values": [...], "say": ..., "question": "By how many days?", "words": ["days", "how long"]}. "values" are at
-least 3 words or integers. "say" is a text with {}, which follows verb and object ("move my hire by {} days"), or a list
-with a sentence of the customer for each value, without "it" for things not said before ("I am ill."). "question" is how
-the agent asks for it, "words" are the words in such questions, small letters, the most telling first.
-
-CONDITION is {"on": FIELD, "test": TEST, "values": [...], "say": "the hire starts in fewer than {n} days", "term": "the
-hire is a short-notice hire"}.
-
-    on         "customer.debt", "item.start", "catalogue.kind", "ask.reason" (what the customer says, for acts that ask
-               for it), or "day.cancel_hire" (how often this was done in this conversation)
-    test       "is", ">", "<", "days_before >", "days_before <" (days from today until a date), "days_since >",
-               "days_since <" (days from a date until today), or "count >=" (for day.)
-    values     what the field is compared with; the domain is such that each can hold and can fail. For "is" it may be
-               left out if "say" is an object.
-    say        a whole clause that can follow "if", names its subject ("the hire", "the member", never "it") and says
-               exactly the test: {n} is the value. No value is 1 if a plural follows {n}. Or an object with a clause for
-               each value: {"desk": "the hire was booked at the desk", ...}, with "true" and "false" for yes or no.
-    term       another clause for the same, which the book then defines ("... means that ..."); at most one condition in
-               four has one. May be left out.
-    acts       the acts whose rules may have it, if not all
-
-DEVICE is what the customer can look at and act on.
-
-    noun       "lock"
-    fields     as FIELDS, words and yes or no only
-    works      {field: value, ...}: the device works if all of these are so
-    wishes     at least 3 sentences: ["The lock does not open.", ...]
-    reads      {name: {"field": a field, "words": ["light", "lamp"], "question": "What does the light do?", "say":
-               {value: "The light is green.", ...}}}, one for each field
-    does       {name: {"verbs": ["plug in", "connect"], "object": "the cable", "done": "plugged in", "effect": {field:
-               value, ...}, "say": "I have plugged the cable in.", "final": false}}; each field of works is set by one
-               of them; final are those that lose something
-
-`phrases.json` beside them has the sentences that all domains share: lists of frames whose slots in braces are filled
-in. A list may grow, its slots stay; of five or more the last tenth (at least one) is in no train task. Slots: {do} is a
-verb with its object and what was asked for ("move my hire H12345 by 3 days"), {c} a clause, {r} a rule's number, {x} a
-value, {n} an integer.
-
-Everything is simple English in small letters except sentences; no text has quotation marks or brackets.
+`domains/README.md` says what is in a file of `domains/` and in `phrases.json`; tests hold each file to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any, NamedTuple
 
-from agent_envs.datasets.helpdesk.generated.conditions import Condition, Field, Value
+from agent_envs.datasets.helpdesk.generated.conditions import Condition, Field, Value, value_key
 from agent_envs.files import table
 
 PACKAGE = "agent_envs.datasets.helpdesk"
@@ -105,6 +27,15 @@ class Ask(NamedTuple):
     question: str
     words: tuple[str, ...]
 
+    @property
+    def follows(self) -> bool:
+        """Whether it is said behind verb and object, not in sentences of its own."""
+        return isinstance(self.say, str)
+
+    def said(self, value: Value) -> str:
+        """Return the words for a value."""
+        return self.say.format(value) if isinstance(self.say, str) else self.say[self.values.index(value)]
+
 
 class Amount(NamedTuple):
     """A share of an integer of the item, which the rules set."""
@@ -117,7 +48,7 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Act:
-    """What the shop may do to an item."""
+    """What the shop may do to an item, or a customer to a device."""
 
     name: str
     verbs: tuple[str, ...]
@@ -127,6 +58,11 @@ class Act:
     asks: tuple[Ask, ...]
     effect: tuple[tuple[str, str, Value], ...]
     amount: Amount | None
+
+    def words(self, verb: str, item: str, asked: Mapping[str, Value] = {}) -> str:
+        """Return the words for doing it to an item, with what is asked for as far as it follows the object."""
+        clauses = [ask.said(asked[ask.name]) for ask in self.asks if ask.follows and ask.name in asked]
+        return " ".join([verb, self.object.replace("{item}", item), *clauses])
 
 
 class Kind(NamedTuple):
@@ -171,7 +107,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
-    """A whole domain; see the module."""
+    """A whole domain."""
 
     name: str
     shop: str
@@ -203,3 +139,86 @@ class Domain:
     def act(self, name: str) -> Act | None:
         """Return the act of a name, also one on the device; None if there is none."""
         return self.acts.get(name) or (self.device.acts.get(name) if self.device else None)
+
+
+@functools.cache
+def domain_names() -> tuple[str, ...]:
+    """Return the names of the domains that are shipped, in order."""
+    files = [file.name for file in resources.files(PACKAGE).joinpath("domains").iterdir()]
+    return tuple(sorted(file.removesuffix(".json") for file in files if file.endswith(".json")))
+
+
+@functools.cache
+def load_domain(name: str) -> Domain:
+    """Return a domain that is shipped."""
+    raw = table(PACKAGE, f"domains/{name}.json")
+    kinds = {key: _kind(raw[key]) for key in ("customer", "item", "catalogue") if key in raw}
+    acts = {key: _act(key, act, act["effect"]) for key, act in raw["acts"].items()}
+    return Domain(
+        name=name,
+        acts=acts,
+        conditions=tuple(found for entry in raw["conditions"] for found in _conditions(entry, kinds, acts)),
+        device=_device(raw["device"]) if "device" in raw else None,
+        unseen=raw.get("unseen", False),
+        customer=kinds["customer"],
+        item=kinds["item"],
+        catalogue=kinds.get("catalogue"),
+        **{key: raw[key] for key in ("shop", "names", "outside")},
+        **{key: raw["item"][key] for key in ("label", "labels", "described")},
+    )
+
+
+def _kind(raw: Mapping[str, Any]) -> Kind:
+    return Kind(raw["noun"], raw["plural"], raw.get("id", ""), _fields(raw["fields"]))
+
+
+def _fields(raw: Mapping[str, Any]) -> dict[str, Field]:
+    fields = {}
+    for name, values in raw.items():
+        if isinstance(values, str):
+            low, high = values.removeprefix("date ").split("..")
+            fields[name] = Field(name, "date", (int(low), int(high)))
+        else:
+            kind = {str: "words", int: "number", bool: "flag"}[type(values[0])]
+            fields[name] = Field(name, kind, values)
+    return fields
+
+
+def _act(name: str, raw: Mapping[str, Any], effect: tuple[tuple[str, str, Value], ...]) -> Act:
+    asks = tuple(Ask(key, **ask) for key, ask in raw.get("asks", {}).items())
+    amount = Amount(**raw["amount"]) if "amount" in raw else None
+    return Act(name, raw["verbs"], raw["done"], raw["object"], raw.get("needs", {}), asks, effect, amount)
+
+
+def _device(raw: Mapping[str, Any]) -> Device:
+    does = raw["does"]
+    return Device(
+        fields=_fields(raw["fields"]),
+        reads={name: Read(**read) for name, read in raw["reads"].items()},
+        acts={
+            name: _act(name, act, tuple(("set", *cell) for cell in act["effect"].items())) for name, act in does.items()
+        },
+        said={name: act["say"] for name, act in does.items()},
+        final=tuple(name for name, act in does.items() if act.get("final")),
+        **{key: raw[key] for key in ("noun", "works", "wishes")},
+    )
+
+
+def _conditions(raw: Mapping[str, Any], kinds: Mapping[str, Kind], acts: Mapping[str, Act]) -> Iterator[Condition]:
+    """Yield a condition, or one for each act that asks what it tests: each has values of its own, which can decide."""
+    scope, _, name = raw["on"].partition(".")
+    only: tuple[str, ...] = raw.get("acts", tuple(acts))
+    fields = [(only, Field(name, "number", (0, 9)))]
+    if scope == "ask":
+        asks = [(act, ask) for act in only for ask in acts[act].asks if ask.name == name]
+        fields = [((act,), Field(name, "words", ask.values)) for act, ask in asks]
+    elif scope in kinds:
+        fields = [(only, kinds[scope].fields[name])]
+    say = raw["say"]
+    for of_acts, field in fields:
+        keys = {value_key(value): value for value in field.values}
+        values = tuple(keys[key] for key in say if key in keys) if isinstance(say, dict) else raw["values"]
+        one = Condition(scope, name, raw["test"], values, say, raw.get("term", ""), of_acts, field)
+        decide = [value for value in values if len({one.holds(actual, value) for actual in field.possible}) == 2]
+        if decide:
+            yield replace(one, values=tuple(decide))

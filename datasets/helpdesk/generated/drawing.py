@@ -6,17 +6,25 @@ the rows are set so. What was set for an earlier wish stays: it only narrows wha
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections import Counter
 from datetime import date, timedelta
+from typing import Any
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
 from agent_envs.datasets.helpdesk.generated.book import LEVELS, draw_book
 from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
-from agent_envs.datasets.helpdesk.generated.deciding import decide, possible
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Act, Device, Domain
-from agent_envs.datasets.helpdesk.generated.rules import Facts
-from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Rows, Solution, Wish, facts_of, solve
+from agent_envs.datasets.helpdesk.generated.rules import Section
+from agent_envs.datasets.helpdesk.generated.solving import (
+    HelpDeskTask,
+    Request,
+    Rows,
+    Solution,
+    Wish,
+    facts_of,
+    rows_about,
+    solve,
+)
 
 _FIRST_DAY = date(2026, 1, 1)
 
@@ -33,7 +41,7 @@ class World:
         self.codes: dict[str, str] = {}
         self.numbers: set[int] = set()
         self.labels = shuffled(draws, domain.labels)
-        self.done: dict[str, int] = {}
+        self.done: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.customer = self._customer(f"{draws.pick(PHRASES['first_names'])} {draws.pick(PHRASES['last_names'])}")
         self.solution: Solution
@@ -85,29 +93,24 @@ class World:
         for scope, rows in self.rows.items():
             for row in rows.values():
                 for name, field in self.domain.fields(scope).items():
-                    row[name] = row[name] if name in row else field.draw(self.draws)
+                    row[name] = row[name] if name in row else self.draws.pick(field.possible)
 
     def _others(self) -> None:
         """Add near copies of the items, which differ in little, and another customer, of the same name from level 4."""
         noun, label = self.domain.customer.noun, self.domain.label
         wanted = [wish for request in self.requests if not request.trouble for wish in request.wishes[:1]]
-        other = self.rows["customer"][self.customer]["name"]
+        name = self.rows["customer"][self.customer]["name"]
         if self.level < 4:
-            first, last = other.split(" ", 1)
-            other = f"{self.draws.pick([name for name in PHRASES['first_names'] if name != first])} {last}"
-        stranger = self._customer(other)
+            first, last = name.split(" ", 1)
+            name = f"{self.draws.pick([other for other in PHRASES['first_names'] if other != first])} {last}"
+        stranger = self._customer(name)
         for place in range(3):
             wish = wanted[place % len(wanted)]
-            found = self._item(self.customer if place < 2 else stranger)
-            row = self.rows["item"][found]
-            source = self.rows["item"][wish.item]
-            row.update({name: value for name, value in source.items() if name not in ("id", noun, label)})
+            row = self.rows["item"][self._item(self.customer if place < 2 else stranger)]
+            row.update(self.rows["item"][wish.item] | {key: row[key] for key in ("id", noun, label)})
             of_item = [link for link in self.book.sections[wish.act].links() if link.condition.scope == "item"]
             if of_item:
-                condition, value = self.draws.pick(of_item)
-                row[condition.field] = condition.draw(
-                    self.draws, value, not condition.holds(row[condition.field], value)
-                )
+                self._turn(row, *self.draws.pick(of_item))
         self._fill()
 
     # -- wishes --------------------------------------------------------------------------------------------------
@@ -115,15 +118,15 @@ class World:
     def _request(self) -> Request:
         draws, rules = self.draws, self.rules
         item = self._item(self.customer)
-        acts = self._acts(
-            shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections])
-        )
-        needs: dict[str, set[str]] = {}
-        for act in acts:
-            for field, words in act.needs.items():
-                needs[field] = needs.get(field, set(words)) & set(words)
-        for field, together in needs.items():
-            self.rows["item"][item][field] = draws.pick(sorted(together))
+        acts: list[Act] = []
+        needs: dict[str, set[str]] = {}  # what the item can be so that all acts are possible
+        for act in shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections]):
+            both = {field: needs.get(field, {*words}) & {*words} for field, words in act.needs.items()}
+            if len(acts) < rules.options and all(both.values()):
+                acts.append(act)
+                needs |= both
+        for field, words in needs.items():
+            self.rows["item"][item][field] = draws.pick(sorted(words))
         wishes: list[Wish] = []
         dropped = False
         for act in acts:
@@ -133,7 +136,7 @@ class World:
                     dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
                     wish = self._changed(wish) if not dropped and draws.between(1, 3) == 1 else wish
                 if not dropped:
-                    self.done[act.name] = self.done.get(act.name, 0) + 1
+                    self.done[act.name] += 1
                 wishes.append(wish)
                 break
             wishes.append(wish._replace(pleas=draws.between(0, 2)) if rules.moods else wish)
@@ -146,16 +149,14 @@ class World:
     def _trouble(self, device: Device) -> Request:
         """Draw a device with faults, and whether what would set them right is barred."""
         draws, set_by = self.draws, {field: value for act in device.acts.values() for _, field, value in act.effect}
-        state = {
-            name: device.works.get(
-                name, next((value for value in field.values if value != set_by.get(name)), field.values[0])
-            )
-            for name, field in device.fields.items()
-        }
+        state = {}
+        for name, field in device.fields.items():
+            others = [value for value in field.values if value != set_by.get(name)]
+            state[name] = device.works.get(name, (others or field.values)[0])
         faults = shuffled(draws, list(device.works))[: self.rules.devices]
         for name in faults:
             state[name] = draws.pick([value for value in device.fields[name].values if value != device.works[name]])
-        self.rows["device"] = {"device": state}  # type: ignore[index]
+        self.rows["device"] = {"device": state}
         wishes = tuple(Wish(device.remedy(name).name, self.customer, {}) for name in faults)
         for wish in wishes:
             if wish.act in self.book.sections:
@@ -163,34 +164,18 @@ class World:
         slack = draws.pick(wishes).act if self.level >= 7 and draws.between(0, 1) else ""
         return Request(wishes, "", trouble=draws.pick(device.wishes), slack=slack)
 
-    def _acts(self, acts: Sequence[Act]) -> list[Act]:
-        """Return the first acts of a request: what they need of the item can be so at the same time."""
-        chosen: list[Act] = []
-        for act in acts:
-            together = [*chosen, act]
-            fields = {field for one in together for field in one.needs}
-            fits = all(
-                functools.reduce(set.intersection, [set(one.needs[field]) for one in together if field in one.needs])
-                for field in fields
-            )
-            if fits and len(chosen) < self.rules.options:
-                chosen.append(act)
-        return chosen
-
     def _wish(self, act: Act, item: str) -> Wish:
-        told = []
-        for ask in act.asks:
-            if self.level < 3 or (isinstance(ask.say, str) and self.draws.between(0, 1)):
-                told.append(ask.name)
+        draws = self.draws
+        told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
         has_amount = self.book.sections[act.name].share is not None
-        return Wish(act.name, item, {}, tuple(told), question=has_amount and bool(self.draws.between(0, 1)))
+        return Wish(act.name, item, {}, told, question=has_amount and bool(draws.between(0, 1)))
 
     def _changed(self, wish: Wish) -> Wish:
         """Return the wish with another value that the customer will want, if no rule depends on it."""
         section = self.book.sections[wish.act]
         tested = {link.condition.field for link in section.links() if link.condition.scope == "ask"}
         for ask in section.act.asks:
-            if isinstance(ask.say, str) and ask.name not in tested:
+            if ask.follows and ask.name not in tested:
                 others = [value for value in ask.values if value != wish.asks[ask.name]]
                 return wish._replace(change={ask.name: self.draws.pick(others)})
         return wish
@@ -200,54 +185,71 @@ class World:
     def _set(self, wish: Wish, first: bool) -> bool:
         """Set fields so that a wish is barred or allowed as drawn, and return whether it is barred."""
         draws, section = self.draws, self.book.sections[wish.act]
-        facts = facts_of(self.domain, self.rows, self.customer, wish, self.done)
-        counts = [possible(chain, facts) for chain in section.chains]
-        barred, place, count = decide(draws, section, counts, 6 if first and self.level >= 3 else 5)
+        facts, about = facts_of(self.domain, self.rows, self.customer, wish, self.done), self._about(wish)
+
+        def set_fact(condition: Condition, value: Value, holds: bool) -> None:
+            if facts(condition) is None:
+                about[condition.scope][condition.field] = condition.draw(draws, value, holds)
+
+        counts = [chain.counts(facts) for chain in section.chains]
+        barred, place, count = self._decided(section, counts, 6 if first and self.level >= 3 else 5)
         for other, chain in enumerate(section.chains):
-            if other != place:
-                odd = [found for found in counts[other] if found % 2]
-                even = [found for found in counts[other] if not found % 2]
-                longer = [found for found in even if found]
-                if not even or (odd and barred and other > place and draws.between(1, 4) == 1):
-                    number = draws.pick(odd)
-                else:
-                    number = draws.pick(longer) if longer and draws.between(1, 4) > 1 else even[0]
-            else:
+            odd = [found for found in counts[other] if found % 2]
+            even = [found for found in counts[other] if not found % 2]
+            longer = [found for found in even if found]
+            if other == place:
                 number = count
+            elif not even or (odd and barred and other > place and draws.between(1, 4) == 1):
+                number = draws.pick(odd)
+            else:
+                number = draws.pick(longer) if longer and draws.between(1, 4) > 1 else even[0]
             for position, (condition, value) in enumerate(chain.links[: number + 1]):
-                self._set_fact(wish, condition, value, position < number, facts)
+                set_fact(condition, value, position < number)
         if section.share is not None:
-            self._set_fact(wish, *section.share.link, bool(draws.between(0, 1)), facts)
+            set_fact(*section.share.link, bool(draws.between(0, 1)))
         for ask in section.act.asks:
             wish.asks.setdefault(ask.name, draws.pick(ask.values))
         return bool(section.reason(facts))
 
-    def _set_fact(self, wish: Wish, condition: Condition, value: Value, holds: bool, facts: Facts) -> None:
-        """Set the field of a condition so that it holds or not, unless it is set."""
-        if condition.scope == "day" or facts(condition) is not None:
-            return
-        self._about(wish, condition.scope)[condition.field] = condition.draw(self.draws, value, holds)
+    def _decided(self, section: Section, counts: list[list[int]], of_ten: int) -> tuple[bool, int, int]:
+        """Draw whether a wish is barred, in so many cases of ten, which chain decides and how many of its links hold.
 
-    def _about(self, wish: Wish, scope: str) -> dict[str, Value]:
-        if scope == "ask":
-            return wish.asks
-        if scope == "customer":
-            return self.rows[scope][self.customer]
-        item = self.rows["item"][wish.item]
-        return item if scope == "item" else self.rows[scope][item[self.domain.label]]
+        `counts`: for each chain, how many of its links can hold.
+        """
+        if self.draws.between(0, 1):  # what the customer has to be asked decides
+            for place, chain in enumerate(section.chains):
+                for position, link in enumerate(chain.links):
+                    if link.condition.scope == "ask" and position + 1 in counts[place]:
+                        others = counts[:place] + counts[place + 1 :]
+                        if position % 2 == 0 or all(any(not n % 2 for n in found) for found in others):
+                            return position % 2 == 0, place, position + 1
+        barred = self.draws.between(1, 10) <= of_ten
+        if barred:
+            barred = any(n % 2 for found in counts for n in found)
+        else:
+            barred = any(all(n % 2 for n in found) for found in counts)
+        right = [(place, n) for place, found in enumerate(counts) for n in found if n % 2 == barred]
+        return barred, *self.draws.pick([pair for pair in right if pair[1]] or right)
+
+    def _about(self, wish: Wish) -> dict[str, dict[str, Any]]:
+        return rows_about(self.domain, self.rows, self.customer, wish)
+
+    def _turn(self, row: dict[str, Any], condition: Condition, value: Value) -> None:
+        """Set the field of a condition so that it holds if it did not, and the other way round."""
+        row[condition.field] = condition.draw(self.draws, value, not condition.holds(row[condition.field], value))
 
     def become_twin(self) -> None:
         """Change one fact so that other deeds are right."""
         for wish in (wish for request in self.requests for wish in request.wishes):
             facts = facts_of(self.domain, self.rows, self.customer, wish, {})
             for chain in self.book.sections[wish.act].chains if wish.act in self.book.sections else ():
-                count = chain.count(facts)
+                count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
                     if condition.scope == "day":
                         continue
-                    about = self._about(wish, condition.scope)
+                    about = self._about(wish)[condition.scope]
                     before = about[condition.field]
-                    about[condition.field] = condition.draw(self.draws, value, not condition.holds(before, value))
+                    self._turn(about, condition, value)
                     solution = self._solved()
                     if solution.deeds != self.solution.deeds:
                         self.solution = solution

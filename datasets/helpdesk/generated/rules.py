@@ -10,8 +10,8 @@ refusal is the lowest number of a bar whose chain bars. Nothing else decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
 from agent_envs.datasets.helpdesk.generated.domain import Act
@@ -33,8 +33,8 @@ class Link(NamedTuple):
         return self.condition.holds(actual, self.value)
 
 
-Facts = Callable[[Condition], Value]
-"""What the field of a condition is."""
+Facts = Callable[[Condition], Any]
+"""What the field of a condition is; None while it is not drawn."""
 
 
 class Chain(NamedTuple):
@@ -44,12 +44,17 @@ class Chain(NamedTuple):
     """The number of the bar in its section; the exceptions follow it."""
     links: tuple[Link, ...]
 
-    def count(self, facts: Facts) -> int:
-        """Return how many links hold before the first that fails."""
+    def counts(self, facts: Facts) -> list[int]:
+        """Return how many links may hold before the first that fails: one number once all facts are set."""
+        possible = []
         for count, (condition, value) in enumerate(self.links):
-            if not condition.holds(facts(condition), value):
-                return count
-        return len(self.links)
+            actual = facts(condition)
+            holds = actual is not None and condition.holds(actual, value)
+            if not holds:
+                possible.append(count)
+                if actual is not None:
+                    return possible
+        return [*possible, len(self.links)]
 
 
 class Share(NamedTuple):
@@ -74,10 +79,16 @@ class Section(NamedTuple):
 
     def reason(self, facts: Facts) -> str:
         """Return the number of the rule that forbids the act, "" if none does."""
-        for chain in self.chains:
-            if chain.count(facts) % 2:
-                return f"{self.number}.{chain.first}"
-        return ""
+        return self.barred_by(self.held(facts))
+
+    def held(self, facts: Facts) -> list[int]:
+        """Return how many links of each chain hold, all facts being set."""
+        return [chain.counts(facts)[0] for chain in self.chains]
+
+    def barred_by(self, counts: Sequence[int]) -> str:
+        """Return the reason if so many links of each chain hold."""
+        barring = (chain.first for chain, count in zip(self.chains, counts, strict=True) if count % 2)
+        return next((f"{self.number}.{first}" for first in barring), "")
 
     def links(self) -> Iterator[Link]:
         """Yield every condition that its rules depend on."""

@@ -11,7 +11,7 @@ from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
 from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
 
-Rows = Mapping[str, dict[str, dict[str, Any]]]
+Rows = dict[str, dict[str, dict[str, Any]]]
 """The rows of each scope ("customer", "item", "catalogue") by id; dates are days from today."""
 
 
@@ -105,28 +105,28 @@ class HelpDeskTask(NamedTuple):
         return 2 * self.solution.texts + 2 * facts + 8
 
 
-def facts_of(domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> Facts:
-    """Return what the fields of conditions are for a wish; None where one is not drawn yet.
+def rows_about(domain: Domain, rows: Rows, customer: str, wish: Wish) -> dict[str, dict[str, Any]]:
+    """Return what the rules about a wish may test: the row of each scope, and under "ask" what only the customer knows.
 
     Args:
         domain: The domain.
         rows: All rows.
         customer: Id of the customer.
         wish: The wish.
-        done: How often each act was done before.
     """
     item = rows["item"].get(wish.item, {})
-    about: Mapping[str, Mapping[str, Any]] = {
-        "customer": rows["customer"][customer],
-        "item": item,
-        "catalogue": rows["catalogue"].get(item.get(domain.label, ""), {}),
-        "ask": wish.asks,
-    }
+    entry = rows["catalogue"].get(item.get(domain.label, ""), {})
+    return {"customer": rows["customer"][customer], "item": item, "catalogue": entry, "ask": wish.asks}
 
-    def actual(condition: Condition) -> Value:
+
+def facts_of(domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> Facts:
+    """Return what the fields of conditions are for a wish; see `rows_about`. `done`: how often each act was done."""
+    about = rows_about(domain, rows, customer, wish)
+
+    def actual(condition: Condition) -> Any:
         if condition.scope == "day":
             return done.get(condition.field, 0)
-        return about[condition.scope].get(condition.field)  # type: ignore[return-value]
+        return about[condition.scope].get(condition.field)
 
     return actual
 
@@ -147,28 +147,18 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
     for request in requests:
         if request.outside:
             deeds.append(Deed("transfer", rule=OUTSIDE_RULE))
-            texts += 1
-            continue
-        texts += bool(request.misread)
-        if request.trouble:
-            for wish in request.wishes:
-                section, reason = book.sections.get(wish.act), ""
-                if section is not None:
-                    facts = facts_of(domain, rows, customer, wish, done)
-                    reason = section.reason(facts)
-                    deciding |= _deciding(section, facts, reason)
-                deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, {}, reason))
-            texts += 3 + 3 * len(request.wishes)
-            continue
+        texts += bool(request.outside) + bool(request.misread) + 3 * bool(request.trouble)
         for wish in request.wishes:
-            section = book.sections[wish.act]
+            section, reason = book.sections.get(wish.act), ""  # what is done to a device may have no rules
             facts = facts_of(domain, rows, customer, wish, done)
-            reason = section.reason(facts)
-            deciding |= _deciding(section, facts, reason)
+            if section is not None:
+                held = section.held(facts)
+                reason = section.barred_by(held)
+                deciding |= _deciding(section, held, reason)
             texts += len(wish.asks) > len(wish.told)
-            if reason:
-                deeds.append(Deed("decline", wish.act, wish.item, {}, reason))
-                texts += 1 + wish.pleas
+            if reason or request.trouble or section is None:
+                deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, {}, reason))
+                texts += 3 if request.trouble else 1 + wish.pleas
                 continue
             texts += 2 + bool(wish.change)
             if not request.dropped:
@@ -184,14 +174,11 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
     return Solution(tuple(deeds), len(deciding), texts)
 
 
-def _deciding(section: Section, facts: Facts, reason: str) -> set[str]:
+def _deciding(section: Section, held: list[int], reason: str) -> set[str]:
     """Return the rules without which the reason is another one: what follows a rule in its chain goes with it."""
-    counts = [chain.count(facts) for chain in section.chains]
-    found = set()
+    deciding = set()
     for place, chain in enumerate(section.chains):
-        for length in range(counts[place]):
-            cut = [*counts[:place], length, *counts[place + 1 :]]
-            bars = (f"{section.number}.{c.first}" for c, count in zip(section.chains, cut, strict=True) if count % 2)
-            if next(bars, "") != reason:
-                found.add(f"{section.number}.{chain.first + length}")
-    return found
+        for length in range(held[place]):
+            if section.barred_by([*held[:place], length, *held[place + 1 :]]) != reason:
+                deciding.add(f"{section.number}.{chain.first + length}")
+    return deciding

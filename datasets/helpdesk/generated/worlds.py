@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent_envs.checks import choice
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range, range_text, stream
-from agent_envs.datasets.helpdesk.generated.domain_files import domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.drawing import World
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
 
