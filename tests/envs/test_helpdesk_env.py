@@ -20,8 +20,9 @@ import pytest
 from agent_envs import evaluate
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed
+from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
-from agent_envs.envs.helpdesk.hearing import asked_to_see, hear, told_to_press
+from agent_envs.envs.helpdesk.hearing import hear
 from agent_envs.envs.helpdesk.reward import score_of
 from agent_envs.errors import ConfigError
 from agent_envs.policies.scripted import ScriptedPolicy

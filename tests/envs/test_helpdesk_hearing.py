@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
-from agent_envs.envs.helpdesk.hearing import amounts_in, asked_to_see, contradicts, hear, told_to_press
+from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.hearing import amounts_in, contradicts, hear
 
 DOMAIN = load_domain("bicycle_hire")
 MOVE, CANCEL = DOMAIN.acts["move_hire"], DOMAIN.acts["cancel_hire"]

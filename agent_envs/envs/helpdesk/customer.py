@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Mapping
 
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
-from agent_envs.datasets.helpdesk.generated.domain import Act, Read
-from agent_envs.datasets.helpdesk.generated.solving import Deed
+from agent_envs.datasets.helpdesk.generated.domain import Read
+from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.hearing import Heard, agrees, amounts_in, asked_to_see, contradicts, hear, told_to_press
+from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.hearing import Heard, amounts_in, contradicts, hear
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
@@ -31,33 +32,26 @@ class Customer(Wanting):
 
     def reply(self, text: str) -> str:
         """Return what the customer says to a text; `mind.over` says whether the conversation is over."""
-        mind = self.mind
+        mind, wish = self.mind, self.wish
         mind.texts += 1
-        act = self.domain.acts[self.wish.act] if self.wish else None
-        heard = hear(text, self.domain, act, self.values())
+        heard = hear(text, self.domain, self.act, self.values())
         mind.heard = heard.names()
-        parts: list[str] = []
-        before = (mind.request, mind.wish)
-        if self.wish and self.wish.question:
-            parts += self._take_in(text)
-        pleading = mind.refused
+        before, pleading = (mind.request, mind.wish), mind.refused
+        parts = self._take_in(text) if wish and wish.question else []
         parts += self._settle()
         if pleading and mind.refused:
             parts += self._plead()
-        if (mind.request, mind.wish) == before and not mind.over:
-            known = len(mind.told)
-            fruit = bool(parts)
-            if self.wish is not None and not mind.settled:
+        if (mind.request, mind.wish) == before:
+            known, fruit = len(mind.told), bool(parts or (wish and heard.offer and not mind.settled))
+            if self.request.trouble:
+                parts += self._look_and_press(text)
+            elif wish and not mind.settled:
                 if heard.offer:
-                    parts += self._offered(heard.offer)
-                    fruit = True
+                    parts += self._offered(wish, heard.offer)
                 elif heard.refuses and not parts and not heard.doubts:
                     parts.append(self.say("no_refusal"))
                 elif heard.reports and not parts and not heard.asks:
                     parts.append(self.say("no_letter"))
-            elif self.request.trouble:
-                parts += self._look_and_press(text)
-                fruit = fruit or mind.request != before[0]
             if (mind.request, mind.wish) == before:
                 parts += self._answers(heard)
                 if not fruit and len(mind.told) == known:
@@ -78,8 +72,7 @@ class Customer(Wanting):
 
     def _take_in(self, text: str) -> list[str]:
         """Understand an amount: one alone, or one that its name stands before."""
-        assert self.wish is not None
-        amount = self.domain.acts[self.wish.act].amount
+        amount = self.act.amount if self.act else None
         if amount is None:
             return []
         every, named = amounts_in(text, amount.words)
@@ -91,11 +84,9 @@ class Customer(Wanting):
         self.mind.beliefs[self.key] = found[0]
         return [self.say("believed", n=found[0])]
 
-    def _offered(self, offer: str) -> list[str]:
+    def _offered(self, wish: Wish, offer: str) -> list[str]:
         """Say yes, correct what is offered, or change the mind."""
-        mind, wish = self.mind, self.wish
-        assert wish is not None
-        act: Act = self.domain.acts[wish.act]
+        mind, act = self.mind, self.domain.acts[wish.act]
         owner, rows = self.domain.customer.noun, self.task.rows["item"]
         labels = {key: str(row[self.domain.label]) for key, row in rows.items() if row[owner] == self.task.customer}
         if contradicts(offer, self.domain, act, wish.item, self.wanted, labels):
@@ -106,17 +97,17 @@ class Customer(Wanting):
             return [self.say("dropped"), *self._next_request()]
         if wish.change and not mind.changed:
             mind.changed = True
-            mind.told += [name for name in wish.change if name not in mind.told]
+            mind.tell(*wish.change)
             return [self.say("changed", do=self.doing(wish.wanted))]
         self.desk.agreed.append(agreement(wish.act, wish.item, self.wanted))
-        mind.told += [ask.name for ask in act.asks if isinstance(ask.say, str) and ask.name not in mind.told]
+        mind.tell(*(ask.name for ask in act.asks if ask.follows))
         return [self.say("yes", do=self.doing(self.wanted))]
 
     def _answers(self, heard: Heard) -> list[str]:
         """Answer what was asked."""
         parts: list[str] = []
-        if heard.doubts and self.wish and self.request.misread and not self.mind.corrected:
-            parts += self._correct()
+        if heard.doubts:
+            parts += self._corrected()
         for fact in heard.asks:
             if fact == "wish" and not parts and len(heard.asks) == 1:
                 parts.append(self.wish_words("wish"))
@@ -124,8 +115,10 @@ class Customer(Wanting):
                 parts += self._tell(fact)
         return parts
 
-    def _correct(self) -> list[str]:
-        assert self.wish is not None
+    def _corrected(self) -> list[str]:
+        """Put a misread number right that has not been yet."""
+        if self.wish is None or not self.request.misread or self.mind.corrected:
+            return []
         self.mind.corrected = True
         return [self.say("misread", x=self.wish.item)]
 
@@ -135,26 +128,18 @@ class Customer(Wanting):
 
     def _tell(self, fact: str) -> list[str]:
         """Say a fact."""
-        mind = self.mind
-        if fact not in mind.told:
-            mind.told.append(fact)
+        self.mind.tell(fact)
         if fact in ("name", "code"):
             return [self.say(fact, x=self.values()[fact])]
         if fact in (views := self._views()):
             return [views[fact].say[value_key(self.desk.tables["device"]["device"][views[fact].field])]]
-        if self.wish is None:
+        if self.act is None:
             return [self.say("nothing")]
         if fact == "number":
-            if self.request.named == "number":
-                return [self.say("number", x=self.number)]
-            return [self.say("no_number", x=self.item())]
-        if fact in self.wanted:
-            ask = next(ask for ask in self.domain.acts[self.wish.act].asks if ask.name == fact)
-            if not isinstance(ask.say, str):
-                return [ask.say[ask.values.index(self.wanted[fact])]]
-            said = ask.say.format(self.wanted[fact])
-            return [f"{said[0].upper()}{said[1:]}, please."]
-        return []
+            numbered = self.request.named == "number"
+            return [self.say("number", x=self.number) if numbered else self.say("no_number", x=self.item())]
+        said = [(ask.said(self.wanted[fact]), ask.follows) for ask in self.act.asks if ask.name == fact]
+        return [f"{words[0].upper()}{words[1:]}, please." if follows else words for words, follows in said]
 
     def _look_and_press(self, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
@@ -185,8 +170,8 @@ class Customer(Wanting):
         """Return the reply to a text that led nowhere: every second time one fact more, else the wish again."""
         mind = self.mind
         mind.fruitless += 1
-        if self.wish and self.request.misread and not mind.corrected and mind.fruitless >= _MISREAD_AFTER:
-            return [*parts, *self._correct()]
+        if mind.fruitless >= _MISREAD_AFTER and (corrected := self._corrected()):
+            return [*parts, *corrected]
         facts = ("name", "code", "number", *self.wish.asks) if self.wish else ("name", "code", *self._views())
         untold = [fact for fact in facts if fact not in mind.told]
         if untold and mind.fruitless % 2 == 0:
@@ -200,70 +185,52 @@ class Customer(Wanting):
 
     def _settle(self) -> list[str]:
         """Read the letters that have come, in order."""
-        parts: list[str] = []
-        while self.mind.read < len(self.desk.letters) and not self.mind.over:
-            letter = self.desk.letters[self.mind.read]
-            self.mind.read += 1
-            parts += self._read(letter)
-        if self.mind.settled and not self.asks_amount:
+        mind, parts = self.mind, []
+        while mind.read < len(self.desk.letters) and not mind.over:
+            mind.read += 1
+            parts += self._read(self.desk.letters[mind.read - 1])
+        if mind.settled and not self.asks_amount:
             parts += self._next_request()
         return parts
 
     def _read(self, letter: Deed) -> list[str]:
         mind, wish = self.mind, self.wish
-        if mind.settled and self.asks_amount:  # something else was done before the amount was told
-            return [self.say("surprised")]
-        if letter.kind == "transfer":
-            if self.request.outside:
-                return [self.say("passed_on"), *self._next_request()]
-            return [self.say("surprised")]
+        if letter.kind == "transfer" and self.request.outside:
+            return [self.say("passed_on"), *self._next_request()]
         if self.request.trouble and letter.act in [each.act for each in self.request.wishes]:
             mind.declined.append(letter.act)
             return [self.say("refused"), *self._tried()]
-        if wish is None or (letter.act, letter.item) != (wish.act, wish.item):
-            return [self.say("surprised")]
-        if letter.kind == "act":
+        waiting = mind.settled and self.asks_amount  # nothing more is to be done before the amount is told
+        if wish and (letter.act, letter.item) == (wish.act, wish.item) and not waiting:
+            if letter.kind == "decline":
+                pleading, mind.refused = mind.refused, True
+                return [] if pleading else [self.say("refused"), *self._plead()]
             mind.settled, mind.refused = True, False
-            if {ask: letter.arguments[ask] for ask in wish.asks} != self.wanted:
-                return [self.say("surprised")]
-            return [self.say("settled"), *([self.question()] if self.asks_amount else [])]
-        if mind.refused:
-            return []
-        mind.refused = True
-        return [self.say("refused"), *self._plead()]
+            if {ask: letter.arguments[ask] for ask in wish.asks} == self.wanted:
+                return [self.say("settled"), *([self.question()] if self.asks_amount else [])]
+        return [self.say("surprised")]
 
     def _plead(self) -> list[str]:
         """Plead, or give in and go on to the next wish."""
-        mind, wish = self.mind, self.wish
-        assert wish is not None
-        if mind.pleas < wish.pleas:
+        mind, wishes = self.mind, self.request.wishes
+        if mind.pleas < wishes[mind.wish].pleas:
             mind.pleas += 1
             return [self.say("plead")]
-        if mind.wish + 1 < len(self.request.wishes):
+        if mind.wish + 1 < len(wishes):
             mind.wish += 1
-            self._begin()
+            mind.begin()
             return [self.wish_words("then")]
         return [self.say("leave"), *self._next_request()]
-
-    def _begin(self) -> None:
-        """Begin a wish."""
-        mind = self.mind
-        mind.changed = mind.settled = mind.refused = False
-        mind.pleas = mind.fruitless = 0
-        mind.told = [fact for fact in mind.told if fact in ("name", "code", "number")]
-        mind.pending = ""
 
     def _next_request(self) -> list[str]:
         """Go on to the next request, or say goodbye."""
         mind = self.mind
-        mind.request += 1
-        mind.wish, mind.corrected = 0, False
-        self._begin()
+        mind.request, mind.wish, mind.corrected = mind.request + 1, 0, False
+        mind.begin()
         if mind.request >= len(self.task.requests):
             mind.over = True
             return [self.say("bye")]
-        if "number" in mind.told:
-            mind.told.remove("number")
+        mind.told = [fact for fact in mind.told if fact != "number"]
         return [self.say("next"), self.wish_words("wish")]
 
     def _tried(self) -> list[str]:

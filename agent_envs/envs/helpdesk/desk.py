@@ -13,7 +13,6 @@ from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed, HelpDeskTask
 from agent_envs.errors import ToolError
 
-SCOPES = ("customer", "item", "catalogue", "device")
 _MOST = 10**9
 _LOOKED_UP = 200  # entries that are remembered: a policy may look up anything
 Cell = tuple[str, str, str]
@@ -64,9 +63,9 @@ class Desk:
 def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
     """Return the desk at the start of a task."""
     tables: dict[str, dict[str, dict[str, Any]]] = {}
-    for scope in SCOPES:
+    for scope, rows in task.rows.items():
         dates = [name for name, kind in domain.fields(scope).items() if kind.kind == "date"]
-        tables[scope] = {key: dict(row) for key, row in task.rows.get(scope, {}).items()}
+        tables[scope] = {key: dict(row) for key, row in rows.items()}
         for row in tables[scope].values():
             for name in dates:
                 row[name] = (task.today + timedelta(row[name])).isoformat()
@@ -74,93 +73,98 @@ def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
 
 
 class Counter:
-    """The tools' work on a desk. Each method returns the text of a result, and raises ToolError where it refuses."""
+    """The tools' work on a desk: methods from the arguments of a call to its result. A ToolError is a refusal."""
 
     def __init__(self, desk: Desk, task: HelpDeskTask, domain: Domain) -> None:
         self.desk, self.task, self.domain = desk, task, domain
 
-    def find(self, name: str) -> str:
+    def find(self, call: Mapping[str, str]) -> str:
         """Return the ids of the customers of a name."""
-        wanted = " ".join(name[:100].split()).lower()
+        wanted = " ".join(call["name"][:100].split()).lower()
         self._note(wanted)
         found = [key for key, row in self.desk.tables["customer"].items() if row["name"].lower() == wanted]
         if not found:
             raise ToolError(f"there is no {self.domain.customer.noun} of this name")
         return json.dumps(sorted(found))
 
-    def verify(self, key: str, code: str) -> str:
+    def verify(self, call: Mapping[str, str]) -> str:
         """Check a code word and return the customer's row."""
-        row = self._row("customer", key)
+        row = self._row("customer", call["id"])
         self._note(f"code {row['id']}")
-        if code.strip() != self.task.codes[row["id"]]:
+        if call["code"].strip() != self.task.codes[row["id"]]:
             raise ToolError("the code word is wrong")
         if row["id"] not in self.desk.verified:
             self.desk.verified.append(row["id"])
         return json.dumps(row)
 
-    def listed(self, key: str) -> str:
+    def listed(self, call: Mapping[str, str]) -> str:
         """Return what a customer has, each with its label."""
         owner, label = self.domain.customer.noun, self.domain.label
-        found = self._row("customer", key)["id"]
+        found = self._row("customer", call["id"])["id"]
         self._note(f"list {found}")
         items = self.desk.tables["item"].values()
         return json.dumps([{"id": row["id"], label: row[label]} for row in items if row[owner] == found])
 
-    def item(self, key: str) -> str:
+    def item(self, call: Mapping[str, str]) -> str:
         """Return the row of an item."""
-        self._note(key.strip().upper()[:20])
-        return json.dumps(self._row("item", key))
+        self._note(call["id"].strip().upper()[:20])
+        return json.dumps(self._row("item", call["id"]))
 
-    def entry(self, name: str) -> str:
+    def entry(self, call: Mapping[str, str]) -> str:
         """Return a row of the catalogue."""
-        found = {label.lower(): label for label in self.desk.tables["catalogue"]}.get(name.strip().lower())
+        name, rows = call["name"].strip(), self.desk.tables["catalogue"]
+        found = {label.lower(): label for label in rows}.get(name.lower())
         if found is None:
-            noun = self.domain.catalogue.noun if self.domain.catalogue else "entry"
-            raise ToolError(f"there is no {noun} {name.strip()[:40]!r}")
+            raise ToolError(f"there is no {self.domain.label} {name[:40]!r}")
         self._note(found)
-        return json.dumps(self.desk.tables["catalogue"][found])
+        return json.dumps(rows[found])
 
-    def act(self, act: Act, arguments: dict[str, Any]) -> str:
+    def act(self, call: Mapping[str, Any], act: Act) -> str:
         """Carry an act out, whatever the rules say."""
-        row = self._row("item", arguments.pop("id"))
+        row = self._row("item", call["id"])
         for name, words in act.needs.items():
             if row[name] not in words:
                 raise ToolError(f"the system refuses: {name} is {row[name]}, not {' or '.join(words)}")
         for ask in act.asks:
-            if arguments[ask.name] not in ask.values:
+            if call[ask.name] not in ask.values:
                 raise ToolError(f"{ask.name} must be one of {', '.join(map(str, ask.values))}")
-        amount = arguments.get(act.amount.name) if act.amount else None
-        if amount is not None and not 0 <= amount <= _MOST:
-            raise ToolError(f"the amount must be from 0 to {_MOST}")
-        asked = {ask.name: arguments[ask.name] for ask in act.asks}
+        effect = list(act.effect)
+        if act.amount and (amount := call.get(act.amount.name)) is not None:
+            if not 0 <= amount <= _MOST:
+                raise ToolError(f"the amount must be from 0 to {_MOST}")
+            effect.append(("set", act.amount.name, amount))
         self._identified(row)
-        if agreement(act.name, row["id"], asked) not in self.desk.agreed:
+        if agreement(act.name, row["id"], {ask.name: call[ask.name] for ask in act.asks}) not in self.desk.agreed:
             self.desk.faults.append("changed without a yes")
         result = {"id": row["id"]}
         keys = {"item": row["id"], "customer": row[self.domain.customer.noun], "catalogue": row[self.domain.label]}
-        effect = [*act.effect, *([("set", act.amount.name, amount)] if act.amount and amount is not None else ())]
         for kind, name, value in effect:
             scope, _, name = name.rpartition(".")
             scope = scope or "item"
-            value = arguments[str(value)[1:]] if str(value).startswith("$") else value
-            now = self.desk.tables[scope][keys[scope]]
-            result[name] = _sum(now[name], value) if kind == "add" else value
-            self.desk.write(scope, keys[scope], name, result[name])
+            value = call[str(value)[1:]] if str(value).startswith("$") else value
+            if kind == "add":
+                now = self.desk.tables[scope][keys[scope]][name]
+                moved = isinstance(now, str)  # a date, by days
+                value = (date.fromisoformat(now) + timedelta(int(value))).isoformat() if moved else now + value
+            result[name] = value
+            self.desk.write(scope, keys[scope], name, value)
+        arguments = {name: value for name, value in call.items() if name != "id"}
         self.desk.letters.append(Deed("act", act.name, row["id"], arguments))
         return json.dumps(result)
 
-    def decline(self, key: str, act: str, rule: str) -> str:
+    def decline(self, call: Mapping[str, str]) -> str:
         """Note that a rule forbids an act."""
+        act = call["act"]
         if self.domain.act(act) is None:
             raise ToolError(f"there is no act {act[:40]!r}; there are {', '.join(self.domain.acts)}")
-        row = self._row("item" if act in self.domain.acts else "customer", key)
+        row = self._row("item" if act in self.domain.acts else "customer", call["id"])
         self._identified(row)
-        self.desk.letters.append(Deed("decline", act, row["id"], rule=_rule(rule)))
+        self.desk.letters.append(Deed("decline", act, row["id"], rule=_rule(call["rule"])))
         return "noted"
 
-    def transfer(self, rule: str) -> str:
+    def transfer(self, call: Mapping[str, str]) -> str:
         """Note that a request is passed on."""
-        self.desk.letters.append(Deed("transfer", rule=_rule(rule)))
+        self.desk.letters.append(Deed("transfer", rule=_rule(call["rule"])))
         return "passed on"
 
     def _row(self, scope: str, key: str) -> dict[str, Any]:
@@ -182,13 +186,6 @@ class Counter:
 def agreement(act: str, item: str, asked: Mapping[str, Value]) -> tuple[str, str, str]:
     """Return what a yes is to."""
     return act, item, json.dumps(dict(sorted(asked.items())))
-
-
-def _sum(now: Any, more: Any) -> Any:
-    """Return an integer, or a date moved by days."""
-    if isinstance(now, str):
-        return (date.fromisoformat(now) + timedelta(int(more))).isoformat()
-    return now + int(more)
 
 
 def _rule(text: str) -> str:

@@ -39,7 +39,7 @@ def gold_of(task: HelpDeskTask, domain: Domain) -> Gold:
     for deed in task.solution.deeds:
         if deed.kind == "act":
             act = domain.acts[deed.act]
-            counter.act(act, {"id": deed.item, **deed.arguments})
+            counter.act({"id": deed.item, **deed.arguments}, act)
             if deed.told and act.amount is not None:
                 told[f"{deed.act} {deed.item}"] = int(deed.arguments[act.amount.name])
         elif deed.kind == "press":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
+from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.envs.helpdesk.desk import Counter
 from agent_envs.tools import Tool, ToolRegistry
+
+_OPTIONAL = "if the rules set one"
+_Run = Callable[[Counter, Mapping[str, Any]], str]
 
 
 class DeskTool(Tool):
@@ -16,14 +20,14 @@ class DeskTool(Tool):
     Args:
         name, description: What the policy reads.
         arguments: The type and description of each argument; the last one may be left out if its description says so.
-        method: The counter's method, or the act that is carried out.
+        run: Does a call at a counter, with its arguments, and returns the result.
     """
 
     counter: Callable[[], Counter]
     """Returns the counter of the running episode; see `ToolRegistry.bound`."""
 
-    def __init__(self, name: str, description: str, arguments: dict[str, tuple[str, str]], method: str | Act) -> None:
-        self.name, self.description, self.method = name, description, method
+    def __init__(self, name: str, description: str, arguments: Mapping[str, tuple[str, str]], run: _Run) -> None:
+        self.name, self.description, self.run = name, description, run
         self.parameters = {
             "type": "object",
             "properties": {key: {"type": kind, "description": said} for key, (kind, said) in arguments.items()},
@@ -32,15 +36,7 @@ class DeskTool(Tool):
         }
 
     def call(self, **arguments: Any) -> str:
-        counter = self.counter()
-        if isinstance(self.method, Act):
-            return counter.act(self.method, arguments)
-        result: str = getattr(counter, self.method)(**{_PARAMETERS.get(key, key): arguments[key] for key in arguments})
-        return result
-
-
-_OPTIONAL = "if the rules set one"
-_PARAMETERS = {"id": "key"}
+        return self.run(self.counter(), arguments)
 
 
 def desk_tools(domain: Domain) -> ToolRegistry:
@@ -52,30 +48,31 @@ def desk_tools(domain: Domain) -> ToolRegistry:
     rule = {"rule": ("string", "Number of the rule, like 2.1")}
     found = f"Find the numbers of the {domain.customer.plural} of a name."
     tools = [
-        DeskTool(f"find_{tool_name(customer)}", found, name, "find"),
-        DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, "verify"),
-        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, "listed"),
-        DeskTool(rows, f"Show the row of {a(item)}.", key, "item"),
+        DeskTool(f"find_{tool_name(customer)}", found, name, Counter.find),
+        DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, Counter.verify),
+        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, Counter.listed),
+        DeskTool(rows, f"Show the row of {a(item)}.", key, Counter.item),
     ]
     if domain.catalogue:
         noun = domain.catalogue.noun
         label = {"name": ("string", f"Name of the {noun}")}
-        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, "entry"))
+        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, Counter.entry))
     for act in domain.acts.values():
-        verb, thing = act.verbs[0], act.object.replace("{item}", a(item))
-        arguments = dict(key)
+        said, arguments = act.words(act.verbs[0], a(item)), dict(key)
         for ask in act.asks:
             kind = "integer" if isinstance(ask.values[0], int) else "string"
             arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
         if act.amount is not None:
             arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
-        tools.append(DeskTool(act.name, f"{verb[0].upper()}{verb[1:]} {thing}.", arguments, act))
+        tools.append(
+            DeskTool(act.name, f"{said[0].upper()}{said[1:]}.", arguments, functools.partial(Counter.act, act=act))
+        )
     acts = f"What is not done: {', '.join(domain.acts)}"
     if domain.device:
         acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"
     said = f"Note that a rule forbids what was asked for. The {customer} gets a letter."
-    declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, "decline")
-    passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, "transfer")
+    declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, Counter.decline)
+    passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, Counter.transfer)
     return ToolRegistry([*tools, declined, passed_on])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agent_envs.datasets.helpdesk.generated.book import frames
 from agent_envs.datasets.helpdesk.generated.conditions import Value
-from agent_envs.datasets.helpdesk.generated.domain import Domain
+from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Wish
 from agent_envs.envs.helpdesk.desk import Desk
 
@@ -50,6 +50,17 @@ class Mind:
     """What it asked back about before doing it."""
     over: bool = False
 
+    def begin(self) -> None:
+        """Begin a wish."""
+        self.changed = self.settled = self.refused = False
+        self.pleas = self.fruitless = 0
+        self.told = [fact for fact in self.told if fact in ("name", "code", "number")]
+        self.pending = ""
+
+    def tell(self, *facts: str) -> None:
+        """Note that facts were said."""
+        self.told += [fact for fact in facts if fact not in self.told]
+
 
 class Wanting:
     """What the customer of a task wants, and its sentences, drawn from the task's own name.
@@ -76,6 +87,11 @@ class Wanting:
         if self.mind.request >= len(self.task.requests) or self.request.outside or self.request.trouble:
             return None
         return self.request.wishes[self.mind.wish]
+
+    @property
+    def act(self) -> Act | None:
+        """The act of the open wish."""
+        return self.domain.acts[self.wish.act] if self.wish else None
 
     @property
     def wanted(self) -> Mapping[str, Value]:
@@ -117,32 +133,25 @@ class Wanting:
 
     def doing(self, asks: Mapping[str, Value]) -> str:
         """Return the words for the open wish, with what is asked for as far as it is given."""
-        assert self.wish is not None
-        act = self.domain.acts[self.wish.act]
-        clauses = [ask.say.format(asks[ask.name]) for ask in act.asks if isinstance(ask.say, str) and ask.name in asks]
-        return " ".join([self.pick(act.verbs), act.object.replace("{item}", self.item()), *clauses])
+        assert self.act is not None
+        return self.act.words(self.pick(self.act.verbs), self.item(), asks)
 
     def wish_words(self, key: str) -> str:
         """Return the open wish in words, with what is told along and the question for the amount."""
-        if self.wish is None:
+        wish, act = self.wish, self.act
+        if wish is None or act is None:
             return self.request.outside or self.request.trouble
-        wish = self.wish
         told = {name: wish.asks[name] for name in wish.told}
         parts = [self.say(key, do=self.doing(told))]
-        for ask in self.domain.acts[wish.act].asks:
-            if not isinstance(ask.say, str) and ask.name in told:  # it has sentences of its own
-                parts.append(ask.say[ask.values.index(told[ask.name])])
-        self.mind.told += [name for name in wish.told if name not in self.mind.told]
-        if self.request.named == "number" and "number" not in self.mind.told:
-            self.mind.told.append("number")
+        parts += [ask.said(told[ask.name]) for ask in act.asks if not ask.follows and ask.name in told]
+        self.mind.tell(*told, *(["number"] if self.request.named == "number" else []))
         if self.asks_amount:
             parts.append(self.question())
         return " ".join(parts)
 
     def question(self) -> str:
         """Return the question for the amount, "" if the act has none."""
-        amount = self.domain.acts[self.wish.act].amount if self.wish else None
-        return self.pick(amount.questions) if amount else ""
+        return self.pick(self.act.amount.questions) if self.act and self.act.amount else ""
 
     def values(self) -> dict[str, str]:
         """Return the values of the facts, as an agent would say them."""

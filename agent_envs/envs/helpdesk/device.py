@@ -1,0 +1,65 @@
+"""What a text tells a customer to do to a device, and what it asks the customer to look at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent_envs.datasets.helpdesk.generated.domain import Device
+from agent_envs.envs.helpdesk.phrases import LONGEST, TABLES, WORD, has, indexed, sentences, signs
+
+_CUES = indexed(TABLES["device"])
+_PART = re.compile(r",? (?:and|then|after that,?) (?:then )?")
+_YES = re.compile(r"^\W*(?:yes|yeah|sure|go ahead|please do|i am sure|do it|correct|right)\b")
+_OWN = re.compile(
+    r"(?:(?:ok|okay|good|great|well|now|thanks)\W+)*"
+    r"(?:i|we|it|that|you|the|your|is|are|was|does|do|did|has|have|so)\b"
+)
+
+
+def told_to_press(text: str, device: Device) -> list[str]:
+    """Return the acts that a text tells somebody to do, in order."""
+    found: dict[str, None] = {}
+    shown = {read.field: read.words for read in device.reads.values()}
+    last = ""
+    for sentence in sentences(text):
+        polite = "polite" in signs(sentence, _CUES)
+        for part in _PART.split(sentence):
+            part = re.sub(r"\b(?:it|them)\b", last or "it", part)
+            words, cues = WORD.findall(part), signs(part, _CUES)
+            told = "polite" in cues or not (_OWN.match(part) or "would" in cues)
+            told = told and (polite or "?" not in part) and "not told" not in cues
+            for name, act in device.acts.items():
+                things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
+                if name not in device.final:  # what loses something is done at its own words only
+                    things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
+                    verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
+                if named := [thing for thing in things if has(part, thing)]:
+                    last = named[0]
+                    if told and any(_occurs(verb, words) for verb in verbs):
+                        found[name] = None
+    return list(found)
+
+
+def _occurs(verb: str, words: Sequence[str]) -> bool:
+    """Return whether the words of a verb occur, the first in any form."""
+    head, *rest = verb.split()
+    stem = head.removesuffix("e")
+    return any(word.startswith(stem) for word in words) and all(w in words or f"{w}to" in words for w in rest)
+
+
+def asked_to_see(text: str, device: Device) -> list[str]:
+    """Return what a text asks somebody to look at."""
+    found: dict[str, None] = {}
+    for sentence in sentences(text):
+        cues = signs(sentence, _CUES)
+        if "?" in sentence or ("look" in cues and "not told" not in cues):
+            for name, read in device.reads.items():
+                if any(has(sentence, word) or has(sentence, f"{word}s") for word in read.words):
+                    found[name] = None
+    return list(found)
+
+
+def agrees(text: str) -> bool:
+    """Return whether a text says yes."""
+    return _YES.match(text[:LONGEST].lower()) is not None

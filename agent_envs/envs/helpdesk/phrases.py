@@ -1,0 +1,91 @@
+"""Reading a text as a customer does: small letters, digits for the words of numbers, sentences, phrases. No model."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_envs.files import table
+
+TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
+LONGEST = 4000
+"""Only so many characters of a text are heard."""
+Phrases = Mapping[str, Sequence[tuple[str, str]]]
+"""Phrases by their first word, each with what it is a sign of."""
+_QUESTION = rf"(?:(?:to|by|for|from|on|with|against|in|at) )?(?:{'|'.join(map(re.escape, TABLES['wh']))})\b"
+WH = re.compile(rf"\W*(?:(?:and|so|or) )?(?!how about){_QUESTION}")
+"""The beginning of a sentence that asks with a question word."""
+WORD = re.compile(r"\w+")
+_SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
+_NUMBER = re.compile(
+    rf"\b(?:(?:({'|'.join(_TENS)})(?:[- ]({'|'.join(_SMALL[1:10])}))?|({'|'.join(_SMALL[:1] + _SMALL[2:])}))\b"
+    r"|(one)(?= (?:euro|day|week|month|year|hour|minute|night|lesson|session)\b))"
+)
+_AGAIN = re.compile(r"(?<!\d)(\d{1,9}) (?:\(\1\)|of (?:the|your) \d{1,9})(?!\d)")  # 65 (65) euros, 12 of the 38 euros
+_SENTENCE = re.compile(
+    rf"(?<=[.!?])\s+|\n+|;\s+|,? (?:[-–] )?but\s"
+    rf"|,? and (?={_QUESTION}|(?:do|does|did|has|have|is|are|was|will|would|shall|should|can|could) \w)"
+)
+_COUNTED = re.compile(r"\d (?:more |extra |further |additional )?$")
+
+
+def plain(text: str) -> str:
+    """Return a text in small letters, with digits for the words of numbers.
+
+    >>> plain("Twenty-two euros for two weeks, please.")
+    '22 euros for 2 weeks, please.'
+    """
+
+    def digits(found: re.Match[str]) -> str:
+        tens, units, small, one = found.groups()
+        return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
+
+    return _AGAIN.sub(r"\1", _NUMBER.sub(digits, text.lower().replace("’", "'").replace("pls ", "please ")))
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text, `plain`; what follows "but" is one of its own."""
+    for sentence in _SENTENCE.split(plain(text[:LONGEST])):
+        if sentence := sentence.replace("**", "").strip(" \t_>"):
+            yield sentence
+
+
+def has(sentence: str, value: str) -> bool:
+    """Return whether a value stands in a sentence, and not within a longer word or number."""
+    value = plain(value)
+    return value in sentence and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) is not None
+
+
+def indexed(phrases_of: Mapping[str, Iterable[str]]) -> Phrases:
+    """Return phrases to look for with `signs`, from those of each sign."""
+    phrases: dict[str, list[tuple[str, str]]] = {}
+    for sign, words in phrases_of.items():
+        for word in dict.fromkeys(map(plain, words)):
+            if first := WORD.search(word):
+                phrases.setdefault(first[0], []).append((word, sign))
+    return phrases
+
+
+def signs(sentence: str, *tables: Phrases) -> dict[str, tuple[int, int]]:
+    """Return what the phrases in a sentence are signs of, with the place of the first."""
+    found = []
+    for word in WORD.finditer(sentence):
+        start = word.start()
+        for phrase, sign in itertools.chain.from_iterable(phrases.get(word[0], ()) for phrases in tables):
+            if sentence.startswith(phrase, start):
+                end = start + len(phrase)
+                if not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum()):
+                    found.append((start, end, sign))
+    taken = [(start, end) for start, end, sign in found if sign[0] in "?="]
+    return {
+        sign: (start, end)
+        for start, end, sign in reversed(found)
+        if sign[0] != "?"  # a fact is asked for by no part of longer words, nor by "3 more days" or "days ago"
+        or not (
+            any(a <= start and end <= b and b - a > end - start for a, b in taken)
+            or sentence.startswith(" ago", end)
+            or _COUNTED.search(sentence[:start][-14:])
+        )
+    }
