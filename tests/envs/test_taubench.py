@@ -619,5 +619,5 @@ def test_a_model_plays_the_customer(tmp_path, fake_chat):
         copy.step("Shall I?")
     server.close()
     with pytest.raises(BackendError):
-        copy._policy.server.max_retries = 0
+        copy.voice.policy.server.max_retries = 0
         copy.step("Shall I?")

@@ -11,9 +11,8 @@ are this project's, and nothing in them needs a model.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,30 +24,20 @@ from agent_envs.datasets.helpdesk.generated.worlds import DEFAULT_LEVEL, HelpDes
 from agent_envs.envs.helpdesk.customer import Customer
 from agent_envs.envs.helpdesk.desk import Counter, Desk, open_desk
 from agent_envs.envs.helpdesk.expert import Move, mistaken_move, next_move
-from agent_envs.envs.helpdesk.llm_customer import open_model, voiced
-from agent_envs.envs.helpdesk.reward import Gold, gold_of, score_of
-from agent_envs.envs.helpdesk.tools import desk_tools
+from agent_envs.envs.helpdesk.llm_customer import CustomerModel
+from agent_envs.envs.helpdesk.reward import UNPAID, Score, gold_of, score_of
+from agent_envs.envs.helpdesk.tools import shared_tools
 from agent_envs.envs.helpdesk.wanting import Mind
 from agent_envs.errors import ConfigError
 from agent_envs.messages import ParseFailure, ToolCall
-from agent_envs.parsers import Parser, get_parser
-from agent_envs.policies.openai.policy import OpenAIPolicy
-from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools import ToolRegistry, ToolResult
+from agent_envs.tools import ToolResult
 
 _INSTRUCTIONS = (
     "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}. "
     "The rules:\n\n{book}"
 )
-
-
-@functools.cache
-def _offer(domain: str, parser: str) -> tuple[ToolRegistry, Parser]:
-    """Return the tools of a domain, shared by all environments, and the parser of calls to them."""
-    registry = desk_tools(load_domain(domain))
-    return registry, get_parser(parser, registry.specs)
 
 
 @dataclass(slots=True)
@@ -57,10 +46,8 @@ class _Service:
 
     desk: Desk
     mind: Mind
-    paid: float = 0.0
-    """What has been paid of the score."""
-    shares: dict[str, float] = field(default_factory=dict)
-    """The components as they were last paid."""
+    paid: Score = UNPAID
+    """The score that has been paid."""
 
 
 class HelpDeskEnv(ToolEnv):
@@ -155,17 +142,13 @@ class HelpDeskEnv(ToolEnv):
         self.talk = choice("talk", talk, ["varied", "plain"])
         self.customer = choice("customer", customer, ["scripted", "voiced"])
         self.model, self.url = string("model", model), url
-        self._policy: OpenAIPolicy | None = open_model(model, url) if customer == "voiced" else None
+        self.voice = CustomerModel(self.model, url) if customer == "voiced" else None
         self.reward = choice("reward", reward, ["terminal", "progress"])
-        self._served = ""  # the domain
-        self._gold: Gold
         super().__init__(tools=(), parser=parser, **kwargs)
-        self._parser_name = parser
-        first: Any = self.tasks  # opened here, so that gym.make refuses a wrong split, level or domain
-        self._serve(first.domains[0])
+        self._serve(self.open_tasks().domains[0])  # so that gym.make refuses a wrong split, level or domain
         self.instructions = _INSTRUCTIONS.format(shop="a shop", day="a day", noun="customer", book="(drawn at reset)")
 
-    def open_tasks(self) -> TaskSource:
+    def open_tasks(self) -> HelpDeskTasks:
         if self.data != "generated":
             raise ConfigError(f"data must be 'generated', got {shown(self.data)}")
         return HelpDeskTasks.shared(self.split, self.level, self.domains)
@@ -174,14 +157,14 @@ class HelpDeskEnv(ToolEnv):
 
     def _serve(self, domain: str) -> None:
         """Take the tools of a domain."""
-        if domain != self._served:
-            self.domain, self._served = load_domain(domain), domain
-            registry, self.parser = _offer(domain, self._parser_name)
-            self.registry = registry.bound(counter=self._counter)
+        self.domain = load_domain(domain)
+        registry, self.parser = shared_tools(self.domain, self.parser.name)
+        self.registry = registry.bound(counter=self._counter)
 
     def _play(self, index: int, task: HelpDeskTask) -> None:
         super()._play(index, task)
-        self._serve(task.domain)
+        if task.domain != self.domain.name:
+            self._serve(task.domain)
         self._gold = gold_of(task, self.domain)
         words = {"shop": task.shop, "day": task.today.isoformat(), "noun": self.domain.customer.noun}
         self.instructions = _INSTRUCTIONS.format(**words, book=task.book.text)
@@ -193,9 +176,6 @@ class HelpDeskEnv(ToolEnv):
         task, domain = self.task, self.domain
         return Customer(task, domain, self.state.desk, self.state.mind, plain=self.talk == "plain")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_policy": None}
-
     # -- the episode ---------------------------------------------------------------------------------------------
 
     def begin(self, task: HelpDeskTask) -> tuple[str, _Service]:
@@ -203,11 +183,9 @@ class HelpDeskEnv(ToolEnv):
         return self._voiced(self._customer().opening()), self.state
 
     def _voiced(self, sentence: str) -> str:
-        if self.customer == "scripted":
+        if self.voice is None:
             return sentence
-        if self._policy is None:
-            self._policy = open_model(self.model, self.url)
-        return voiced(self._policy, sentence, [*self._customer().values().values(), *self.task.rows["catalogue"]])
+        return self.voice.voiced(sentence, [*self._customer().values().values(), *self.task.rows["catalogue"]])
 
     def answer(self, text: str) -> Outcome:
         said = self._customer().reply(text)
@@ -223,30 +201,29 @@ class HelpDeskEnv(ToolEnv):
 
     def _paid(self, outcome: Outcome) -> Outcome:
         """Add the score to an outcome, and the reward."""
-        state: _Service = self.state
-        found = score_of(self._gold, state.desk, state.mind.beliefs)
-        outcome.score, outcome.success = found.score, found.perfect and outcome.terminated
+        state = self.state
+        score = score_of(self._gold, state.desk, state.mind.beliefs)
+        outcome.score, outcome.success = score.score, score.perfect and outcome.terminated
         if self.reward == "terminal":
             if outcome.terminated:
-                outcome.reward, outcome.components = float(outcome.success), found.components
+                outcome.reward, outcome.components = float(outcome.success), score.components
         elif not outcome.invalid_action:
-            outcome.reward = found.score - state.paid
-            before = state.shares
-            outcome.components = {name: share - before.get(name, 0.0) for name, share in found.components.items()}
-            state.paid, state.shares = found.score, found.components
+            outcome.reward, outcome.components = score.since(state.paid)
+            state.paid = score
         return outcome
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         mind, task = self.state.mind, self.task
-        talk = {"speaker": "customer" if outcome.extra.get("speaker") or not outcome.extra else "tools"}
-        return super().info(outcome) | talk | {
+        return {
+            **super().info(outcome),
+            "speaker": "customer" if outcome.extra.get("speaker") or not outcome.extra else "tools",
             "heard": mind.heard,
             "volunteered": mind.volunteered,
             "task_family": task.domain,
             "task_pair": str(int(task.task_id.rpartition("/")[2]) // 2) if "/twins/" in task.task_id else "",
             "level": task.level,
             "deciding": task.solution.deciding,
-        }  # fmt: skip
+        }
 
     def anchor(self) -> str:
         mind, desk = self.state.mind, self.state.desk
@@ -257,9 +234,8 @@ class HelpDeskEnv(ToolEnv):
 
     def prompt_state(self) -> dict[str, Any]:
         """Return the book, the customer's last words, what was looked up and whether an amount is waited for."""
-        state: _Service = self.state
-        words = {"rules": self.task.book.text, "last_words": state.mind.last}
-        return {**words, "looked_up": list(state.desk.seen), "waits_for_amount": self._customer().asks_amount}
+        seen, last, waits = self.state.desk.seen, self.state.mind.last, self._customer().asks_amount
+        return {"rules": self.task.book.text, "last_words": last, "looked_up": list(seen), "waits_for_amount": waits}
 
     def right_answer(self) -> str:
         lines = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES
-from agent_envs.datasets.helpdesk.generated.rules import Section
+from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
 from agent_envs.datasets.helpdesk.generated.solving import Wish, amount_of, facts_of
 from agent_envs.envs.helpdesk.customer import Customer
 from agent_envs.envs.helpdesk.desk import agreement
@@ -121,20 +122,16 @@ class _Expert:
                 reason = next((other for other in others if other != reason), reason)
             note = {"id": wish.item, "act": act.name, "rule": reason}
             return Move("", "decline", note, self._reasons(judged, wish, reason))
-        asked = dict(self.customer.wanted)
-        amount = self._amount(section, wish)
+        asked, amount = dict(self.customer.wanted), self._amount(section, wish)
         if amount is not None and self.mistake == "amount":
             amount += 1
         number = wish.item
         if self.mistake == "row":
             number = next((key for key in self.task.rows["item"] if key != number), number)
         if agreement(act.name, wish.item, asked) not in self.desk.agreed and self.mistake != "yes":
-            clauses = [ask.say.format(asked[ask.name]) for ask in act.asks if isinstance(ask.say, str)]
-            clauses = [clause.replace(" my ", " your ") for clause in clauses]
-            thing = act.object.replace("{item}", f"{self.domain.item.noun} {number}")
-            offer = self._say("offer", do=" ".join([act.verbs[0], thing, *clauses])).text
+            do = act.words(act.verbs[0], f"{self.domain.item.noun} {number}", asked).replace(" my ", " your ")
             told = f"{self._say('tell', n=amount).text} " if self.customer.asks_amount else ""
-            return Move(told + offer, reasons=self._reasons(judged, wish))
+            return Move(told + self._say("offer", do=do).text, reasons=self._reasons(judged, wish))
         if amount is not None and act.amount is not None:
             asked[act.amount.name] = amount
         return Move("", act.name, {"id": number, **asked})
@@ -151,11 +148,8 @@ class _Expert:
                 lines.append(f"{section.number}.{number}{against}: {link.clause}? {field} {value}, {holds}.")
         return "\n".join([*lines, f"Rule {reason} forbids it." if reason else "No rule forbids it."])
 
-    def _facts(self, wish: Wish) -> Any:
-        done: dict[str, int] = {}
-        for letter in self.desk.letters[: self.mind.read]:
-            if letter.kind == "act":
-                done[letter.act] = done.get(letter.act, 0) + 1
+    def _facts(self, wish: Wish) -> Facts:
+        done = Counter(letter.act for letter in self.desk.letters[: self.mind.read] if letter.kind == "act")
         return facts_of(self.domain, self.task.rows, self.task.customer, wish, done)
 
     def _amount(self, section: Section, wish: Wish) -> int | None:

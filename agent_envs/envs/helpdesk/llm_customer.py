@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
+from agent_envs.per_process import PerProcess
 from agent_envs.policies.openai.policy import OpenAIPolicy, written
 
 _GREETING = "Hello, how can I help you?"
@@ -29,33 +30,6 @@ every name, number, date and wish, and add nothing. Write the words alone.
 _VALUES = re.compile(r"\w*\d[\w-]*|\b(?:yes|no|not)\b")
 
 
-def open_model(model: str, url: str | None) -> OpenAIPolicy:
-    """Return the model that plays a customer, at temperature 0.
-
-    Raises:
-        ConfigError: There is no name.
-    """
-    if not model:
-        raise ConfigError("model must name the model that plays the customer")
-    return OpenAIPolicy(model, base_url=url, temperature=0.0)
-
-
-def voiced(policy: OpenAIPolicy, sentence: str, names: Iterable[str]) -> str:
-    """Return what a customer says in a model's words, or as it is if these do not say the same.
-
-    Args:
-        policy: The model's server.
-        sentence: What the customer says.
-        names: What must be in both or in neither, besides numbers, yes, no and not.
-
-    Raises:
-        BackendError: The model's server failed, or the model said nothing.
-    """
-    said = written(policy, [{"role": "user", "content": _REWORD.format(sentence=sentence)}], "the customer's words")
-    kept = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
-    return said if kept[0] == kept[1] else sentence
-
-
 @dataclass(slots=True)
 class Talk:
     """A conversation."""
@@ -66,23 +40,60 @@ class Talk:
     """Whether the customer has ended it."""
 
 
-def played(policy: OpenAIPolicy, brief: str, talk: Talk, text: str = _GREETING) -> str:
-    """Return what a customer whom a model plays says to a text, first to a greeting.
+class CustomerModel:
+    """A model that plays a customer, at temperature 0; its client is made once in a process and is in no pickle.
 
     Args:
-        policy: The model's server.
-        brief: Who the customer is and what it wants.
-        talk: The conversation so far, which grows.
-        text: What the agent says.
+        model: Its name.
+        url: Its server.
 
     Raises:
-        BackendError: The model's server failed, or the model said nothing.
+        ConfigError: There is no name.
     """
-    messages: list[Message] = [{"role": "system", "content": _PROMPT.format(brief=brief, end=_END)}]
-    for agent, customer in [*talk.turns, (text, "")]:
-        messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
-    said = written(policy, messages[:-1], "the customer")
-    talk.over = _END in said
-    said = said.replace(_END, "").strip() or "Thank you, goodbye."
-    talk.turns.append((text, said))
-    return said
+
+    def __init__(self, model: str, url: str | None) -> None:
+        if not model:
+            raise ConfigError("model must name the model that plays the customer")
+        self.model, self.url = model, url
+        self._policies: PerProcess[OpenAIPolicy] = PerProcess()
+        _ = self.policy  # made here, so that gym.make refuses what is wrong
+
+    @property
+    def policy(self) -> OpenAIPolicy:
+        """The client."""
+        return self._policies.get("", lambda: OpenAIPolicy(self.model, base_url=self.url, temperature=0.0))
+
+    def voiced(self, sentence: str, names: Iterable[str]) -> str:
+        """Return what a customer says in the model's words, or as it is if these do not say the same.
+
+        Args:
+            sentence: What the customer says.
+            names: What must be in both or in neither, besides numbers, yes, no and not.
+
+        Raises:
+            BackendError: The model's server failed, or the model said nothing.
+        """
+        asked: Message = {"role": "user", "content": _REWORD.format(sentence=sentence)}
+        said = written(self.policy, [asked], "the customer's words")
+        kept = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
+        return said if kept[0] == kept[1] else sentence
+
+    def played(self, brief: str, talk: Talk, text: str = _GREETING) -> str:
+        """Return what a customer whom the model plays says to a text, first to a greeting.
+
+        Args:
+            brief: Who the customer is and what it wants.
+            talk: The conversation so far, which grows.
+            text: What the agent says.
+
+        Raises:
+            BackendError: The model's server failed, or the model said nothing.
+        """
+        messages: list[Message] = [{"role": "system", "content": _PROMPT.format(brief=brief, end=_END)}]
+        for agent, customer in [*talk.turns, (text, "")]:
+            messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
+        said = written(self.policy, messages[:-1], "the customer")
+        talk.over = _END in said
+        said = said.replace(_END, "").strip() or "Thank you, goodbye."
+        talk.turns.append((text, said))
+        return said

@@ -17,13 +17,12 @@ from typing import Any
 from agent_envs.checks import choice, string
 from agent_envs.datasets.helpdesk.released import ReleasedShop, ReleasedTask, released_shop, released_tasks
 from agent_envs.envs.helpdesk.airline import Airline
-from agent_envs.envs.helpdesk.llm_customer import Talk, open_model, played
+from agent_envs.envs.helpdesk.llm_customer import CustomerModel, Talk
 from agent_envs.envs.helpdesk.released_tables import HAND_OVER, Shop, Used, tools_of
 from agent_envs.envs.helpdesk.retail import Retail
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers import get_parser
-from agent_envs.policies.openai.policy import OpenAIPolicy
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
@@ -115,7 +114,7 @@ class TauBenchEnv(ToolEnv):
         super().__init__(tools=(), split=split, parser=parser, **kwargs)
         if self.data in ("generated", "official"):
             raise ConfigError(f"data must be the folder of a checkout of tau-bench, got {self.data!r}")
-        self._policy: OpenAIPolicy | None = open_model(model, url)
+        self.voice = CustomerModel(self.model, url)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong folder or split
         offers = [ListedTool(**spec) for spec in self.shop.tools]
         self.registry = ToolRegistry(OfferedTool(offer, self._called) for offer in offers)
@@ -133,7 +132,7 @@ class TauBenchEnv(ToolEnv):
         return released_tasks(self.data, self.domain, self.split)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_policy": None, "_shop": None}
+        return {**super().__getstate__(), "_shop": None}
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -142,9 +141,7 @@ class TauBenchEnv(ToolEnv):
         return self._customer_says(), self.state
 
     def _customer_says(self, *text: str) -> str:
-        if self._policy is None:
-            self._policy = open_model(self.model, self.url)
-        return played(self._policy, self.task.instruction, self.state.talk, *text)
+        return self.voice.played(self.task.instruction, self.state.talk, *text)
 
     def answer(self, text: str) -> Outcome:
         said = self._customer_says(text)

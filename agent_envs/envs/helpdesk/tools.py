@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.envs.helpdesk.desk import Counter
+from agent_envs.parsers import Parser, get_parser
 from agent_envs.tools import Tool, ToolRegistry
 
 _OPTIONAL = "if the rules set one"
@@ -74,6 +75,13 @@ def desk_tools(domain: Domain) -> ToolRegistry:
     declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, Counter.decline)
     passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, Counter.transfer)
     return ToolRegistry([*tools, declined, passed_on])
+
+
+@functools.cache
+def shared_tools(domain: Domain, parser: str) -> tuple[ToolRegistry, Parser]:
+    """Return the tools of a domain, shared by all environments, and the parser of calls to them."""
+    registry = desk_tools(domain)
+    return registry, get_parser(parser, registry.specs)
 
 
 def a(noun: str) -> str:
