@@ -114,6 +114,14 @@ def _pages(root):
     return [*top, *sorted((root / "docs").rglob("*.md"))]
 
 
+def test_every_column_of_a_table_has_a_name(root):
+    """A screen reader says it before each cell."""
+    for page in _pages(root):
+        heads = re.findall(r"^(.*)\n\|?(?: *:?-{3,}:? *\|?)+$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for head in heads:
+            assert all(cell.strip() for cell in head.strip().strip("|").split("|")), f"{page.name}: {head}"
+
+
 def test_links_within_the_pages_lead_somewhere(root):
     anchors = {}
     for page in _pages(root):
