@@ -93,7 +93,7 @@ TESTS = {"is", ">", "<", "days_before >", "days_before <", "days_since >", "days
 
 @pytest.mark.parametrize("name", domain_names())
 def test_a_file_is_of_the_form_that_is_described(name):
-    """`domain.py` describes the form: how many of each there are, and what refers to what."""
+    """`domains/README.md` describes the form: how many of each there are, and what refers to what."""
     file, domain = raw(name), load_domain(name)
     assert file.keys() <= KEYS and "{name}" in domain.shop and "{label}" in domain.described
     for texts, least in ((domain.names, 6), (domain.labels, 20), (domain.outside, 4)):

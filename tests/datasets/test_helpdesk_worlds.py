@@ -18,7 +18,7 @@ from agent_envs.datasets.helpdesk.generated.book import BUCKETS, LEVELS, frames,
 from agent_envs.datasets.helpdesk.generated.conditions import Condition, Field
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES, domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section
-from agent_envs.datasets.helpdesk.generated.solving import amount_of, facts_of
+from agent_envs.datasets.helpdesk.generated.solving import WishFacts, amount_of
 from agent_envs.datasets.helpdesk.generated.worlds import HelpDeskTasks
 from agent_envs.errors import ConfigError
 
@@ -36,7 +36,7 @@ def reached(task):
     for request in task.requests:
         for wish in [wish for wish in request.wishes if wish.act in task.book.sections]:
             section = task.book.sections[wish.act]
-            facts = facts_of(domain, task.rows, task.customer, wish, dict(done))
+            facts = WishFacts(domain, task.rows, task.customer, wish, dict(done))
             yield wish, section, facts
             if not section.reason(facts) and not request.trouble:
                 done[wish.act] = done.get(wish.act, 0) + (not request.dropped)

@@ -132,7 +132,7 @@ class Customer(Wanting):
         if fact in ("name", "code"):
             return [self.say(fact, x=self.values()[fact])]
         if fact in (views := self._views()):
-            return [views[fact].say[value_key(self.desk.tables["device"]["device"][views[fact].field])]]
+            return [views[fact].say[value_key(self.desk.device[views[fact].field])]]
         if self.act is None:
             return [self.say("nothing")]
         if fact == "number":
@@ -152,7 +152,7 @@ class Customer(Wanting):
             mind.pending = ""
             if name in device.final and asked_back != name:
                 mind.pending = name
-                parts.append(self.say("really", do=f"{act.verbs[0]} {act.object}"))
+                parts.append(self.say("really", do=act.words(act.verbs[0], "")))
                 continue
             if name != self.request.slack or name in mind.pressed:
                 self.desk.press(act)
@@ -237,8 +237,7 @@ class Customer(Wanting):
         """Go on if the device works, or what would set it right was refused."""
         device = self.domain.device
         assert device is not None
-        row = self.desk.tables["device"]["device"]
-        wrong = [device.remedy(field).name for field, value in device.works.items() if row[field] != value]
+        wrong = [act.name for act in device.remedies(self.desk.device)]
         if any(name not in self.mind.declined for name in wrong):
             return []
         return [self.say("leave" if wrong else "works"), *self._next_request()]

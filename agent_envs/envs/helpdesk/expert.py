@@ -12,7 +12,7 @@ from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES
 from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
-from agent_envs.datasets.helpdesk.generated.solving import Wish, amount_of, facts_of
+from agent_envs.datasets.helpdesk.generated.solving import Wish, WishFacts, amount_of
 from agent_envs.envs.helpdesk.customer import Customer
 from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.tools import tool_name
@@ -79,17 +79,14 @@ class _Expert:
         unseen = [read.question for name, read in device.reads.items() if name not in mind.told]
         if unseen:
             return Move(" ".join(unseen))
-        row = self.desk.tables["device"]["device"]
-        for field, value in device.works.items():
-            act = device.remedy(field)
-            if row[field] == value or act.name in mind.declined:
-                continue
-            section = self.task.book.sections.get(act.name)
-            reason = section.reason(self._facts(Wish(act.name, self.task.customer, {}))) if section else ""
-            if reason:
-                return Move("", "decline", {"id": self.task.customer, "act": act.name, "rule": reason})
-            return self._say("press", do=f"{act.verbs[0]} {act.object}")
-        return self._say("done")
+        act = next((act for act in device.remedies(self.desk.device) if act.name not in mind.declined), None)
+        if act is None:
+            return self._say("done")
+        section = self.task.book.sections.get(act.name)
+        reason = section.reason(self._facts(Wish(act.name, self.task.customer, {}))) if section else ""
+        if reason:
+            return Move("", "decline", {"id": self.task.customer, "act": act.name, "rule": reason})
+        return self._say("press", do=act.words(act.verbs[0], ""))
 
     def _look_up(self, section: Section, wish: Wish) -> Move | None:
         """Return what is still to be looked up or asked before a wish can be judged."""
@@ -150,7 +147,7 @@ class _Expert:
 
     def _facts(self, wish: Wish) -> Facts:
         done = Counter(letter.act for letter in self.desk.letters[: self.mind.read] if letter.kind == "act")
-        return facts_of(self.domain, self.task.rows, self.task.customer, wish, done)
+        return WishFacts(self.domain, self.task.rows, self.task.customer, wish, done)
 
     def _amount(self, section: Section, wish: Wish) -> int | None:
         return amount_of(section, self.task.rows["item"][wish.item], self._facts(wish))

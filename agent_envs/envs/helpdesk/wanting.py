@@ -84,14 +84,15 @@ class Wanting:
     @property
     def wish(self) -> Wish | None:
         """The open wish; None in a request that no rule is about, and at the end."""
-        if self.mind.request >= len(self.task.requests) or self.request.outside or self.request.trouble:
+        if self.mind.request >= len(self.task.requests):
             return None
-        return self.request.wishes[self.mind.wish]
+        request = self.request
+        return None if request.outside or request.trouble else request.wishes[self.mind.wish]
 
     @property
     def act(self) -> Act | None:
         """The act of the open wish."""
-        return self.domain.acts[self.wish.act] if self.wish else None
+        return self.domain.acts[wish.act] if (wish := self.wish) else None
 
     @property
     def wanted(self) -> Mapping[str, Value]:
@@ -133,8 +134,9 @@ class Wanting:
 
     def doing(self, asks: Mapping[str, Value]) -> str:
         """Return the words for the open wish, with what is asked for as far as it is given."""
-        assert self.act is not None
-        return self.act.words(self.pick(self.act.verbs), self.item(), asks)
+        act = self.act
+        assert act is not None
+        return act.words(self.pick(act.verbs), self.item(), asks)
 
     def wish_words(self, key: str) -> str:
         """Return the open wish in words, with what is told along and the question for the amount."""
@@ -151,7 +153,8 @@ class Wanting:
 
     def question(self) -> str:
         """Return the question for the amount, "" if the act has none."""
-        return self.pick(self.act.amount.questions) if self.act and self.act.amount else ""
+        act = self.act
+        return self.pick(act.amount.questions) if act and act.amount else ""
 
     def values(self) -> dict[str, str]:
         """Return the values of the facts, as an agent would say them."""

@@ -104,6 +104,10 @@ class Device:
         wanted = ("set", field, self.works[field])
         return next(act for name, act in self.acts.items() if wanted in act.effect and name not in self.final)
 
+    def remedies(self, row: Mapping[str, Value]) -> list[Act]:
+        """Return the acts that set right what is wrong with a device."""
+        return [self.remedy(field) for field, value in self.works.items() if row[field] != value]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
@@ -152,7 +156,11 @@ def domain_names() -> tuple[str, ...]:
 def load_domain(name: str) -> Domain:
     """Return a domain that is shipped."""
     raw = table(PACKAGE, f"domains/{name}.json")
-    kinds = {key: _kind(raw[key]) for key in ("customer", "item", "catalogue") if key in raw}
+    kinds = {
+        key: Kind(raw[key]["noun"], raw[key]["plural"], raw[key].get("id", ""), _fields(raw[key]["fields"]))
+        for key in ("customer", "item", "catalogue")
+        if key in raw
+    }
     acts = {key: _act(key, act, act["effect"]) for key, act in raw["acts"].items()}
     return Domain(
         name=name,
@@ -166,10 +174,6 @@ def load_domain(name: str) -> Domain:
         **{key: raw[key] for key in ("shop", "names", "outside")},
         **{key: raw["item"][key] for key in ("label", "labels", "described")},
     )
-
-
-def _kind(raw: Mapping[str, Any]) -> Kind:
-    return Kind(raw["noun"], raw["plural"], raw.get("id", ""), _fields(raw["fields"]))
 
 
 def _fields(raw: Mapping[str, Any]) -> dict[str, Field]:

@@ -15,18 +15,7 @@ from agent_envs.datasets.helpdesk.generated.book import LEVELS, draw_book
 from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Act, Device, Domain
 from agent_envs.datasets.helpdesk.generated.rules import Section
-from agent_envs.datasets.helpdesk.generated.solving import (
-    HelpDeskTask,
-    Request,
-    Rows,
-    Solution,
-    Wish,
-    facts_of,
-    rows_about,
-    solve,
-)
-
-_FIRST_DAY = date(2026, 1, 1)
+from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Rows, Solution, Wish, WishFacts, solve
 
 
 class World:
@@ -34,7 +23,7 @@ class World:
 
     def __init__(self, draws: Draws, domain: Domain, level: int, split: str) -> None:
         self.draws, self.domain, self.level, self.rules = draws, domain, level, LEVELS[level]
-        self.today = _FIRST_DAY + timedelta(draws.between(0, 364))
+        self.today = date(2026, 1, 1) + timedelta(draws.between(0, 364))
         self.shop = domain.shop.replace("{name}", draws.pick(domain.names))
         self.book = draw_book(draws, domain, level, split)
         self.rows: Rows = {"customer": {}, "item": {}, "catalogue": {}}
@@ -130,7 +119,9 @@ class World:
         wishes: list[Wish] = []
         dropped = False
         for act in acts:
-            wish = self._wish(act, item)
+            told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
+            has_amount = self.book.sections[act.name].share is not None
+            wish = Wish(act.name, item, {}, told, question=has_amount and bool(draws.between(0, 1)))
             if not self._set(wish, first=not wishes):
                 if rules.moods:
                     dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
@@ -164,12 +155,6 @@ class World:
         slack = draws.pick(wishes).act if self.level >= 7 and draws.between(0, 1) else ""
         return Request(wishes, "", trouble=draws.pick(device.wishes), slack=slack)
 
-    def _wish(self, act: Act, item: str) -> Wish:
-        draws = self.draws
-        told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
-        has_amount = self.book.sections[act.name].share is not None
-        return Wish(act.name, item, {}, told, question=has_amount and bool(draws.between(0, 1)))
-
     def _changed(self, wish: Wish) -> Wish:
         """Return the wish with another value that the customer will want, if no rule depends on it."""
         section = self.book.sections[wish.act]
@@ -185,11 +170,11 @@ class World:
     def _set(self, wish: Wish, first: bool) -> bool:
         """Set fields so that a wish is barred or allowed as drawn, and return whether it is barred."""
         draws, section = self.draws, self.book.sections[wish.act]
-        facts, about = facts_of(self.domain, self.rows, self.customer, wish, self.done), self._about(wish)
+        facts = WishFacts(self.domain, self.rows, self.customer, wish, self.done)
 
         def set_fact(condition: Condition, value: Value, holds: bool) -> None:
             if facts(condition) is None:
-                about[condition.scope][condition.field] = condition.draw(draws, value, holds)
+                facts.rows[condition.scope][condition.field] = condition.draw(draws, value, holds)
 
         counts = [chain.counts(facts) for chain in section.chains]
         barred, place, count = self._decided(section, counts, 6 if first and self.level >= 3 else 5)
@@ -231,9 +216,6 @@ class World:
         right = [(place, n) for place, found in enumerate(counts) for n in found if n % 2 == barred]
         return barred, *self.draws.pick([pair for pair in right if pair[1]] or right)
 
-    def _about(self, wish: Wish) -> dict[str, dict[str, Any]]:
-        return rows_about(self.domain, self.rows, self.customer, wish)
-
     def _turn(self, row: dict[str, Any], condition: Condition, value: Value) -> None:
         """Set the field of a condition so that it holds if it did not, and the other way round."""
         row[condition.field] = condition.draw(self.draws, value, not condition.holds(row[condition.field], value))
@@ -241,13 +223,13 @@ class World:
     def become_twin(self) -> None:
         """Change one fact so that other deeds are right."""
         for wish in (wish for request in self.requests for wish in request.wishes):
-            facts = facts_of(self.domain, self.rows, self.customer, wish, {})
+            facts = WishFacts(self.domain, self.rows, self.customer, wish, {})
             for chain in self.book.sections[wish.act].chains if wish.act in self.book.sections else ():
                 count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
                     if condition.scope == "day":
                         continue
-                    about = self._about(wish)[condition.scope]
+                    about = facts.rows[condition.scope]
                     before = about[condition.field]
                     self._turn(about, condition, value)
                     solution = self._solved()

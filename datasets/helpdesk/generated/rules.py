@@ -64,10 +64,6 @@ class Share(NamedTuple):
     if_so: int
     otherwise: int
 
-    def percent(self, facts: Facts) -> int:
-        """Return the share that the facts call for."""
-        return self.if_so if self.link.holds(facts(self.link.condition)) else self.otherwise
-
 
 class Section(NamedTuple):
     """The rules about one act."""

@@ -105,37 +105,36 @@ class HelpDeskTask(NamedTuple):
         return 2 * self.solution.texts + 2 * facts + 8
 
 
-def rows_about(domain: Domain, rows: Rows, customer: str, wish: Wish) -> dict[str, dict[str, Any]]:
-    """Return what the rules about a wish may test: the row of each scope, and under "ask" what only the customer knows.
+class WishFacts:
+    """What the fields of conditions are for a wish; None where one is not drawn yet.
 
     Args:
         domain: The domain.
         rows: All rows.
         customer: Id of the customer.
         wish: The wish.
+        done: How often each act was done before.
     """
-    item = rows["item"].get(wish.item, {})
-    entry = rows["catalogue"].get(item.get(domain.label, ""), {})
-    return {"customer": rows["customer"][customer], "item": item, "catalogue": entry, "ask": wish.asks}
 
+    def __init__(self, domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> None:
+        item = rows["item"].get(wish.item, {})
+        entry = rows["catalogue"].get(item.get(domain.label, ""), {})
+        self.rows = {"customer": rows["customer"][customer], "item": item, "catalogue": entry, "ask": wish.asks}
+        self.done = done
 
-def facts_of(domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> Facts:
-    """Return what the fields of conditions are for a wish; see `rows_about`. `done`: how often each act was done."""
-    about = rows_about(domain, rows, customer, wish)
-
-    def actual(condition: Condition) -> Any:
+    def __call__(self, condition: Condition) -> Any:
         if condition.scope == "day":
-            return done.get(condition.field, 0)
-        return about[condition.scope].get(condition.field)
-
-    return actual
+            return self.done.get(condition.field, 0)
+        return self.rows[condition.scope].get(condition.field)
 
 
 def amount_of(section: Section, item: Mapping[str, Any], facts: Facts) -> int | None:
     """Return the amount that the rules set, None if they set none."""
-    if section.share is None or section.act.amount is None:
+    share, amount = section.share, section.act.amount
+    if share is None or amount is None:
         return None
-    return int(item[section.act.amount.of]) * section.share.percent(facts) // 100
+    percent = share.if_so if share.link.holds(facts(share.link.condition)) else share.otherwise
+    return int(item[amount.of]) * percent // 100
 
 
 def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple[Request, ...]) -> Solution:
@@ -150,7 +149,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
         texts += bool(request.outside) + bool(request.misread) + 3 * bool(request.trouble)
         for wish in request.wishes:
             section, reason = book.sections.get(wish.act), ""  # what is done to a device may have no rules
-            facts = facts_of(domain, rows, customer, wish, done)
+            facts = WishFacts(domain, rows, customer, wish, done)
             if section is not None:
                 held = section.held(facts)
                 reason = section.barred_by(held)

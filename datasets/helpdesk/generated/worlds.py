@@ -11,7 +11,7 @@ from agent_envs.datasets.helpdesk.generated.drawing import World
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
 
 DEFAULT_LEVEL = "1-8"
-SPLITS = {"train": 100_000, "validation": 1_000, "test": 1_000, "new": 1_000, "twins": 1_000}
+SPLITS = {**GeneratedTasks.sizes, "new": 1_000, "twins": 1_000}
 
 
 class HelpDeskTasks(GeneratedTasks[HelpDeskTask]):
