@@ -132,7 +132,7 @@ class Customer(Wanting):
         if fact in ("name", "code"):
             return [self.say(fact, x=self.values()[fact])]
         if fact in (views := self._views()):
-            return [views[fact].say[value_key(self.desk.device[views[fact].field])]]
+            return [views[fact].say[value_key(self.desk.tables["device"]["device"][views[fact].field])]]
         if self.act is None:
             return [self.say("nothing")]
         if fact == "number":
@@ -237,7 +237,7 @@ class Customer(Wanting):
         """Go on if the device works, or what would set it right was refused."""
         device = self.domain.device
         assert device is not None
-        wrong = [act.name for act in device.remedies(self.desk.device)]
+        wrong = [act.name for act in device.remedies(self.desk.tables["device"]["device"])]
         if any(name not in self.mind.declined for name in wrong):
             return []
         return [self.say("leave" if wrong else "works"), *self._next_request()]

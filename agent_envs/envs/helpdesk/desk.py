@@ -38,11 +38,6 @@ class Desk:
     faults: list[str] = field(default_factory=list)
     """What was done against section 1 of the book."""
 
-    @property
-    def device(self) -> dict[str, Any]:
-        """The row of the customer's device."""
-        return self.tables["device"]["device"]
-
     def diff(self) -> dict[Cell, Any]:
         """Return the cells that are not as they were, with what they hold."""
         now = {cell: self.tables[cell[0]][cell[1]].get(cell[2]) for cell in self.before}
