@@ -105,9 +105,7 @@ class Customer(Wanting):
 
     def _answers(self, heard: Heard) -> list[str]:
         """Answer what was asked."""
-        parts: list[str] = []
-        if heard.doubts:
-            parts += self._corrected()
+        parts = self._corrected() if heard.doubts else []
         for fact in heard.asks:
             if fact == "wish" and not parts and len(heard.asks) == 1:
                 parts.append(self.wish_words("wish"))

@@ -79,10 +79,8 @@ class _Expert:
         unseen = [read.question for name, read in device.reads.items() if name not in mind.told]
         if unseen:
             return Move(" ".join(unseen))
-        act = next(
-            (act for act in device.remedies(self.desk.tables["device"]["device"]) if act.name not in mind.declined),
-            None,
-        )
+        row = self.desk.tables["device"]["device"]
+        act = next((act for act in device.remedies(row) if act.name not in mind.declined), None)
         if act is None:
             return self._say("done")
         section = self.task.book.sections.get(act.name)
