@@ -64,14 +64,14 @@ def frames(key: str, split: str) -> tuple[str, ...]:
 
 def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
     """Draw the rules about some acts of a domain and write them down."""
-    rules = LEVELS[level]
-    acts = shuffled(draws, list(domain.acts.values()))[: rules.acts]
-    sections = [_section(draws, domain, act, number, rules, split) for number, act in enumerate(acts, 2)]
-    if rules.devices and domain.device:
-        plain = rules._replace(links=2, chains=2, hidden=False, amounts=False, history=False)
+    features = LEVELS[level]
+    acts = shuffled(draws, list(domain.acts.values()))[: features.acts]
+    sections = [_section(draws, domain, act, number, features, split) for number, act in enumerate(acts, 2)]
+    if features.devices and domain.device:
+        plain = features._replace(links=2, chains=2, hidden=False, amounts=False, history=False)
         for act in shuffled(draws, list(domain.device.acts.values()))[:3]:
             sections.append(_section(draws, domain, act, len(sections) + 2, plain, split))
-    return Book({section.act.name: section for section in sections}, _written(draws, domain, sections, rules, split))
+    return Book({section.act.name: section for section in sections}, _written(draws, domain, sections, features, split))
 
 
 def _section(draws: Draws, domain: Domain, act: Act, number: int, level: Level, split: str) -> Section:

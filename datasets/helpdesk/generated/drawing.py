@@ -19,10 +19,10 @@ from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request
 
 
 class World:
-    """A world while it is being drawn."""
+    """A world that is drawn: requests, rows set so that the rules decide as drawn, and all else."""
 
     def __init__(self, draws: Draws, domain: Domain, level: int, split: str) -> None:
-        self.draws, self.domain, self.level, self.rules = draws, domain, level, LEVELS[level]
+        self.draws, self.domain, self.level, self.features = draws, domain, level, LEVELS[level]
         self.today = date(2026, 1, 1) + timedelta(draws.between(0, 364))
         self.shop = domain.shop.replace("{name}", draws.pick(domain.names))
         self.book = draw_book(draws, domain, level, split)
@@ -33,24 +33,20 @@ class World:
         self.done: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.customer = self._customer(f"{draws.pick(PHRASES['first_names'])} {draws.pick(PHRASES['last_names'])}")
-        self.solution: Solution
+        for _ in range(self.features.requests):
+            self.requests.append(self._request())
+        if self.features.devices and domain.device and draws.between(1, 3) > 1:
+            self.requests.insert(draws.between(0, len(self.requests)), self._trouble(domain.device))
+        if level >= 4 and draws.between(1, 4) == 1:
+            self.requests.append(Request((), outside=draws.pick(domain.outside)))
+        self._fill()
+        self._others()
+        self.solution = self._solved()
 
     def task(self, task_id: str) -> HelpDeskTask:
         """Return what was drawn as a task."""
         drawn = self.domain.name, self.level, self.today, self.shop, self.book, self.rows, self.codes, self.customer
         return HelpDeskTask(task_id, *drawn, tuple(self.requests), self.solution)
-
-    def draw(self) -> None:
-        """Draw requests, set the rows so that the rules decide as drawn, and fill in the rest."""
-        for _ in range(self.rules.requests):
-            self.requests.append(self._request())
-        if self.rules.devices and self.domain.device and self.draws.between(1, 3) > 1:
-            self.requests.insert(self.draws.between(0, len(self.requests)), self._trouble(self.domain.device))
-        if self.level >= 4 and self.draws.between(1, 4) == 1:
-            self.requests.append(Request((), outside=self.draws.pick(self.domain.outside)))
-        self._fill()
-        self._others()
-        self.solution = self._solved()
 
     def _solved(self) -> Solution:
         return solve(self.domain, self.book, self.rows, self.customer, tuple(self.requests))
@@ -105,13 +101,13 @@ class World:
     # -- wishes --------------------------------------------------------------------------------------------------
 
     def _request(self) -> Request:
-        draws, rules = self.draws, self.rules
+        draws, features = self.draws, self.features
         item = self._item(self.customer)
         acts: list[Act] = []
         needs: dict[str, set[str]] = {}  # what the item can be so that all acts are possible
         for act in shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections]):
             both = {field: needs.get(field, {*words}) & {*words} for field, words in act.needs.items()}
-            if len(acts) < rules.options and all(both.values()):
+            if len(acts) < features.options and all(both.values()):
                 acts.append(act)
                 needs |= both
         for field, words in needs.items():
@@ -123,19 +119,17 @@ class World:
             has_amount = self.book.sections[act.name].share is not None
             wish = Wish(act.name, item, {}, told, question=has_amount and bool(draws.between(0, 1)))
             if not self._set(wish, first=not wishes):
-                if rules.moods:
+                if features.moods:
                     dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
                     wish = self._changed(wish) if not dropped and draws.between(1, 3) == 1 else wish
                 if not dropped:
                     self.done[act.name] += 1
                 wishes.append(wish)
                 break
-            wishes.append(wish._replace(pleas=draws.between(0, 2)) if rules.moods else wish)
-        named = draws.pick(rules.named)
-        misread = ""
-        if self.level >= 4 and named == "number" and draws.between(1, 3) == 1:
-            misread = self._id(self.domain.item.id)
-        return Request(tuple(wishes), named, misread, dropped)
+            wishes.append(wish._replace(pleas=draws.between(0, 2)) if features.moods else wish)
+        named = draws.pick(features.named)
+        slip = self.level >= 4 and named == "number" and draws.between(1, 3) == 1
+        return Request(tuple(wishes), named, self._id(self.domain.item.id) if slip else "", dropped)
 
     def _trouble(self, device: Device) -> Request:
         """Draw a device with faults, and whether what would set them right is barred."""
@@ -144,7 +138,7 @@ class World:
         for name, field in device.fields.items():
             others = [value for value in field.values if value != set_by.get(name)]
             state[name] = device.works.get(name, (others or field.values)[0])
-        faults = shuffled(draws, list(device.works))[: self.rules.devices]
+        faults = shuffled(draws, list(device.works))[: self.features.devices]
         for name in faults:
             state[name] = draws.pick([value for value in device.fields[name].values if value != device.works[name]])
         self.rows["device"] = {"device": state}
@@ -208,8 +202,7 @@ class World:
                         others = counts[:place] + counts[place + 1 :]
                         if position % 2 == 0 or all(any(not n % 2 for n in found) for found in others):
                             return position % 2 == 0, place, position + 1
-        barred = self.draws.between(1, 10) <= of_ten
-        if barred:
+        if self.draws.between(1, 10) <= of_ten:
             barred = any(n % 2 for found in counts for n in found)
         else:
             barred = any(all(n % 2 for n in found) for found in counts)
@@ -222,9 +215,10 @@ class World:
 
     def become_twin(self) -> None:
         """Change one fact so that other deeds are right."""
-        for wish in (wish for request in self.requests for wish in request.wishes):
+        wishes = [wish for request in self.requests for wish in request.wishes if wish.act in self.book.sections]
+        for wish in wishes:
             facts = WishFacts(self.domain, self.rows, self.customer, wish, {})
-            for chain in self.book.sections[wish.act].chains if wish.act in self.book.sections else ():
+            for chain in self.book.sections[wish.act].chains:
                 count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
                     if condition.scope == "day":

@@ -31,17 +31,14 @@ class HelpDeskTasks(GeneratedTasks[HelpDeskTask]):
         choice("split", split, self.sizes)
         known = [name for name in domain_names() if load_domain(name).unseen == (split == "new")]
         self.domains = parse_families(domains, known)  # type: ignore[arg-type]
-        everything = self.domains == tuple(known)
-        self._name = f"helpdesk/{split}/{range_text(*self.levels)}" + (
-            "" if everything else f"/{'+'.join(self.domains)}"
-        )
+        some = "" if self.domains == tuple(known) else f"/{'+'.join(self.domains)}"
+        self._name = f"helpdesk/{split}/{range_text(*self.levels)}{some}"
         super().__init__(split, split, self.levels, self.domains, cache=64)
 
     def get(self, index: int) -> HelpDeskTask:
         twins = self.split == "twins"
         draws = stream(f"{self._name}/{index // 2 * 2 if twins else index}")
         world = World(draws, load_domain(draws.pick(self.domains)), draws.between(*self.levels), self.split)
-        world.draw()
         if twins and index % 2:
             world.become_twin()
         return world.task(f"{self._name}/{index}")
