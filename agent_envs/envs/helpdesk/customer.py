@@ -8,10 +8,9 @@ mishearing costs turns and never the outcome: whoever makes the right calls and 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
-from agent_envs.datasets.helpdesk.generated.domain import Read
+from agent_envs.datasets.helpdesk.generated.domain import Device
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
@@ -43,8 +42,8 @@ class Customer(Wanting):
             parts += self._plead()
         if (mind.request, mind.wish) == before:
             known, fruit = len(mind.told), bool(parts or (wish and heard.offer and not mind.settled))
-            if self.request.trouble:
-                parts += self._look_and_press(text)
+            if device := self.device:
+                parts += self._look_and_press(device, text)
             elif wish and not mind.settled:
                 if heard.offer:
                     parts += self._offered(wish, heard.offer)
@@ -92,16 +91,16 @@ class Customer(Wanting):
         if contradicts(offer, self.domain, act, wish.item, self.wanted, labels):
             mind.corrected = True
             self.desk.agreed.clear()
-            return [self.say("no", do=self.doing(self.wanted))]
+            return [self.say("no", do=self.doing(act, self.wanted))]
         if self.request.dropped and mind.wish == len(self.request.wishes) - 1:
             return [self.say("dropped"), *self._next_request()]
         if wish.change and not mind.changed:
             mind.changed = True
             mind.tell(*wish.change)
-            return [self.say("changed", do=self.doing(wish.wanted))]
+            return [self.say("changed", do=self.doing(act, wish.wanted))]
         self.desk.agreed.append(agreement(wish.act, wish.item, self.wanted))
         mind.tell(*(ask.name for ask in act.asks if ask.follows))
-        return [self.say("yes", do=self.doing(self.wanted))]
+        return [self.say("yes", do=self.doing(act, self.wanted))]
 
     def _answers(self, heard: Heard) -> list[str]:
         """Answer what was asked."""
@@ -120,17 +119,14 @@ class Customer(Wanting):
         self.mind.corrected = True
         return [self.say("misread", x=self.wish.item)]
 
-    def _views(self) -> Mapping[str, Read]:
-        """Return what can be seen of the device, if the request is about it."""
-        return self.domain.device.reads if self.domain.device and self.request.trouble else {}
-
     def _tell(self, fact: str) -> list[str]:
         """Say a fact."""
         self.mind.tell(fact)
         if fact in ("name", "code"):
             return [self.say(fact, x=self.values()[fact])]
-        if fact in (views := self._views()):
-            return [views[fact].say[value_key(self.desk.tables["device"]["device"][views[fact].field])]]
+        if (device := self.device) and fact in device.reads:
+            read = device.reads[fact]
+            return [read.say[value_key(self.desk.tables["device"]["device"][read.field])]]
         if self.act is None:
             return [self.say("nothing")]
         if fact == "number":
@@ -139,11 +135,9 @@ class Customer(Wanting):
         said = [(ask.said(self.wanted[fact]), ask.follows) for ask in self.act.asks if ask.name == fact]
         return [f"{words[0].upper()}{words[1:]}, please." if follows else words for words, follows in said]
 
-    def _look_and_press(self, text: str) -> list[str]:
+    def _look_and_press(self, device: Device, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
-        mind, device = self.mind, self.domain.device
-        assert device is not None
-        parts = []
+        mind, parts = self.mind, []
         acts = told_to_press(text, device) or [mind.pending] * (bool(mind.pending) and agrees(text))
         for name in acts:
             act, asked_back = device.acts[name], mind.pending
@@ -156,13 +150,13 @@ class Customer(Wanting):
                 self.desk.press(act)
             mind.pressed.append(name)
             fields = {field for _, field, _ in act.effect}
-            changed = [name for name, view in self._views().items() if view.field in fields]
+            changed = [name for name, read in device.reads.items() if read.field in fields]
             mind.told = [fact for fact in mind.told if fact not in changed]
             mind.fruitless = 0
             parts.append(device.said[name])
         for read in asked_to_see(text, device) if not acts else ():
             parts += self._tell(read)
-        return [*parts, *self._tried()]
+        return [*parts, *self._tried(device)]
 
     def _ladder(self, parts: list[str]) -> list[str]:
         """Return the reply to a text that led nowhere: every second time one fact more, else the wish again."""
@@ -170,7 +164,8 @@ class Customer(Wanting):
         mind.fruitless += 1
         if mind.fruitless >= _MISREAD_AFTER and (corrected := self._corrected()):
             return [*parts, *corrected]
-        facts = ("name", "code", "number", *self.wish.asks) if self.wish else ("name", "code", *self._views())
+        seen = self.device.reads if self.device else ()
+        facts = ("name", "code", "number", *self.wish.asks) if self.wish else ("name", "code", *seen)
         untold = [fact for fact in facts if fact not in mind.told]
         if untold and mind.fruitless % 2 == 0:
             mind.volunteered += 1
@@ -195,9 +190,9 @@ class Customer(Wanting):
         mind, wish = self.mind, self.wish
         if letter.kind == "transfer" and self.request.outside:
             return [self.say("passed_on"), *self._next_request()]
-        if self.request.trouble and letter.act in [each.act for each in self.request.wishes]:
+        if self.device and letter.act in [each.act for each in self.request.wishes]:
             mind.declined.append(letter.act)
-            return [self.say("refused"), *self._tried()]
+            return [self.say("refused"), *self._tried(self.device)]
         waiting = mind.settled and self.asks_amount  # nothing more is to be done before the amount is told
         if wish and (letter.act, letter.item) == (wish.act, wish.item) and not waiting:
             if letter.kind == "decline":
@@ -231,10 +226,8 @@ class Customer(Wanting):
         mind.told = [fact for fact in mind.told if fact != "number"]
         return [self.say("next"), self.wish_words("wish")]
 
-    def _tried(self) -> list[str]:
+    def _tried(self, device: Device) -> list[str]:
         """Go on if the device works, or what would set it right was refused."""
-        device = self.domain.device
-        assert device is not None
         wrong = [act.name for act in device.remedies(self.desk.tables["device"]["device"])]
         if any(name not in self.mind.declined for name in wrong):
             return []

@@ -72,8 +72,8 @@ def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
     return Desk(tables)
 
 
-class Counter:
-    """The tools' work on a desk: methods from the arguments of a call to its result. A ToolError is a refusal."""
+class Clerk:
+    """Who does what the tools are called for: from the arguments of a call to its result. A ToolError is a refusal."""
 
     def __init__(self, desk: Desk, task: HelpDeskTask, domain: Domain) -> None:
         self.desk, self.task, self.domain = desk, task, domain

@@ -22,7 +22,7 @@ from agent_envs.datasets.helpdesk.generated.domain import load_domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
 from agent_envs.datasets.helpdesk.generated.worlds import DEFAULT_LEVEL, HelpDeskTasks
 from agent_envs.envs.helpdesk.customer import Customer
-from agent_envs.envs.helpdesk.desk import Counter, Desk, open_desk
+from agent_envs.envs.helpdesk.desk import Clerk, Desk, open_desk
 from agent_envs.envs.helpdesk.expert import Move, mistaken_move, next_move
 from agent_envs.envs.helpdesk.llm_customer import CustomerModel
 from agent_envs.envs.helpdesk.reward import UNPAID, Score, gold_of, score_of
@@ -159,7 +159,7 @@ class HelpDeskEnv(ToolEnv):
         """Take the tools of a domain."""
         self.domain = load_domain(domain)
         registry, self.parser = shared_tools(self.domain, self.parser.name)
-        self.registry = registry.bound(counter=self._counter)
+        self.registry = registry.bound(clerk=self._clerk)
 
     def _play(self, index: int, task: HelpDeskTask) -> None:
         super()._play(index, task)
@@ -169,8 +169,8 @@ class HelpDeskEnv(ToolEnv):
         words = {"shop": task.shop, "day": task.today.isoformat(), "noun": self.domain.customer.noun}
         self.instructions = _INSTRUCTIONS.format(**words, book=task.book.text)
 
-    def _counter(self) -> Counter:
-        return Counter(self.state.desk, self.task, self.domain)
+    def _clerk(self) -> Clerk:
+        return Clerk(self.state.desk, self.task, self.domain)
 
     def _customer(self) -> Customer:
         task, domain = self.task, self.domain

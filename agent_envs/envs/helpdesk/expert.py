@@ -10,7 +10,7 @@ import numpy as np
 
 from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
 from agent_envs.datasets.helpdesk.generated.conditions import value_key
-from agent_envs.datasets.helpdesk.generated.domain import PHRASES
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Device
 from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
 from agent_envs.datasets.helpdesk.generated.solving import Wish, WishFacts, amount_of
 from agent_envs.envs.helpdesk.customer import Customer
@@ -53,8 +53,8 @@ class _Expert:
             same = sorted(key for key, other in self.task.rows["customer"].items() if other["name"] == row["name"])
             key = next((key for key in same if f"code {key}" not in tried), same[0])
             return Move("", "verify", {"id": key, "code": self.task.codes[self.task.customer]})
-        if wish is None and self.customer.request.trouble:
-            return self._set_right()
+        if wish is None and (device := self.customer.device):
+            return self._set_right(device)
         if wish is None:
             if mind.read < len(self.desk.letters):
                 return self._say("passed_on")
@@ -70,10 +70,9 @@ class _Expert:
             return Move(self._say("done").text + told)
         return self._look_up(section, wish) or self._judge(section, wish)
 
-    def _set_right(self) -> Move:
+    def _set_right(self, device: Device) -> Move:
         """Have the customer look at the device and do what sets it right; note what a rule forbids."""
-        device, mind = self.domain.device, self.mind
-        assert device is not None
+        mind = self.mind
         if mind.read < len(self.desk.letters):
             return self._say("refuse", r=self.desk.letters[-1].rule)
         unseen = [read.question for name, read in device.reads.items() if name not in mind.told]

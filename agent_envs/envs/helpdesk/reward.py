@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.domain import Domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
-from agent_envs.envs.helpdesk.desk import Cell, Counter, Desk, open_desk
+from agent_envs.envs.helpdesk.desk import Cell, Clerk, Desk, open_desk
 
 
 class Gold(NamedTuple):
@@ -42,12 +42,12 @@ UNPAID = Score(0.0, False, {})
 def gold_of(task: HelpDeskTask, domain: Domain) -> Gold:
     """Return what is right: the right deeds done at a desk of its own."""
     desk = open_desk(task, domain)
-    counter = Counter(desk, task, domain)
+    clerk = Clerk(desk, task, domain)
     told = {}
     for deed in task.solution.deeds:
         if deed.kind == "act":
             act = domain.acts[deed.act]
-            counter.act({"id": deed.item, **deed.arguments}, act)
+            clerk.act({"id": deed.item, **deed.arguments}, act)
             if deed.told and act.amount is not None:
                 told[f"{deed.act} {deed.item}"] = int(deed.arguments[act.amount.name])
         elif deed.kind == "press":

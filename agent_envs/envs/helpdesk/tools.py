@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_envs.datasets.helpdesk.generated.domain import Domain
-from agent_envs.envs.helpdesk.desk import Counter
+from agent_envs.envs.helpdesk.desk import Clerk
 from agent_envs.parsers import Parser, get_parser
 from agent_envs.tools import Tool, ToolRegistry
 
 _OPTIONAL = "if the rules set one"
-_Run = Callable[[Counter, Mapping[str, Any]], str]
+_Run = Callable[[Clerk, Mapping[str, Any]], str]
 
 
 class DeskTool(Tool):
-    """A tool at the counter.
+    """A tool that a clerk carries out.
 
     Args:
         name, description: What the policy reads.
         arguments: The type and description of each argument; the last one may be left out if its description says so.
-        run: Does a call at a counter, with its arguments, and returns the result.
+        run: The work of a clerk, from the arguments of a call to its result.
     """
 
-    counter: Callable[[], Counter]
-    """Returns the counter of the running episode; see `ToolRegistry.bound`."""
+    clerk: Callable[[], Clerk]
+    """Returns the clerk of the running episode; see `ToolRegistry.bound`."""
 
     def __init__(self, name: str, description: str, arguments: Mapping[str, tuple[str, str]], run: _Run) -> None:
         self.name, self.description, self.run = name, description, run
@@ -37,11 +37,11 @@ class DeskTool(Tool):
         }
 
     def call(self, **arguments: Any) -> str:
-        return self.run(self.counter(), arguments)
+        return self.run(self.clerk(), arguments)
 
 
 def desk_tools(domain: Domain) -> ToolRegistry:
-    """Return the tools of a domain, which still need a counter."""
+    """Return the tools of a domain, which still need a clerk."""
     customer, item = domain.customer.noun, domain.item.noun
     rows, items = f"get_{tool_name(item)}", f"list_{tool_name(domain.item.plural)}"
     key, whose = {"id": ("string", f"Number of the {item}")}, {"id": ("string", f"Number of the {customer}")}
@@ -49,15 +49,15 @@ def desk_tools(domain: Domain) -> ToolRegistry:
     rule = {"rule": ("string", "Number of the rule, like 2.1")}
     found = f"Find the numbers of the {domain.customer.plural} of a name."
     tools = [
-        DeskTool(f"find_{tool_name(customer)}", found, name, Counter.find),
-        DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, Counter.verify),
-        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, Counter.listed),
-        DeskTool(rows, f"Show the row of {a(item)}.", key, Counter.item),
+        DeskTool(f"find_{tool_name(customer)}", found, name, Clerk.find),
+        DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, Clerk.verify),
+        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, Clerk.listed),
+        DeskTool(rows, f"Show the row of {a(item)}.", key, Clerk.item),
     ]
     if domain.catalogue:
         noun = domain.catalogue.noun
         label = {"name": ("string", f"Name of the {noun}")}
-        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, Counter.entry))
+        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, Clerk.entry))
     for act in domain.acts.values():
         said, arguments = act.words(act.verbs[0], a(item)), dict(key)
         for ask in act.asks:
@@ -66,14 +66,14 @@ def desk_tools(domain: Domain) -> ToolRegistry:
         if act.amount is not None:
             arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
         tools.append(
-            DeskTool(act.name, f"{said[0].upper()}{said[1:]}.", arguments, functools.partial(Counter.act, act=act))
+            DeskTool(act.name, f"{said[0].upper()}{said[1:]}.", arguments, functools.partial(Clerk.act, act=act))
         )
     acts = f"What is not done: {', '.join(domain.acts)}"
     if domain.device:
         acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"
     said = f"Note that a rule forbids what was asked for. The {customer} gets a letter."
-    declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, Counter.decline)
-    passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, Counter.transfer)
+    declined = DeskTool("decline", said, {**key, "act": ("string", acts), **rule}, Clerk.decline)
+    passed_on = DeskTool("transfer", "Pass on a request that no section is about.", rule, Clerk.transfer)
     return ToolRegistry([*tools, declined, passed_on])
 
 

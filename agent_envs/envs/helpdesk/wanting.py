@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agent_envs.datasets.helpdesk.generated.book import frames
 from agent_envs.datasets.helpdesk.generated.conditions import Value
-from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
+from agent_envs.datasets.helpdesk.generated.domain import Act, Device, Domain
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Wish
 from agent_envs.envs.helpdesk.desk import Desk
 
@@ -90,6 +90,11 @@ class Wanting:
         return None if request.outside or request.trouble else request.wishes[self.mind.wish]
 
     @property
+    def device(self) -> Device | None:
+        """The device, if the open request is about it."""
+        return self.domain.device if self.request.trouble else None
+
+    @property
     def act(self) -> Act | None:
         """The act of the open wish."""
         return self.domain.acts[wish.act] if (wish := self.wish) else None
@@ -132,10 +137,8 @@ class Wanting:
         row = self.task.rows["item"][self.request.wishes[0].item]
         return self.domain.described.replace("{label}", str(row[self.domain.label]))
 
-    def doing(self, asks: Mapping[str, Value]) -> str:
-        """Return the words for the open wish, with what is asked for as far as it is given."""
-        act = self.act
-        assert act is not None
+    def doing(self, act: Act, asks: Mapping[str, Value]) -> str:
+        """Return the words for the open wish, whose act it is, with what is asked for as far as it is given."""
         return act.words(self.pick(act.verbs), self.item(), asks)
 
     def wish_words(self, key: str) -> str:
@@ -144,7 +147,7 @@ class Wanting:
         if wish is None or act is None:
             return self.request.outside or self.request.trouble
         told = {name: wish.asks[name] for name in wish.told}
-        parts = [self.say(key, do=self.doing(told))]
+        parts = [self.say(key, do=self.doing(act, told))]
         parts += [ask.said(told[ask.name]) for ask in act.asks if not ask.follows and ask.name in told]
         self.mind.tell(*told, *(["number"] if self.request.named == "number" else []))
         if self.asks_amount:
