@@ -21,7 +21,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -75,11 +75,8 @@ def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int |
     agent_envs.errors.ConfigError: k must be an integer of at least 1, got 0
     """
     if not isinstance(value, bool):
-        try:
+        with suppress(TypeError):
             index = operator.index(value)
-        except TypeError:
-            pass
-        else:
             if (minimum is None or index >= minimum) and (maximum is None or index <= maximum):
                 return index
     raise ConfigError(f"{name} must be an integer{_range(minimum, maximum)}, got {shown(value)}")
@@ -98,21 +95,23 @@ def number(
     agent_envs.errors.ConfigError: timeout must be a number above 0, got nan
     """
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        try:
+        with suppress(OverflowError):  # an integer of hundreds of digits
             real = float(value)
-        except OverflowError:  # an integer of hundreds of digits
-            real = math.inf
-        if (
-            math.isfinite(real)
-            and (minimum is None or real >= minimum)
-            and (maximum is None or real <= maximum)
-            and (above is None or real > above)
-        ):
-            return real
+            enough = (minimum is None or real >= minimum) and (above is None or real > above)
+            if math.isfinite(real) and enough and (maximum is None or real <= maximum):
+                return real
     bounds = f" above {above:g}" if above is not None else ""
     if above is not None and maximum is not None:
         bounds += f" and at most {maximum:g}"
     raise ConfigError(f"{name} must be a number{bounds or _range(minimum, maximum)}, got {shown(value)}")
+
+
+def finite(name: str, value: object) -> float:
+    """Return a reward or a score as a float: it must be finite, and may be a boolean or NumPy's."""
+    with suppress(TypeError, ValueError):
+        if not isinstance(value, str) and math.isfinite(real := float(value)):  # type: ignore[arg-type]
+            return real
+    raise ConfigError(f"{name} must be a finite number, got {shown(value)}")
 
 
 def boolean(name: str, value: object) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,11 @@ from importlib import metadata
 from typing import Any
 
 from agent_envs.text import clean_output
+
+_FRAME = re.compile(r'^ *File "([^<"][^"]*)", line (\d+)', re.MULTILINE)
+_FOLDERS = "|".join(re.escape(os.path.dirname(module) + os.sep) for module in (os.__file__, __file__))
+_LIBRARY = re.compile(rf"{_FOLDERS}|.*[\\/](?:site|dist)-packages[\\/]")
+_UNWRITTEN = re.compile(r"in (\w+)\n +raise NotImplementedError\n")
 
 
 class AgentEnvsError(Exception):
@@ -157,6 +163,24 @@ def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def own_code(told: str) -> str:
+    """Return the last place in a traceback's text that is in neither Python's nor a package's files; "" for none."""
+    frames = [frame for frame in _FRAME.findall(told) if not _LIBRARY.match(frame[0])]
+    return f"{frames[-1][0]}, line {frames[-1][1]}" if frames else ""
+
+
+def what_failed(told: str) -> str:
+    """Return the last line of a traceback's text, and in brackets where in the user's own code it came from.
+
+    >>> what_failed('File "/home/me/task.py", line 3, in act\\nZeroDivisionError: division by zero')
+    'ZeroDivisionError: division by zero (/home/me/task.py, line 3)'
+    """
+    place, last = own_code(told), told.strip().rpartition("\n")[2].removeprefix("agent_envs.errors.")
+    if missing := _UNWRITTEN.search(told):
+        return f"{last}: a subclass must define {missing[1]}()"
+    return f"{last} ({place})" if place else last
+
+
 @contextlib.contextmanager
 def needs_extra(extra: str, package: str | None = None) -> Iterator[None]:
     """Turn a failed import within the block into a MissingExtraError for ``package``, else for the module itself."""
@@ -200,8 +224,8 @@ def check_release(package: str, extra: str) -> None:
 def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
     """Run a command and write its result to standard output.
 
-    Errors of this library, and files that cannot be read or written, become one message on standard error instead of a
-    traceback. A result may come with an exit status of its own.
+    Errors of this library or of the user's code, and files that cannot be read or written, become one message on
+    standard error instead of a traceback. A result may come with an exit status of its own.
 
     Returns:
         The exit status. 0: done; 1: a backend or the disk failed, nothing reads the output any more, or a fault of the
@@ -223,10 +247,14 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
             return 1
         except Exception as e:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
             disk = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-            if not isinstance(e, OSError) or (e.filename is None and not disk):
-                traceback.print_exc()
+            told = traceback.format_exc()
+            if isinstance(e, NotImplementedError) or (own_code(told) and not disk):
+                problem, status = f"your code failed: {what_failed(told)}", 2
+            elif not isinstance(e, OSError) or (e.filename is None and not disk):
+                sys.stderr.write(told)
                 return 1
-            place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
-            problem, status = f"{place}: {e.strerror}", 1 if disk else 2
+            else:
+                place = "a file cannot be written" if e.filename is None else os.fsdecode(e.filename)[:200]
+                problem, status = f"{place}: {e.strerror}", 1 if disk else 2
         sys.stderr.write(f"agentr1: {problem}\n")
         return status

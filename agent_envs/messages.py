@@ -176,15 +176,7 @@ def joined_content(contents: Iterable[Content], separator: str) -> Content:
 
 
 def text_alone(message: Message, who: str) -> str:
-    """Return the content of a message for a reader who cannot see.
-
-    Args:
-        message: The message.
-        who: The reader, for the error.
-
-    Raises:
-        ConfigError: The message has a picture.
-    """
+    """Return the content of a message; a ConfigError says that it has pictures, which `who` cannot show."""
     content = message["content"]
     if isinstance(content, str):
         return content

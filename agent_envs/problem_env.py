@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from agent_envs.checks import finite
 from agent_envs.text_env import Outcome, TextEnv
 
 
@@ -26,24 +27,17 @@ class ProblemEnv(TextEnv):
     A subclass defines where tasks come from (``open_tasks``) and how an answer is judged (``check``). The first
     observation is the task's ``question`` attribute; override ``question`` for tasks without one.
 
-    >>> from agent_envs.tasks import IndexedTasks
-    >>> class Squares(IndexedTasks):
-    ...     def __len__(self):
-    ...         return 1000
-    ...
-    ...     def get(self, index):
-    ...         n = 2 * index + (self.split == "test")
-    ...         return Problem(f"squares/{self.split}/{index}", f"What is {n} squared?", str(n * n))
+    >>> from agent_envs.tasks import ListedTasks
     >>> class SquaresEnv(ProblemEnv):
     ...     instructions = "Write the number and nothing else."
     ...
     ...     def open_tasks(self):
-    ...         return Squares("generated", self.split)
+    ...         return ListedTasks([Problem("squares/0", "What is 9 squared?", "81")], "generated", self.split)
     ...
     ...     def check(self, task, text):
     ...         return text.strip() == task.answer
-    >>> env = SquaresEnv(split="test")
-    >>> env.reset(options={"index": 4})[0]
+    >>> env = SquaresEnv()
+    >>> env.reset()[0]
     'What is 9 squared?'
     >>> env.step("<think>9 * 9 is</think>81")[:3]
     ('The answer is right.', 1.0, True)
@@ -76,7 +70,7 @@ class ProblemEnv(TextEnv):
         text = action.rpartition("</think>")[2]
         result = self.check(self.task, text)
         if not isinstance(result, Outcome):
-            score = float(result)
+            score = finite(f"what {type(self).__name__}.check returns", result)
             verdict = {1.0: "is right", 0.0: "is wrong"}.get(score, f"scores {score:g}")
             result = Outcome(
                 f"The answer {verdict}." if text.strip() else "No answer was given.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import metadata
@@ -18,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agent_envs._version import __version__
 from agent_envs.checks import naming_arguments
-from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line
+from agent_envs.errors import AgentEnvsError, ConfigError, did_you_mean, first_line, own_code
 from agent_envs.messages import ToolSpec
 
 _Specs = dict[str, tuple[str, int]]
@@ -106,19 +107,22 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
         return gym.make(env_id, **kwargs)
     except AgentEnvsError:
         raise
-    except ModuleNotFoundError as e:
-        why = first_line(e.__cause__ or e)  # Gymnasium says more, and not what to do
-        if why == f"No module named {name.partition(':')[0]!r}":
-            why += "; run this in the folder that has it with PYTHONPATH=., or install it: pip install -e FOLDER"
-        raise ConfigError(f"unknown environment {name!r}: {why}") from e
-    except TypeError as e:
-        maker = env_maker_of(env_id)
-        with suppress(TypeError), naming_arguments(name, maker, kwargs):
+    except Exception as e:
+        why = first_line((isinstance(e, ImportError) and e.__cause__) or e)  # Gymnasium says more, and not what to do
+        if where := own_code(traceback.format_exc()):
+            raise ConfigError(f"{name} cannot be made: {type(e).__name__}: {why} ({where})") from e
+        if isinstance(e, TypeError):
+            with suppress(TypeError), naming_arguments(name, env_maker_of(env_id), kwargs):
+                raise
+            raise ConfigError(f"{name} does not take these arguments: {why}") from e
+        if isinstance(e, ImportError):
+            if why == f"No module named {name.partition(':')[0]!r}":
+                why += "; run this in the folder that has it with PYTHONPATH=., or install it: pip install -e FOLDER"
+            raise ConfigError(f"unknown environment {name!r}: {why}") from e
+        if not isinstance(e, (gym.error.Error, ValueError, AttributeError)):
             raise
-        raise ConfigError(f"{name} does not take these arguments: {first_line(e)}") from e
-    except (gym.error.Error, ValueError) as e:
-        if isinstance(e, ValueError) or name.rpartition(":")[2] in gym.registry:
-            raise ConfigError(f"{name} cannot be made: {first_line(e)}") from e
+        if not isinstance(e, gym.error.Error) or name.rpartition(":")[2] in gym.registry:
+            raise ConfigError(f"{name} cannot be made: {why}") from e
         raise ConfigError(f"unknown environment {name!r}{_not_registered(name) or f'.{_similar_id(name)}'}") from e
 
 
@@ -151,7 +155,7 @@ def _not_registered(env_id: str) -> str:
         return ""
     if getattr(loaded, "__file__", None) is None:  # Python takes any folder for a package without code
         return f": {module!r} is only a folder here; install the package in it: pip install -e {module}"
-    known = [known for known, spec in gym.registry.items() if str(spec.entry_point).startswith(f"{module}.")]
+    known = [env_id for env_id, spec in gym.registry.items() if f"{_module(spec)}.".startswith(f"{module}.")]
     names = did_you_mean(bare, known) if known else " It registers none."
     return f": the module {module!r} does not register {bare!r}.{names}"
 
@@ -165,6 +169,12 @@ def _similar_id(env_id: str) -> str:
     similar = [known for known in (*ENV_IDS, *gym.registry) if bare(known) == bare(env_id)]
     similar += difflib.get_close_matches(env_id, gym.registry, n=1, cutoff=0.8)
     return f" Did you mean {similar[0]!r}?" if similar else did_you_mean(env_id, ENV_IDS)
+
+
+def _module(spec: EnvSpec) -> str:
+    """Return the name of the module that an environment is made by."""
+    maker = spec.entry_point
+    return maker.__module__ if callable(maker) else str(maker).partition(":")[0]
 
 
 def layers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
@@ -221,8 +231,7 @@ def versions(env_id: str) -> dict[str, str]:
     releases = {"agent_envs": __version__}
     if spec is not None and spec.version is not None:
         releases["env"] = f"v{spec.version}"
-    maker = env_id if spec is None else spec.entry_point
-    package = (maker.__module__ if callable(maker) else str(maker)).partition(":")[0].partition(".")[0]
+    package = (env_id.partition(":")[0] if spec is None else _module(spec)).partition(".")[0]
     with suppress(metadata.PackageNotFoundError, ValueError):
         releases.setdefault(package, metadata.version(package))
     return releases

@@ -20,11 +20,13 @@ from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 from gymnasium.wrappers.utils import create_zero_array
 
+from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message, without_pictures
 from agent_envs.pictures.picture import IMAGE, ImageObservation, Picture, Pictured, is_pictured
 
 T = TypeVar("T")
+Seed = int | np.random.Generator | None
 
 _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:?!<>/_{}()[]\"'\n\té中😀"))
 _LENGTH = struct.Struct("<I")
@@ -38,22 +40,11 @@ _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 class _SharedSpace(Space[T]):
     """A space of texts of at most ``max_length`` characters, with pictures."""
 
-    def __init__(
-        self,
-        max_length: int,
-        max_images: int = 0,
-        max_side: int = 1024,
-        *,
-        seed: int | np.random.Generator | None = None,
-    ) -> None:
-        if max_length < 0:
-            raise ValueError(f"max_length must be at least 0, got {max_length}")
-        for name, value, least in (("max_images", max_images, 0), ("max_side", max_side, 1)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    def __init__(self, max_length: int, max_images: int = 0, max_side: int = 1024, *, seed: Seed = None) -> None:
         super().__init__(shape=None, dtype=None, seed=seed)
-        self.max_length = int(max_length)
-        self.max_images, self.max_side = int(max_images), int(max_side)
+        self.max_length = integer("max_length", max_length, minimum=0)
+        self.max_images = integer("max_images", max_images, minimum=0)
+        self.max_side = integer("max_side", max_side, minimum=1)
         """The most pictures in an element, and the greatest height and width of one in pixels."""
 
     @property
@@ -90,19 +81,12 @@ class _SharedSpace(Space[T]):
 
     def _shows(self, images: Any) -> bool:
         """Return whether these are pictures within the limits."""
-        return (
-            isinstance(images, tuple)
-            and len(images) <= self.max_images
-            and all(
-                isinstance(image, np.ndarray)
-                and image.dtype == np.uint8
-                and image.ndim == 3
-                and image.shape[2] == 3
-                and min(image.shape[:2]) >= 1
-                and max(image.shape[:2]) <= self.max_side
-                for image in images
-            )
-        )
+
+        def fits(image: Any) -> bool:
+            coloured = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
+            return coloured and min(image.shape) >= 1 and max(image.shape[:2]) <= self.max_side
+
+        return isinstance(images, tuple) and len(images) <= self.max_images and all(map(fits, images))
 
     def _limits(self) -> tuple[int, ...]:
         """Return the arguments that tell spaces apart."""
@@ -127,7 +111,7 @@ class UnicodeText(_SharedSpace[str]):
     (True, False)
     """
 
-    def __init__(self, max_length: int = 65536, *, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(self, max_length: int = 65536, *, seed: Seed = None) -> None:
         super().__init__(max_length, seed=seed)
 
     def _sample(self) -> str:
@@ -157,12 +141,7 @@ class ImageText(_SharedSpace[ImageObservation]):
     """
 
     def __init__(
-        self,
-        max_length: int = 65536,
-        max_images: int = 4,
-        max_side: int = 1024,
-        *,
-        seed: int | np.random.Generator | None = None,
+        self, max_length: int = 65536, max_images: int = 4, max_side: int = 1024, *, seed: Seed = None
     ) -> None:
         super().__init__(max_length, max_images, max_side, seed=seed)
 
@@ -197,15 +176,7 @@ def longer(space: Space[Any], characters: int) -> UnicodeText | ImageText:
 
 
 def refuse_pictures(space: Space[Any], who: str) -> None:
-    """Refuse an environment that shows pictures to somebody who cannot take them.
-
-    Args:
-        space: The environment's observation space.
-        who: The reader's name, at the beginning of the error.
-
-    Raises:
-        ConfigError: The observations may hold pictures.
-    """
+    """Raise a ConfigError if observations of a space may hold pictures, which the reader called `who` cannot take."""
     if shows_pictures(space):
         raise ConfigError(f"{who} cannot take pictures yet, and this environment shows pictures: {space}")
 
@@ -242,16 +213,10 @@ class MessagesSpace(_SharedSpace[list[Message]]):
     """
 
     def __init__(
-        self,
-        max_length: int = 1 << 21,
-        max_images: int = 0,
-        max_side: int = 1024,
-        *,
-        seed: int | np.random.Generator | None = None,
+        self, max_length: int = 1 << 21, max_images: int = 0, max_side: int = 1024, *, seed: Seed = None
     ) -> None:
         super().__init__(max_length, max_images, max_side, seed=seed)
-        if max_length < len("[]"):
-            raise ValueError(f"max_length must be at least 2, the length of an empty list, got {max_length}")
+        integer("max_length", max_length, minimum=len("[]"))
 
     def _sample(self) -> list[Message]:
         messages: list[Message] = []
@@ -268,11 +233,8 @@ class MessagesSpace(_SharedSpace[list[Message]]):
             return False
         try:
             plain, pictures = without_pictures(x)
-            if not self._shows(tuple(picture.array for picture in pictures)):
-                return False
-            if sum(len(message["content"]) for message in x) > self.max_length:
-                return False
-            return len(json.dumps(plain, ensure_ascii=False)) <= self.max_length
+            seen = self._shows(tuple(picture.array for picture in pictures))
+            return seen and len(json.dumps(plain, ensure_ascii=False)) <= self.max_length
         except (TypeError, ValueError, RecursionError):
             return False
 

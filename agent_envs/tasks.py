@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from agent_envs.errors import DataError, TaskIndexError, needs_extra
+from agent_envs.checks import shown
+from agent_envs.errors import ConfigError, DataError, TaskIndexError, needs_extra
 from agent_envs.files import open_data, unpacked_limit
 from agent_envs.json_stream import JSONStream
 
@@ -17,6 +18,7 @@ FileStamp = tuple[str, int, int]
 """A file's resolved path, its modification time in nanoseconds and its size: the key for caching what it holds."""
 
 
+@runtime_checkable
 class TaskSource(Protocol):
     """The tasks of one split, by index."""
 
@@ -31,6 +33,14 @@ class TaskSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Any: ...
+
+
+def task_id_of(task: Any) -> str:
+    """Return a task's ``task_id``; a ConfigError says that it has none."""
+    try:
+        return task.task_id
+    except AttributeError as e:
+        raise ConfigError(f"a task must have a task_id, as a Problem has; got {shown(task)}") from e
 
 
 class IndexedTasks(Generic[T]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,12 +14,12 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
-from agent_envs.checks import CheckedArguments, choice, integer, option_mapping, question_option, shown, string
-from agent_envs.errors import ConfigError, TaskIndexError
+from agent_envs.checks import CheckedArguments, choice, finite, integer, option_mapping, question_option, shown, string
+from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import ImageObservation, Pictured
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
-from agent_envs.tasks import TaskSource
+from agent_envs.tasks import TaskSource, task_id_of
 from agent_envs.text import check_action, clean_text, cut, transcript_text
 
 MAX_ACTION_LENGTH = 1 << 18
@@ -168,7 +169,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         return {
             **self._task_info,
             "invalid_action": outcome.invalid_action,
-            "score": float(outcome.score),
+            "score": finite("a score", outcome.score),
             "success": outcome.success,
             "reward_components": dict(outcome.components),
             "anchor": self.anchor(),
@@ -220,7 +221,12 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     def tasks(self) -> TaskSource:
         """The tasks of the split."""
         if self._tasks is None:
-            self._tasks = self.open_tasks()
+            tasks = self.open_tasks()
+            if not isinstance(tasks, TaskSource):
+                raise self._returned("open_tasks", "tasks with a name and a split, such as ListedTasks", tasks)
+            if not len(tasks):
+                raise DataError(f"the split {tasks.split!r} of {type(self).__name__} has no tasks")
+            self._tasks = tasks
         return self._tasks
 
     @property
@@ -255,8 +261,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         super().reset(seed=seed)
         tasks = self.tasks
         for key in options:
-            if key not in self.reset_options:
-                choice("a reset option", key, self.reset_options)
+            choice("a reset option", key, self.reset_options)
         question = options.get("question")
         if question is None:
             index = self._chosen_index(options, len(tasks))
@@ -264,7 +269,11 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             self._play(index, tasks[index])
         else:
             self._play(-1, self.own_task(clean_text(question_option(options))))
-        observation, self.state = self.begin(self._task)
+        self._over, self._transcript = True, []  # should it not begin
+        begun = self.begin(self._task)
+        if not (isinstance(begun, tuple) and len(begun) == 2):
+            raise self._returned("begin", "two values, the first observation and the state", begun)
+        observation, self.state = begun
         self._over = False
         self._observation = self._fit(observation)
         self._transcript = [self._said()]
@@ -291,14 +300,11 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             outcome = Outcome(f"The text has {len(action)} characters; at most {limit} are read.", invalid_action=True)
         else:
             outcome = self.act(action if action.isascii() else clean_text(action))
+            if not isinstance(outcome, Outcome):
+                raise self._returned("act", "an Outcome", outcome)
         self._over = outcome.terminated
-        self._observation = self._fit(outcome.observation)
-        said = self._said() if self.max_images else self._observation
-        self._transcript += (kept_action(action, self.action_space), said)
-        info = self.info(outcome)
-        if self.render_mode == "human":
-            self.render()
-        return self._observation, float(outcome.reward), outcome.terminated, False, info
+        observation, info = self._reply(action, outcome)
+        return observation, finite("a reward", outcome.reward), outcome.terminated, False, info
 
     def render(self) -> str | None:
         """Return the episode so far as text, control characters escaped; "human" prints what is new instead."""
@@ -306,8 +312,6 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             gym.logger.warn("render() was called with render_mode=None; make the env with render_mode='ansi'")
             return None
         if self.render_mode == "human":
-            import sys
-
             sys.stdout.write(transcript_text(self._transcript, start=max(0, len(self._transcript) - 2)) + "\n")
             return None
         return transcript_text(self._transcript)
@@ -322,7 +326,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         Raises:
             ResetNeeded: ``reset`` has not been called yet.
         """
-        if self._task is None:
+        if not self._transcript:
             raise ResetNeeded("there is no episode yet: call reset() before snapshot()")
         return Snapshot(
             index=self._index,
@@ -366,18 +370,26 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         tasks = self.tasks
         self._index, self._task = index, task
         source = tasks.name if index >= 0 else "question"
-        self._task_info = {"task_id": task.task_id, "split": tasks.split, "index": index, "source": source}
+        self._task_info = {"task_id": task_id_of(task), "split": tasks.split, "index": index, "source": source}
 
     def _chosen_index(self, options: dict[str, Any], count: int) -> int | None:
         """Return the index that the options ask for, or None to draw one; a subclass may read more options."""
         index = options.get("index")
-        if index is None:
-            return None
-        if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
-            raise ConfigError(f"options['index'] must be an integer, got {shown(index)}")
-        if not 0 <= index < count:
+        if index is not None and not 0 <= (index := integer("options['index']", index)) < count:
             raise TaskIndexError(f"split {self.tasks.split!r} has tasks 0 to {count - 1}, got index {index}")
-        return int(index)
+        return index
+
+    def _returned(self, method: str, expected: str, value: object) -> ConfigError:
+        return ConfigError(f"{type(self).__name__}.{method} must return {expected}; got {shown(value)}")
+
+    def _reply(self, action: str, outcome: Outcome) -> tuple[Any, dict[str, Any]]:
+        """Show what an action led to, and return the observation and its info."""
+        self._observation = self._fit(outcome.observation)
+        self._transcript += (kept_action(action, self.action_space), self._said())
+        info = self.info(outcome)
+        if self.render_mode == "human":
+            self.render()
+        return self._observation, info
 
     def _said(self) -> str:
         """Return the words of the last observation."""
@@ -388,6 +400,8 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         if self.max_images:
             return Pictured.of(observation).fitted(limit, self.max_images, self.max_image_side).observation()
         if not isinstance(observation, str):
+            if not isinstance(observation, Pictured):
+                raise ConfigError(f"an observation of {type(self).__name__} must be a string, got {shown(observation)}")
             if observation.images:
                 raise ConfigError(
                     f"{type(self).__name__} shows text alone, got an observation with pictures: set max_images"

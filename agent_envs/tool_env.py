@@ -10,7 +10,6 @@ from agent_envs.messages import ParseFailure, ToolCall, ToolSpec, join_tool_resu
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import describe_tools
 from agent_envs.pictures.picture import Pictured
-from agent_envs.spaces import kept_action
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tools import Tool, ToolRegistry
@@ -120,12 +119,7 @@ class ToolEnv(TextEnv):
         """
         outcome = self._shown_results(results)
         outcome.invalid_action = True
-        self._observation = self._fit(outcome.observation)
-        self._transcript += (kept_action(action, self.action_space), self._said())
-        info = self.info(outcome)
-        if self.render_mode == "human":
-            self.render()
-        return self._observation, info
+        return self._reply(action, outcome)
 
     def close(self) -> None:
         """Free what the tools hold."""
@@ -157,10 +151,7 @@ class ToolEnv(TextEnv):
         return self.call_reminder.format(format=self.parser.describe())
 
     def _shown_results(self, results: Sequence[ToolResult]) -> Outcome:
-        infos, invalid = [], False
-        for result in results:
-            infos.append(result.to_info())
-            invalid = invalid or result.invalid
+        infos, invalid = [result.to_info() for result in results], any(result.invalid for result in results)
         observation: str | Pictured
         if self.max_images:
             parts = [Pictured.of(result.shown()) for result in results]

@@ -30,7 +30,7 @@ from agent_envs.adapters.trees.attention import enable, takes_trees
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import share
-from agent_envs.errors import BackendError, ConfigError, DataError, first_line
+from agent_envs.errors import BackendError, ConfigError, DataError, first_line, what_failed
 from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
 from agent_envs.policies.tokens import load_tokenizer
@@ -97,7 +97,6 @@ class Run:
             """The lines of metrics.jsonl."""
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
-        write_records(self.folder / "metrics.jsonl", self.records)
         self._collapse = CollapseWatch()
         for record in self.records:
             self._collapse.update(record)
@@ -155,6 +154,7 @@ class Run:
         if self.layout == "tree":
             for model in self.models.values():
                 enable(model)
+        write_records(self.folder / "metrics.jsonl", self.records)
 
     def iterations(self) -> Iterator[int]:
         """Yield the numbers of the remaining iterations that the limit of time leaves, setting their learning rates."""
@@ -278,7 +278,7 @@ def about(episodes: Sequence[Episode]) -> Record:
     if not episodes:
         return {}
     if all(episode.stop_reason.broken for episode in episodes):
-        why = (episodes[0].error or episodes[0].stop_reason.value).strip().splitlines()[-1]
+        why = what_failed(episodes[0].error or episodes[0].stop_reason.value)
         raise BackendError(f"all {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
     played, episodes = len(episodes), [episode for episode in episodes if not episode.stop_reason.broken]
     solved = share(sum(episode.success for episode in episodes), len(episodes))

@@ -13,6 +13,7 @@ from agent_envs.audit.findings import Finding
 from agent_envs.audit.play import Act, Arena, Played, View, extended, scripted
 from agent_envs.audit.study import Study
 from agent_envs.branching import restore, snapshot
+from agent_envs.errors import what_failed
 from agent_envs.policies.random import random_value
 from agent_envs.text_env import TextEnv
 
@@ -48,8 +49,7 @@ class Watch:
             why = f"return {played.reward:g}, where {self.low:g} to {self.high:g} is declared"
             self._note("range", "the declared range", why, played)
         if played.error:
-            last = played.error.strip().splitlines()[-1]
-            self._note("crash", "an action raises an exception", last[:300], played)
+            self._note("crash", "an action raises an exception", what_failed(played.error)[:300], played)
 
     def _note(self, kind: str, name: str, why: str, played: Played) -> None:
         known = self.findings.get(kind)

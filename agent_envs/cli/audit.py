@@ -28,7 +28,6 @@ from typing import Any
 from agent_envs.audit.guard import run_apart
 from agent_envs.checks import json_object
 from agent_envs.cli.options import EnvId, Folder, Json, Seconds, arguments_of, option
-from agent_envs.errors import ConfigError
 
 _FOUND = 3  # the exit status
 
@@ -48,8 +47,6 @@ class Options:
 
 
 def run(options: Options) -> str | tuple[str, int]:
-    if options.tasks < 1:
-        raise ConfigError(f"--tasks must be at least 1, got {options.tasks}")
     kwargs = json_object("--env-kwargs", options.env_kwargs)
     return run_apart(partial(_audited, options, kwargs))
 

@@ -28,7 +28,7 @@ import gymnasium as gym
 from agent_envs.agents.loading import AgentPolicy, with_agent
 from agent_envs.cli.options import Spec, option
 from agent_envs.cli.policy import PolicyOptions
-from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError
+from agent_envs.errors import BackendError, ConfigError, EpisodeStop, PromptError, what_failed
 from agent_envs.messages import Observation, observation_text
 from agent_envs.policies.policy import Policy, Response
 from agent_envs.policies.terminal import read_text, show, tool_lines
@@ -162,7 +162,7 @@ class Chat:
             show(f"{step.role or 'agent'}> {step.action}")
             _show_results(step.info.get("tool_results", []))
         if episode.error:
-            show(f"({episode.error.strip().splitlines()[-1]})")
+            show(f"({what_failed(episode.error)})")
 
     def _response(self, observation: Observation, info: dict[str, Any]) -> Response:
         action = self._actor.act(observation, info)

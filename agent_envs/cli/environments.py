@@ -99,15 +99,18 @@ class RunOptions(EnvOptions):
     def _of_run(self, given: RecordedEnv, record: Mapping[str, Any], where: str) -> RecordedEnv:
         env_id, kwargs, wrappers = given
         if "env" not in record:
-            if self.run:
+            if self.run or not env_id:
                 raise ConfigError(
-                    f"--run {self.run}: there is no run.json; give the --out of agentr1 train or agentr1 eval"
+                    f"{where}: there is no such file; name the --out of agentr1 train or eval, or an --env"
                 )
             return given
+        several = record.get("mixed")  # the environments of a run of several
+        mixed = [each for each in several if isinstance(each, dict)] if isinstance(several, list) else []
+        record = {**record, **next((each for each in mixed if each.get("env") == env_id), {})}
         if env_id not in ("", record["env"]):
             _say(f"--env is {env_id}, in {where} {record['env']}: its arguments and wrappers are left out")
             return given
-        choice = recorded_env(record, where, env_kwargs=kwargs, wrappers=wrappers, trust=self.trust)
+        choice = recorded_env(record, where, env_id=env_id, env_kwargs=kwargs, wrappers=wrappers, trust=self.trust)
         parts = [json.dumps(choice.env_kwargs)] if choice.env_kwargs else []
         _say(f"from {where}: " + ", ".join([choice.env_id, *parts, *choice.wrappers]))
         own = {**record, **(record.get("env_kwargs") or {})}

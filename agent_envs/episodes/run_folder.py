@@ -67,7 +67,8 @@ def keep_settings(
         settings: Values that JSON can hold; others are written as text.
         may_change: Settings that may differ when the run is resumed, such as its length; the file gets the new values.
             `versions` always may; a difference is logged.
-        writes: Names in the folder that the run writes; a folder without settings must have none of them.
+        writes: Names in the folder that the run writes; a folder without settings must have none of them, and where
+            there are none yet, as after a wrong name of a model, other settings take the place of the old ones.
 
     Raises:
         ConfigError: The folder holds a run with other settings (the message lists the differences), or files that the
@@ -84,14 +85,11 @@ def keep_settings(
     """
     new = json.loads(json.dumps(dict(settings), default=str))
     old = read_settings(path)
-    if old is None:
-        strange = [name for name in writes if os.path.lexists(path.parent / name)]
-        if strange:
-            raise ConfigError(
-                f"{path.parent} holds files of an unknown run: {', '.join(strange)} without {path.name}; choose "
-                "another folder"
-            )
-    else:
+    written = [name for name in writes if os.path.lexists(path.parent / name)]
+    if old is None and written:
+        names = f"{', '.join(written)} without {path.name}"
+        raise ConfigError(f"{path.parent} holds files of an unknown run: {names}; choose another folder")
+    if old is not None and (written or not writes):
         if old.get("versions", {}) != new.get("versions", {}):
             _log.warning("%s: begun with %s, resumed with %s", path, old.get("versions"), new.get("versions"))
         changed = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import threading
 import zlib
 from collections import Counter
@@ -208,10 +209,7 @@ _loading = threading.Lock()  # transformers' lazy imports are not thread-safe
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a Hugging Face folder or name; a ConfigError if there is none."""
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError as e:  # the home of an unknown user
-        raise ConfigError(f"there is no tokenizer folder {name!r}: {e}") from e
+    path = Path(os.path.expanduser(name))
     if name.startswith((".", "/", "~")) and not path.is_dir():
         raise ConfigError(f"there is no tokenizer folder {name!r}")
     with _loading:
@@ -221,7 +219,9 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
             source = path if name.startswith("~") else name
             return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as e:
-            raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {first_line(e)}") from e
+            empty = path.is_dir() and not (path / "config.json").exists()
+            why = "the folder has no config.json; name one that save_pretrained wrote" if empty else first_line(e)
+            raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {why}") from e
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], ends: Collection[int]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.episodes.statistics import Interval, clustered_share, estimate, grouped, pass_at_k, pass_hat_k
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, what_failed
 from agent_envs.rollout.panel import Panel
 from agent_envs.text import count_of, plain
 
@@ -89,7 +89,7 @@ def score_episode(episode: Episode, seconds: float = 0.0) -> EpisodeScore:
         stop_reason=episode.stop_reason,
         tokens=(tokens[0], tokens[1], tokens[2]),
         seconds=seconds,
-        error=_printable(error.strip().rpartition("\n")[2])[:500],
+        error=_printable(what_failed(error))[:500],
     )
 
 

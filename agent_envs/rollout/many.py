@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from agent_envs import checks
 from agent_envs.agents.loading import Agent, Score, with_agent
 from agent_envs.episodes.record import Episode, StopReason
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError, ConfigError, what_failed
 from agent_envs.policies.policy import PolicyLike
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.one import check_timeouts
@@ -126,7 +126,7 @@ def run_episodes(
         limits = {"step_timeout": step_timeout, "episode_timeout": episode_timeout}
         play_all(make_env, tasks, take, concurrency=min(count, concurrency), **limits)
     if errors:
-        last = errors[-1].rpartition("\n")[2]
+        last = what_failed(errors[-1])
         _log.warning("%d of %d episodes ended with an error, the last with: %s", len(errors), count, last)
     return [episode for episode in episodes if episode is not None]
 

@@ -30,7 +30,7 @@ from agent_envs.errors import ConfigError, DataError, first_line
 from agent_envs.files import read_text
 from agent_envs.parsers import PARSERS
 from agent_envs.registration import layers
-from agent_envs.tasks import IndexedTasks
+from agent_envs.tasks import IndexedTasks, task_id_of
 from agent_envs.text_env import TextEnv
 from agent_envs.wrapping.specs import WrapperSpec, parse_wrapper
 
@@ -189,7 +189,7 @@ def panel_of(
         if tasks is not None:
             content = tasks.content(index) if isinstance(tasks, IndexedTasks) else tasks[index]
             if content is not None:
-                played[index] = (tasks[index].task_id, digest_of(content)[:_SHORT])
+                played[index] = (task_id_of(tasks[index]), digest_of(content)[:_SHORT])
     given = json.loads(json.dumps(dict(env_kwargs), default=os.fspath))
     return Panel(named(env_id), given, [named(spec) for spec in wrappers], shared, played)
 

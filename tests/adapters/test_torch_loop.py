@@ -534,6 +534,14 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
     assert says in capsys.readouterr().err
 
 
+def test_a_wrong_model_leaves_no_settings_that_stand_in_the_way(tmp_path, model_path, capsys):
+    (tmp_path / "empty").mkdir()
+    options = ["--env", "AgentR1/GSM8K-v0", "--out", str(tmp_path / "run"), "--steps", "0", "--eval-tasks", "0"]
+    assert main([*options, "--model", str(tmp_path / "empty")]) == 2
+    assert "has no Hugging Face tokenizer: the folder has no config.json" in capsys.readouterr().err
+    assert main([*options, "--model", str(model_path), "--max-tokens", "1024"]) == 0
+
+
 def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
     c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=5), mini_batches=1, estimator="reinforce")
     train(c)

@@ -49,7 +49,7 @@ def test_a_sound_environment_has_the_same_certificate_again(capsys):
     ("arguments", "message"),
     [
         (["AgentR1/NoSuch-v0"], "unknown environment"),
-        ([TOOL, "--tasks", "0"], "--tasks must be at least 1"),
+        ([TOOL, "--tasks", "0"], "tasks must be an integer of at least 1"),
         ([TOOL, "--env-kwargs", "{"], "not valid JSON"),
         ([TOOL, "--env-kwargs", '{"tool": "saw"}'], "saw"),
         (["Pendulum-v1"], "Box"),

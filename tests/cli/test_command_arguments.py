@@ -222,11 +222,24 @@ def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_
 def test_a_run_that_names_code_or_nothing_is_refused(run, tmp_path, capsys):
     with pytest.raises(ConfigError, match="give --env ID.* or --run DIR"):
         _chosen("--policy", "expert")
-    with pytest.raises(ConfigError, match="there is no run.json"):
+    with pytest.raises(ConfigError, match="run.json: there is no such file; name the --out of"):
         _chosen("--run", str(tmp_path))
-    with pytest.raises(ConfigError, match="give --env ID"):
+    with pytest.raises(ConfigError, match="run.json: there is no such file; name the --out .* or an --env"):
         _chosen("--checkpoint", str(tmp_path))
     (run / "run.json").write_text(json.dumps({"env": "os:Evil-v0", "env_kwargs": {}, "wrappers": []}))
     with pytest.raises(ConfigError, match="--trust"):
         _chosen("--run", str(run))
     assert _chosen("--run", str(run), "--trust").env_id == "os:Evil-v0"
+    assert _chosen("--run", str(run), "--env", "os:Evil-v0").env_id == "os:Evil-v0"  # the user names it
+
+
+def test_each_environment_of_a_run_of_several_has_its_own_arguments_and_wrappers(run):
+    settings = json.loads((run / "run.json").read_text())
+    ids = ("AgentR1/GSM8KTool-v0", "AgentR1/GSM8K-v0", "AgentR1/HelpDesk-v0")
+    settings["mixed"] = [{"env": env_id, "weight": 1 / 3, "env_kwargs": {}} for env_id in ids]
+    settings["mixed"][1] |= {"env_kwargs": {"level": 2}}  # with the wrappers of the whole run, as in the PyTorch loop
+    settings["mixed"][2] |= {"wrappers": ["FormatReward"]}  # with wrappers of its own, as in verl's runs
+    (run / "run.json").write_text(json.dumps(settings))
+    source = ("--checkpoint", str(run), "--env")
+    assert _chosen(*source, ids[1]) == RecordedEnv(ids[1], {"level": 2}, ("StepPenalty(penalty=0.25)",))
+    assert _chosen(*source, ids[2]) == RecordedEnv(ids[2], {}, ("FormatReward",))

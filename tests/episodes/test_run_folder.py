@@ -26,6 +26,15 @@ def test_other_settings_are_refused_and_listed(tmp_path):
     assert json.loads(path.read_text())["seed"] == 0
 
 
+def test_a_run_that_has_written_nothing_may_begin_with_other_settings(tmp_path):
+    path = tmp_path / "run.json"
+    keep_settings(path, {"model": "wrong"}, writes=["metrics.jsonl"])
+    keep_settings(path, {"model": "right"}, writes=["metrics.jsonl"])
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ConfigError, match="model was 'right', now 'wrong'"):
+        keep_settings(path, {"model": "wrong"}, writes=["metrics.jsonl"])
+
+
 @pytest.mark.parametrize("text", ["", "{", "7", "[1]"])
 def test_a_file_without_settings_is_named(tmp_path, text):
     path = tmp_path / "run.json"

@@ -5,7 +5,7 @@ What verl or a library refuses readably is left to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -22,12 +22,42 @@ _CORRECTION = "algorithm.rollout_correction"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _TRUNCATED = ("agentr1_cpu", "vllm")  # those whose log-probabilities are of the distribution that was sampled from
 
+# Counts in `run`, with the least that each may be. Where one of the others is null, other settings say it.
+_COUNTS = {
+    "epochs": 1, "min_updates_per_step": 1, "response_length": 1, "steps": 1, "tasks_per_step": 1, "train_tasks": 1,
+    "updates_per_step": 1, "validation_tasks": 1, "vllm_cache": 1, "warm_start": 0,
+}  # fmt: skip
+_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "warm_start")
+
+
+def check_types(config: Any, names: Iterable[str], defaults: Callable[[], Any]) -> None:
+    """Check that no setting of verl's of these ``names`` is a text where it is a number or a switch by default."""
+    ours = ("run.", "agentr1.")  # checked by `check_numbers` and `read_settings`, which say the bounds too
+    texts = [n for n in names if not n.startswith(ours) and isinstance(OmegaConf.select(config, n), str)]
+    usual = defaults() if texts else None
+    for name in texts:
+        if isinstance(default := OmegaConf.select(usual, name), (bool, int, float)):
+            what = "True or False" if isinstance(default, bool) else "a number"
+            raise ConfigError(f"{name} must be {what}, got {OmegaConf.select(config, name)!r}")
+
+
+def check_numbers(run: Any) -> None:
+    """Check the numbers of ``run``, which the command line can set like verl's settings."""
+    for name, minimum in _COUNTS.items():
+        if (value := run.get(name)) is not None or name in _NEVER_NULL:
+            integer(f"run.{name}", value, minimum=minimum)
+    number("run.demo_noise", run.get("demo_noise"), minimum=0, maximum=1)
+    if (rate := run.get("learning_rate")) is not None:
+        number("run.learning_rate", rate, above=0)
+
 
 def check_config(config: Any, estimator: Estimator) -> None:
     """Check the resolved configuration of a run that trains over steps; verl's own trainers are left to verl."""
     for name in ("train_batch_size", "max_prompt_length", "max_response_length"):
         integer(f"data.{name}", config.data[name], minimum=1)
-    integer(f"{_ROLLOUT}.max_num_seqs", config.actor_rollout_ref.rollout.max_num_seqs, minimum=1)
+    for name in ("max_num_seqs", "max_model_len"):
+        integer(f"{_ROLLOUT}.{name}", config.actor_rollout_ref.rollout[name], minimum=1)
+    integer("data.gen_batch_size", config.data.get("gen_batch_size") or 1, minimum=1)
     for name, model in _updated(config, estimator).items():
         integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
         number(f"{name}.optim.lr", model.optim.lr, minimum=0)

@@ -25,20 +25,13 @@ from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.tiny import supervised
-from agent_envs.adapters.verl.config.checks import check_config
+from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
 from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.config.released import (
-    EXACT,
-    Released,
-    differences,
-    read_value,
-    split_name,
-    use_released,
-)
+from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
 from agent_envs.adapters.verl.config.settings import read_settings
-from agent_envs.errors import ConfigError, MissingExtraError, first_line
+from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
 
@@ -58,13 +51,6 @@ _FIXED = {
     "trainer.total_epochs": "--steps",
     "trainer.total_training_steps": "--steps",
 }
-
-# Counts in `run`, with the least that each may be. Where one of the others is null, other settings say it.
-_COUNTS = {
-    "epochs": 1, "min_updates_per_step": 1, "response_length": 1, "steps": 1, "tasks_per_step": 1, "train_tasks": 1,
-    "updates_per_step": 1, "validation_tasks": 1, "warm_start": 0,
-}  # fmt: skip
-_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "warm_start")
 
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
 # moved since then. They are computed anew, and each token's distance to the sampler is a weight.
@@ -128,6 +114,9 @@ def compose_run(
     given_kwargs = env_kwargs_by_env(checks.json_object("--env-kwargs", env_kwargs), shares)
     overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
     config = _compose([*parts, *map(_override, overrides)])
+    overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
+    with _verl_errors():
+        check_types(config, overridden, partial(_compose, parts))
     preset_run = config.run
     agreed = [_agreed("--env", name, preset_run.env, preset) for name in shares or [None]]
     envs = [name for name in agreed if name is not None]
@@ -143,7 +132,6 @@ def compose_run(
     if len(envs) > 1 and warm_start:
         raise ConfigError("--warm-start teaches one environment; leave it out with several")
     data = data or preset_run.data
-    overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
     of_all = [preset_run.for_env.get(name, {}) for name in envs]
     own = dict(of_all[0])
     for name in ("prompt_length", "response_length"):
@@ -161,13 +149,17 @@ def compose_run(
         given = {*overridden, *(f"env.{name}" for name in arguments)}
         use_released(config, settings, exact=exact, given=given)
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
-    _check_numbers(preset_run)
-    updates = preset_run.updates_per_step
+    with _verl_errors():
+        check_numbers(preset_run)
     if "run.updates_per_step" not in overridden:
-        preset_run.updates_per_step = updates = max(updates or 0, preset_run.min_updates_per_step)
+        preset_run.updates_per_step = max(preset_run.updates_per_step or 0, preset_run.min_updates_per_step)
+    updates = preset_run.updates_per_step or preset_run.min_updates_per_step
     for part in (config.actor_rollout_ref.actor, config.critic):
         if part.ppo_mini_batch_size is None:
-            part.ppo_mini_batch_size = preset_run.tasks_per_step // (updates or preset_run.min_updates_per_step)
+            part.ppo_mini_batch_size, rest = divmod(preset_run.tasks_per_step, updates)
+            if rest:
+                tasks = f"run.tasks_per_step={preset_run.tasks_per_step}"
+                raise ConfigError(f"run.updates_per_step={updates} must divide {tasks}, which it shares out")
     if (steps := steps or preset_run.steps) is None:
         if preset_run.epochs is None or preset_run.train_tasks is None:
             raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
@@ -272,18 +264,6 @@ def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:
     return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], task, algo
 
 
-def _check_numbers(preset_run: Any) -> None:
-    """Check the numbers of ``run``, which the command line can set like verl's settings."""
-    with _verl_errors():
-        for name, minimum in _COUNTS.items():
-            value = preset_run.get(name)
-            if value is not None or name in _NEVER_NULL:
-                checks.integer(f"run.{name}", value, minimum=minimum)
-        checks.number("run.demo_noise", preset_run.get("demo_noise"), minimum=0, maximum=1)
-        if (rate := preset_run.get("learning_rate")) is not None:
-            checks.number("run.learning_rate", rate, above=0)
-
-
 def _wrappers(preset_run: Any, env: str, given: Sequence[str]) -> tuple[str, ...]:
     """The wrappers of a run, innermost first: the preset's for this environment, those given, the preset's for all.
 
@@ -352,7 +332,7 @@ def _verl_errors() -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as e:
-        raise ConfigError(f"verl does not accept these settings: {first_line(e)}") from e
+        raise ConfigError(f"verl does not accept these settings: {' '.join(str(e).splitlines()[:2])}") from e
 
 
 def _complete(config: Any, overridden: Collection[str]) -> None:

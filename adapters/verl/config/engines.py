@@ -107,10 +107,8 @@ def unequal_ranks(config: Any, *, needs_critic: bool) -> str | None:
 def missing_engine(config: Any) -> str | None:
     """Return what a run lacks on this machine: the package of its training or rollout engine; None if nothing."""
     rollout = config.actor_rollout_ref.rollout.name
-    for name, value, modules in (
-        ("model_engine", config.model_engine, ENGINES),
-        ("actor_rollout_ref.rollout.name", rollout, ROLLOUTS),
-    ):
+    engines = ("model_engine", config.model_engine, ENGINES), ("actor_rollout_ref.rollout.name", rollout, ROLLOUTS)
+    for name, value, modules in engines:
         package = modules[choice(name, value, modules)].partition(".")[0]
         if importlib.util.find_spec(package) is None:
             lacking = f"{name}={value} needs the package {package}, which is not installed here"

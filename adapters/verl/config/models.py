@@ -53,7 +53,8 @@ def read_config(model: str) -> Mapping[str, Any]:
     try:
         return dict(AutoConfig.from_pretrained(model, trust_remote_code=False).to_dict())
     except (OSError, ValueError) as e:
-        raise ConfigError(f"--model {model}: its configuration cannot be read: {first_line(e)}") from e
+        why = "the folder has no config.json" if Path(model).is_dir() else first_line(e)
+        raise ConfigError(f"--model {model}: its configuration cannot be read: {why}") from e
 
 
 def sees_pictures(model: str) -> bool:

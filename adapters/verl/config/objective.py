@@ -127,13 +127,8 @@ def choose_layout(config: Any) -> str:
         return settings.layout
     if needs_steps(config):
         return "steps"
-    if (
-        config.trainer.device != "cpu"
-        or settings.ahead
-        or model.get("lora_rank", 0)
-        or model.get("lora_adapter_path")
-        or tree_obstacle(config)
-    ):
+    adapter = model.get("lora_rank", 0) or model.get("lora_adapter_path")
+    if config.trainer.device != "cpu" or settings.ahead or adapter or tree_obstacle(config):
         return "merged"
     from transformers import AutoConfig
 

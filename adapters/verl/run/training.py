@@ -25,14 +25,7 @@ from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.checkpoints import check_pickles, last_step
 from agent_envs.adapters.verl.run.folder import RunFolder, join_logs
 from agent_envs.adapters.verl.run.process import run_verl
-from agent_envs.adapters.verl.run.tasks import (
-    Tasks,
-    choose_tasks,
-    make_env,
-    training_rows,
-    validation_rows,
-    write_rows,
-)
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, make_env, training_rows, validation_rows, write_rows
 from agent_envs.episodes.curves import group_runs, read_run
 from agent_envs.episodes.figures import draw_configurations
 from agent_envs.episodes.run_folder import keep_settings, locked_folder

@@ -147,7 +147,7 @@ class OpenAIPolicy:
         """Prompt and response tokens of all requests so far."""
         key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
-            raise ConfigError("no API key: pass api_key= or set OPENAI_API_KEY; for your own server pass base_url=")
+            raise ConfigError("no API key: set OPENAI_API_KEY (api_key=), or give --base-url or --policy transformers")
         sent = request or {}
         self._keys = request_keys(sent.get("extra_headers", {}), sent.get("extra_query", {})) | {key}
         self.server = OpenAIServer(
