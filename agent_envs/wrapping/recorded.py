@@ -148,6 +148,6 @@ def _check_arguments(arguments: Mapping[str, Any], env_id: str, where: str) -> N
 
 def _untrusted(where: str, named: Any, place: str) -> ConfigError:
     return ConfigError(
-        f"{where} names {shown(named)} {place}, which a record may not set: give it yourself, or give --trust "
-        f"(trust=True in Python) if you trust {where} as you trust a program"
+        f"{where} names {shown(named)} {place}, which a record may not set: give it yourself (--env, --env-kwargs, "
+        f"--wrapper), or --trust (trust=True in Python) if you trust {where} as you trust a program"
     )
