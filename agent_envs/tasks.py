@@ -35,6 +35,20 @@ class TaskSource(Protocol):
     def __getitem__(self, index: int) -> Any: ...
 
 
+def wrong_return(owner: object, method: str, expected: str, value: object) -> ConfigError:
+    """Return the error for a method of the user's that returned something else than expected."""
+    return ConfigError(f"{type(owner).__name__}.{method} must return {expected}; got {shown(value)}")
+
+
+def checked_tasks(env: object, tasks: Any) -> TaskSource:
+    """Return what an environment's ``open_tasks`` returned; an error says that it is no tasks, or none at all."""
+    if not isinstance(tasks, TaskSource):
+        raise wrong_return(env, "open_tasks", "tasks with a name and a split, such as ListedTasks", tasks)
+    if not len(tasks):
+        raise DataError(f"the split {tasks.split!r} of {type(env).__name__} has no tasks")
+    return tasks
+
+
 def task_id_of(task: Any) -> str:
     """Return a task's ``task_id``; a ConfigError says that it has none."""
     try:

@@ -15,11 +15,11 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import CheckedArguments, choice, finite, integer, option_mapping, question_option, shown, string
-from agent_envs.errors import ConfigError, DataError, TaskIndexError
+from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.messages import ToolSpec
 from agent_envs.pictures.picture import ImageObservation, Pictured
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
-from agent_envs.tasks import TaskSource, task_id_of
+from agent_envs.tasks import TaskSource, checked_tasks, task_id_of, wrong_return
 from agent_envs.text import check_action, clean_text, cut, transcript_text
 
 MAX_ACTION_LENGTH = 1 << 18
@@ -203,8 +203,8 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
-            paths = {name: value for name, value in spec.kwargs.items() if isinstance(value, os.PathLike)}
-            spec.kwargs.update({name: os.fspath(path) for name, path in paths.items()})
+            paths = {name: os.fspath(path) for name, path in spec.kwargs.items() if isinstance(path, os.PathLike)}
+            spec.kwargs.update(paths)
         self._spec = spec
 
     @property
@@ -221,12 +221,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
     def tasks(self) -> TaskSource:
         """The tasks of the split."""
         if self._tasks is None:
-            tasks = self.open_tasks()
-            if not isinstance(tasks, TaskSource):
-                raise self._returned("open_tasks", "tasks with a name and a split, such as ListedTasks", tasks)
-            if not len(tasks):
-                raise DataError(f"the split {tasks.split!r} of {type(self).__name__} has no tasks")
-            self._tasks = tasks
+            self._tasks = checked_tasks(self, self.open_tasks())
         return self._tasks
 
     @property
@@ -262,8 +257,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         tasks = self.tasks
         for key in options:
             choice("a reset option", key, self.reset_options)
-        question = options.get("question")
-        if question is None:
+        if options.get("question") is None:
             index = self._chosen_index(options, len(tasks))
             index = int(self.np_random.integers(len(tasks))) if index is None else index
             self._play(index, tasks[index])
@@ -272,7 +266,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         self._over, self._transcript = True, []  # should it not begin
         begun = self.begin(self._task)
         if not (isinstance(begun, tuple) and len(begun) == 2):
-            raise self._returned("begin", "two values, the first observation and the state", begun)
+            raise wrong_return(self, "begin", "two values, the first observation and the state", begun)
         observation, self.state = begun
         self._over = False
         self._observation = self._fit(observation)
@@ -301,7 +295,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         else:
             outcome = self.act(action if action.isascii() else clean_text(action))
             if not isinstance(outcome, Outcome):
-                raise self._returned("act", "an Outcome", outcome)
+                raise wrong_return(self, "act", "an Outcome", outcome)
         self._over = outcome.terminated
         observation, info = self._reply(action, outcome)
         return observation, finite("a reward", outcome.reward), outcome.terminated, False, info
@@ -379,11 +373,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             raise TaskIndexError(f"split {self.tasks.split!r} has tasks 0 to {count - 1}, got index {index}")
         return index
 
-    def _returned(self, method: str, expected: str, value: object) -> ConfigError:
-        return ConfigError(f"{type(self).__name__}.{method} must return {expected}; got {shown(value)}")
-
     def _reply(self, action: str, outcome: Outcome) -> tuple[Any, dict[str, Any]]:
-        """Show what an action led to, and return the observation and its info."""
         self._observation = self._fit(outcome.observation)
         self._transcript += (kept_action(action, self.action_space), self._said())
         info = self.info(outcome)
@@ -403,10 +393,6 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             if not isinstance(observation, Pictured):
                 raise ConfigError(f"an observation of {type(self).__name__} must be a string, got {shown(observation)}")
             if observation.images:
-                raise ConfigError(
-                    f"{type(self).__name__} shows text alone, got an observation with pictures: set max_images"
-                )
+                raise ConfigError(f"{type(self).__name__} shows text alone, got pictures: set max_images")
             observation = observation.text
-        if not observation.isascii():
-            observation = clean_text(observation)
-        return observation if len(observation) <= limit else cut(observation, limit)
+        return cut(clean_text(observation), limit)
