@@ -71,7 +71,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3763,
+    ("agent_envs",): 3759,
     ("agent_envs/pictures", "agent_envs/prompts"): 1877,
     ("agent_envs/parsers", "agent_envs/rewards"): 2056,
     ("agent_envs/tools",): 1767,
@@ -81,7 +81,7 @@ BUDGETS = {
     ("agent_envs/agents",): 1815,
     ("agent_envs/policies",): 3589,
     ("agent_envs/rollout",): 2220,
-    ("agent_envs/episodes",): 1959,
+    ("agent_envs/episodes",): 1957,
     ("agent_envs/vector", "agent_envs/viewer"): 1631,
     ("agent_envs/serving",): 2959,
     ("agent_envs/recording",): 1165,
@@ -89,13 +89,13 @@ BUDGETS = {
     ("agent_envs/cli",): 4060,
     ("datasets",): 10081,
     ("agent_envs/wrapping", "wrappers"): 2908,
-    ("adapters/verl",): 6231,
+    ("adapters/verl",): 6228,
     ("adapters/estimators", "adapters/losses"): 2821,
     ("adapters/torch", "adapters/trees"): 2104,
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_251
+TOTAL = 78_242
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
