@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from itertools import pairwise
@@ -169,6 +169,7 @@ def _panel(env: str, context: str | None = None) -> str:
     return digest_of(digests)[:12]
 
 
+@lru_cache
 def current(cell: Cell) -> dict[str, Any]:
     """Return what a cell's values depend on, as it is now: the tasks and, of a training run, its settings and start."""
     if cell.row in POLICIES:
@@ -288,7 +289,7 @@ def _read(cell: Cell) -> dict[str, Any] | None:
     if not cell.path.exists():
         return None
     found = json.loads(cell.path.read_text(encoding="utf-8"))
-    now = current(cell)
+    now = current(replace(cell, seed=None))  # the same for all seeds
     return found if {name: found.get(name) for name in now} == now else None
 
 

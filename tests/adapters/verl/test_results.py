@@ -22,11 +22,12 @@ from agent_envs.errors import ConfigError
 pytest.importorskip("verl")
 
 
-@pytest.fixture
-def results(load_file, monkeypatch):
+@pytest.fixture(scope="module")
+def results(load_file):
     """The script's module; a script finds what lies beside it, as does the study's summary."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    return load_file("benchmarks/results.py")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+        yield load_file("benchmarks/results.py")
 
 
 @pytest.fixture
