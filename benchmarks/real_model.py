@@ -66,6 +66,14 @@ CELLS = {
         warm_start=60,
         loop={"steps": 60, "tasks": 8, "eval_every": 20, "concurrency": 64, "learning_rate": 2e-5, "max_tokens": 1024},
     ),
+    # One board, so that what is learned is a way across it.
+    "FrozenLake": Cell(
+        "FrozenLake-v1",
+        {"render_mode": "ansi", "is_slippery": False},
+        ("TextGame",),
+        warm_start=20,
+        loop={"steps": 20, "tasks": 4, "eval_every": 5, "eval_tasks": 128, "max_response_tokens": 8},
+    ),
     "HotpotQA": Cell("AgentR1/HotpotQA-v0", warm_start=400, loop={"max_tokens": 4096}),
     "ALFWorld": Cell(
         "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}

@@ -384,7 +384,7 @@ def _real_table() -> Iterator[str]:
         yield f"|{' --- |' * 8}"
     for each in found:
         call = _call(each["env_kwargs"], each["wrappers"])
-        id_ = each["env"].partition("/")[2] + ("" if call == "none" else f", {call}")
+        id_ = each["env"].rpartition("/")[2] + ("" if call == "none" else f", {call}")
         rows = {row["what"]: row for row in each["rows"]}
         success = [
             f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
