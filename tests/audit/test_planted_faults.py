@@ -477,7 +477,7 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
     "failed calls are paid": ("invalid", paid_calls(lambda self, text, results: 0.01 * any(r.error for r in results))),
     "two is more than declared": ("range", sums(lambda task, text: Outcome("So.", 2.0 * right(task, text), success=right(
         task, text)), reward_range=(0.0, 1.0))),
-    "no number is paid": ("range", sums(lambda task, text: Outcome("So.", float("nan")))),
+    "no number is paid": ("crash", sums(lambda task, text: Outcome("So.", float("nan")))),
     "right answers go on": ("repeat", make(Staying, act=lambda self, action: patient(self, self.task, action))),
     "each call is paid": ("repeat", paid_calls(lambda self, text, results: 0.3 * (not results[0].error))),
     "an answer beside a call is paid": ("repeat", paid_calls(lambda self, text, results: float(self.task.answer in text))),
@@ -545,6 +545,7 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
         "", float(not action.strip()), True, False, {}))),
     "plain: a part of the text counts": ("every", make(Plain, action_space=gym.spaces.Text(9000, charset=frozenset(
         map(chr, range(32, 127)))), step=lambda self, action: ("", float(str(self.a % 900) in action), True, False, {}))),
+    "plain: no number is paid": ("range", make(Plain, step=lambda self, action: ("", float("nan"), True, False, {}))),
     "plain: info has the answer": ("leak", make(Plain, reset=lambda self, **kwargs: (
         Plain.reset(self, **kwargs)[0], {"label": str(self.a + self.b)}))),
 }  # fmt: skip
