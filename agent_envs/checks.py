@@ -75,8 +75,11 @@ def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int |
     agent_envs.errors.ConfigError: k must be an integer of at least 1, got 0
     """
     if not isinstance(value, bool):
-        with suppress(TypeError):
+        try:
             index = operator.index(value)
+        except TypeError:
+            pass
+        else:
             if (minimum is None or index >= minimum) and (maximum is None or index <= maximum):
                 return index
     raise ConfigError(f"{name} must be an integer{_range(minimum, maximum)}, got {shown(value)}")
@@ -108,9 +111,12 @@ def number(
 
 def finite(name: str, value: object) -> float:
     """Return a reward or a score as a float: it must be finite, and may be a boolean or NumPy's."""
-    with suppress(TypeError, ValueError):
-        if not isinstance(value, str) and math.isfinite(real := float(value)):  # type: ignore[arg-type]
-            return real
+    try:
+        real = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        real = math.nan
+    if math.isfinite(real):
+        return real
     raise ConfigError(f"{name} must be a finite number, got {shown(value)}")
 
 

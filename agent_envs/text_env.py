@@ -256,7 +256,8 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         super().reset(seed=seed)
         tasks = self.tasks
         for key in options:
-            choice("a reset option", key, self.reset_options)
+            if key not in self.reset_options:
+                choice("a reset option", key, self.reset_options)
         if options.get("question") is None:
             index = self._chosen_index(options, len(tasks))
             index = int(self.np_random.integers(len(tasks))) if index is None else index
@@ -395,4 +396,5 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             if observation.images:
                 raise ConfigError(f"{type(self).__name__} shows text alone, got pictures: set max_images")
             observation = observation.text
-        return cut(clean_text(observation), limit)
+        plain = observation.isascii() and len(observation) <= limit
+        return observation if plain else cut(clean_text(observation), limit)

@@ -151,7 +151,10 @@ class ToolEnv(TextEnv):
         return self.call_reminder.format(format=self.parser.describe())
 
     def _shown_results(self, results: Sequence[ToolResult]) -> Outcome:
-        infos, invalid = [result.to_info() for result in results], any(result.invalid for result in results)
+        infos, invalid = [], False
+        for result in results:
+            infos.append(result.to_info())
+            invalid = invalid or result.invalid
         observation: str | Pictured
         if self.max_images:
             parts = [Pictured.of(result.shown()) for result in results]
