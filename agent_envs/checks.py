@@ -74,14 +74,12 @@ def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int |
         ...
     agent_envs.errors.ConfigError: k must be an integer of at least 1, got 0
     """
-    if not isinstance(value, bool):
-        try:
-            index = operator.index(value)
-        except TypeError:
-            pass
-        else:
-            if (minimum is None or index >= minimum) and (maximum is None or index <= maximum):
-                return index
+    try:
+        index = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        index = None
+    if index is not None and (minimum is None or index >= minimum) and (maximum is None or index <= maximum):
+        return index
     raise ConfigError(f"{name} must be an integer{_range(minimum, maximum)}, got {shown(value)}")
 
 
@@ -111,11 +109,11 @@ def number(
 
 def finite(name: str, value: object) -> float:
     """Return a reward or a score as a float: it must be finite, and may be a boolean or NumPy's."""
-    try:
-        real = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        real = math.nan
-    if math.isfinite(real):
+    real = value
+    if type(value) is not float and not isinstance(value, str):
+        with suppress(TypeError, ValueError, OverflowError):
+            real = float(value)  # type: ignore[arg-type]
+    if isinstance(real, float) and -math.inf < real < math.inf:
         return real
     raise ConfigError(f"{name} must be a finite number, got {shown(value)}")
 

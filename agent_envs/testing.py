@@ -125,8 +125,7 @@ def _check_gymnasium(env_id: str, kwargs: dict[str, Any]) -> None:
             check_env(env.unwrapped)
         env.close()
     _require(not caught, f"Gymnasium's checker warns: {[str(w.message) for w in caught]}")
-    spec = pickle.loads(pickle.dumps(env.spec))
-    _require(spec == env.spec, "the spec does not survive pickling")
+    _require(pickle.loads(pickle.dumps(env.spec)) == env.spec, "the spec does not survive pickling")
     if env.spec is not None and isinstance(env.spec.entry_point, str):
         gym.make(type(env.spec).from_json(env.spec.to_json())).close()
 
@@ -152,9 +151,8 @@ def _check_surface(env: gym.Env[Any, str], base: TextEnv) -> None:
     observation, info = env.reset(options={"index": 0})
     _check_info(info, "reset")
     _require(info["index"] == 0, "reset(options={'index': 0}) must play row 0")
-    _require(
-        alike(env.reset(options={"index": 0})[0], observation), "the same index must give the same first observation"
-    )
+    again = env.reset(options={"index": 0})[0]
+    _require(alike(again, observation), "the same index must give the same first observation")
     try:
         env.reset(options={"index": base.num_tasks})
     except TaskIndexError as e:
@@ -183,8 +181,7 @@ def _expert_actions(env: gym.Env[Any, str], base: TextEnv, limit: int = 1000) ->
     over = False
     while not over and len(actions) < limit and (action := base.expert_action()) is not None:
         actions.append(action)
-        _, _, terminated, truncated, _ = env.step(action)
-        over = terminated or truncated
+        over = any(env.step(action)[2:4])
     return actions
 
 
@@ -210,22 +207,17 @@ def _check_snapshot(env: gym.Env[Any, str], base: TextEnv) -> None:
     assert isinstance(other, TextEnv)
     other.reset(seed=0)
     other.restore(pickle.loads(pickle.dumps(snapshot)))
-    _require(
-        alike([copy.deepcopy(other.step(actions[0]))], first),
-        "a snapshot must work in another instance of the environment",
-    )
+    elsewhere = [copy.deepcopy(other.step(actions[0]))]
+    _require(alike(elsewhere, first), "a snapshot must work in another instance of the environment")
     env.reset(seed=11)
     point = branching.snapshot(env)
     first_way = _finish(env, actions)
     branching.restore(env, point)
-    _require(
-        alike(first_way, _finish(env, actions)),
-        "an episode must go on the same way after it is branched with its wrappers",
-    )
+    second_way = _finish(env, actions)
+    _require(alike(first_way, second_way), "an episode must go on the same way after it is branched with its wrappers")
     base.restore(snapshot)
-    _require(
-        other.np_random.bit_generator.state == base.np_random.bit_generator.state, "the random state must be restored"
-    )
+    random_states = [each.np_random.bit_generator.state for each in (other, base)]
+    _require(random_states[0] == random_states[1], "the random state must be restored")
     other.close()
 
 

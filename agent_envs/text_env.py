@@ -118,9 +118,8 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         self.data = os.fspath(data)
         self.render_mode = render_mode
         length = integer("max_observation_length", max_observation_length, minimum=0)
-        self.observation_space = (
-            ImageText(length, self.max_images, self.max_image_side) if self.max_images else UnicodeText(length)
-        )
+        pictures = self.max_images, self.max_image_side
+        self.observation_space = ImageText(length, *pictures) if self.max_images else UnicodeText(length)
         self.action_space = UnicodeText(integer("max_action_length", max_action_length, minimum=1))
         self.state: Any = None
         self._tasks: TaskSource | None = None
@@ -376,7 +375,8 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
 
     def _reply(self, action: str, outcome: Outcome) -> tuple[Any, dict[str, Any]]:
         self._observation = self._fit(outcome.observation)
-        self._transcript += (kept_action(action, self.action_space), self._said())
+        said = self._said() if self.max_images else self._observation
+        self._transcript += (kept_action(action, self.action_space), said)
         info = self.info(outcome)
         if self.render_mode == "human":
             self.render()

@@ -139,8 +139,7 @@ class ToolEnv(TextEnv):
                 return self.answer(parsed.text)
             return Outcome(self._reminder(), invalid_action=True)
         results = self.registry.run(calls, max_calls=self.max_parallel_calls, timeout=self.tool_timeout)
-        outcome = self._shown_results(results)
-        return self.after_tools(calls, results, outcome)
+        return self.after_tools(calls, results, self._shown_results(results))
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         info = super().info(outcome)
