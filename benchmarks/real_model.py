@@ -72,7 +72,15 @@ CELLS = {
         {"render_mode": "ansi", "is_slippery": False},
         ("TextGame",),
         warm_start=20,
-        loop={"steps": 20, "tasks": 4, "eval_every": 5, "eval_tasks": 128, "max_response_tokens": 8},
+        loop={
+            "steps": 20,
+            "tasks": 4,
+            "eval_every": 5,
+            "eval_tasks": 128,
+            "concurrency": 32,
+            "max_tokens": 1024,
+            "max_response_tokens": 8,
+        },
     ),
     "HotpotQA": Cell("AgentR1/HotpotQA-v0", warm_start=400, loop={"max_tokens": 4096}),
     "ALFWorld": Cell(
