@@ -18,9 +18,10 @@ from typing import Any
 
 from agent_envs.text import clean_output
 
+_HEADER = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^ *File "([^<"][^"]*)", line (\d+)', re.MULTILINE)
-_FOLDERS = "|".join(re.escape(os.path.dirname(module) + os.sep) for module in (os.__file__, __file__))
-_LIBRARY = re.compile(rf"{_FOLDERS}|.*[\\/](?:site|dist)-packages[\\/]")
+_PYTHON, _HERE = (os.path.dirname(module) + os.sep for module in (os.__file__, __file__))
+_LIBRARY = re.compile(rf"(?!{re.escape(_HERE)})(?:{re.escape(_PYTHON)}|.*[\\/](?:site|dist)-packages[\\/])")
 _UNWRITTEN = re.compile(r"in (\w+)\n +raise NotImplementedError\n")
 
 
@@ -44,9 +45,8 @@ class MissingExtraError(AgentEnvsError, ImportError):
     """An optional package is needed here and is not installed; names the extra of this project that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"the package {package!r} is not installed; install it with: pip install 'agent-envs[{extra}]'"
-        )
+        how = f"pip install 'agent-envs[{extra}]'"
+        super().__init__(f"the package {package!r} is not installed; install it with: {how}")
         self.package, self.extra = package, extra
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
@@ -163,20 +163,25 @@ def first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def own_code(told: str) -> str:
-    """Return the last place in a traceback's text that is in neither Python's nor a package's files; "" for none."""
-    frames = [frame for frame in _FRAME.findall(told) if not _LIBRARY.match(frame[0])]
-    return f"{frames[-1][0]}, line {frames[-1][1]}" if frames else ""
+def own_code(told: str, *, blamed: bool = False) -> str:
+    """Return the last place in a traceback's text that is in neither Python's nor a package's files; "" for none.
+
+    If ``blamed``, not a place that called this package, whose fault it may then be.
+    """
+    stacks = ([frame for frame in _FRAME.findall(each) if not _LIBRARY.match(frame[0])] for each in told.split(_HEADER))
+    frames = [frame for stack in stacks for frame in (stack[-1:] if blamed else stack)]
+    return next((f"{file}, line {line}" for file, line in reversed(frames) if not file.startswith(_HERE)), "")
 
 
 def what_failed(told: str) -> str:
-    """Return the last line of a traceback's text, and in brackets where in the user's own code it came from.
+    """Return the error at the end of a traceback's text, as one line, and in brackets where in the user's own code.
 
-    >>> what_failed('File "/home/me/task.py", line 3, in act\\nZeroDivisionError: division by zero')
+    >>> what_failed('  File "/home/me/task.py", line 3, in act\\nZeroDivisionError: division by zero')
     'ZeroDivisionError: division by zero (/home/me/task.py, line 3)'
     """
-    place, last = own_code(told), told.strip().rpartition("\n")[2].removeprefix("agent_envs.errors.")
-    if missing := _UNWRITTEN.search(told):
+    error = " ".join(re.sub(r"\A(?:[ \t].*\n)+", "", told.split(_HEADER)[-1]).split())  # what follows the frames
+    place, last = own_code(told), error.removeprefix("agent_envs.errors.")[:400]
+    if last == "NotImplementedError" and (missing := _UNWRITTEN.search(told)):
         return f"{last}: a subclass must define {missing[1]}()"
     return f"{last} ({place})" if place else last
 
@@ -214,11 +219,9 @@ def check_release(package: str, extra: str) -> None:
     for needed in requirements:
         chosen = needed.name == package and needed.marker and needed.marker.evaluate({"extra": extra})
         if chosen and not needed.specifier.contains(installed, prereleases=True):
-            raise ConfigError(
-                f"agent_envs works with {package}{needed.specifier}, found {package} {installed}; install it with: "
-                f"pip install '{package}{needed.specifier}' (or 'agent-envs[{extra}]' with the project's constraints "
-                f"file)"
-            )
+            wanted = f"{package}{needed.specifier}"
+            how = f"pip install '{wanted}' (or 'agent-envs[{extra}]' with the project's constraints file)"
+            raise ConfigError(f"agent_envs works with {wanted}, found {package} {installed}; install it with: {how}")
 
 
 def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
@@ -248,7 +251,7 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
         except Exception as e:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
             disk = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
             told = traceback.format_exc()
-            if isinstance(e, NotImplementedError) or (own_code(told) and not disk):
+            if (type(e) is NotImplementedError and not e.args) or (own_code(told, blamed=True) and not disk):
                 problem, status = f"your code failed: {what_failed(told)}", 2
             elif not isinstance(e, OSError) or (e.filename is None and not disk):
                 sys.stderr.write(told)

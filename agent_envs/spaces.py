@@ -315,11 +315,9 @@ def _write_shared(space: _SharedSpace[Any], index: int, value: Any, shared_memor
 
 
 def _refuse_numbers(space: _SharedSpace[Any], *args: Any, **kwargs: Any) -> NoReturn:
-    raise ConfigError(
-        f"{space!r} holds text, which cannot be flattened into an array of numbers: leave out wrappers that flatten, "
-        "rescale or stack arrays (FlattenObservation, TimeAwareObservation, ...); docs/wrappers.md lists Gymnasium's "
-        "wrappers that work"
-    )
+    what = "wrappers that flatten, rescale or stack arrays (FlattenObservation, TimeAwareObservation, ...)"
+    why = f"{space!r} holds text, which cannot be flattened into an array of numbers"
+    raise ConfigError(f"{why}: leave out {what}; docs/wrappers.md lists Gymnasium's wrappers that work")
 
 
 for _function in (flatdim, flatten, flatten_space, unflatten):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, needs_extra
@@ -18,7 +18,6 @@ FileStamp = tuple[str, int, int]
 """A file's resolved path, its modification time in nanoseconds and its size: the key for caching what it holds."""
 
 
-@runtime_checkable
 class TaskSource(Protocol):
     """The tasks of one split, by index."""
 
@@ -40,9 +39,9 @@ def wrong_return(owner: object, method: str, expected: str, value: object) -> Co
     return ConfigError(f"{type(owner).__name__}.{method} must return {expected}; got {shown(value)}")
 
 
-def checked_tasks(env: object, tasks: Any) -> TaskSource:
+def checked_tasks(env: object, tasks: TaskSource) -> TaskSource:
     """Return what an environment's ``open_tasks`` returned; an error says that it is no tasks, or none at all."""
-    if not isinstance(tasks, TaskSource):
+    if not all(hasattr(tasks, name) for name in ("__len__", "__getitem__", "name", "split")):
         raise wrong_return(env, "open_tasks", "tasks with a name and a split, such as ListedTasks", tasks)
     if not len(tasks):
         raise DataError(f"the split {tasks.split!r} of {type(env).__name__} has no tasks")

@@ -265,7 +265,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
             self._play(-1, self.own_task(clean_text(question_option(options))))
         self._over, self._transcript = True, []  # should it not begin
         begun = self.begin(self._task)
-        if not (isinstance(begun, tuple) and len(begun) == 2):
+        if not (isinstance(begun, (tuple, list)) and len(begun) == 2):
             raise wrong_return(self, "begin", "two values, the first observation and the state", begun)
         observation, self.state = begun
         self._over = False

@@ -7,11 +7,12 @@ import pytest
 
 from agent_envs import Outcome, Problem, ProblemEnv, TextEnv, evaluate, run_episode
 from agent_envs.cli.main import main
-from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, what_failed
+from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, run_command, what_failed
 from agent_envs.policies import RandomPolicy
 from agent_envs.registration import make_env
 from agent_envs.tasks import ListedTasks
 from agent_envs.testing import ContractError, check_text_env
+from agent_envs.text import cut
 
 PROBLEMS = [Problem(f"sums/{i}", f"What is {i} and {i} together?", str(2 * i)) for i in range(9)]
 
@@ -155,6 +156,39 @@ def test_a_fault_of_this_package_keeps_its_traceback(monkeypatch, capsys):
     monkeypatch.setattr("agent_envs.cli.list.NEEDS", None)
     assert main(["list", "GSM8K"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_fault_of_this_package_below_a_users_code_keeps_its_traceback(capsys):
+    assert run_command(lambda: cut(None, 5)) == 1
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_an_error_of_several_lines_is_told_whole():
+    told = 'Traceback (most recent call last):\n  File "/me/a.py", line 3, in act\nValueError: 1 error\n  name: missing'
+    assert what_failed(told) == "ValueError: 1 error name: missing (/me/a.py, line 3)"
+
+
+def test_only_a_method_that_is_not_written_is_called_so():
+    told = "  File 'a.py', line 3, in act\n    raise NotImplementedError\nNotImplementedError\nValueError: bad"
+    assert what_failed(told).endswith("ValueError: bad")
+
+
+def test_tasks_and_beginnings_of_other_types_are_played():
+    class Some:  # stands for other tasks
+        def __init__(self, tasks):
+            self._tasks = tasks
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return self._tasks[index]
+
+        def __getattr__(self, name):
+            return getattr(self.__dict__["_tasks"], name)
+
+    env = task_that(open_tasks=Some(ListedTasks(PROBLEMS, "generated", "test")), begin=["Go.", {}])()
+    assert env.reset(seed=0)[0] == "Go." and env.num_tasks == 2
 
 
 def test_an_episode_says_where_it_broke():

@@ -32,8 +32,8 @@ _NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "warm_start")
 
 def check_types(config: Any, names: Iterable[str], defaults: Callable[[], Any]) -> None:
     """Check that no setting of verl's of these ``names`` is a text where it is a number or a switch by default."""
-    ours = ("run.", "agentr1.")  # checked by `check_numbers` and `read_settings`, which say the bounds too
-    texts = [n for n in names if not n.startswith(ours) and isinstance(OmegaConf.select(config, n), str)]
+    left = ("run.", "agentr1.", f"{_CORRECTION}.")  # ours have checks with bounds; verl's thresholds may be texts
+    texts = [n for n in names if not n.startswith(left) and isinstance(OmegaConf.select(config, n), str)]
     usual = defaults() if texts else None
     for name in texts:
         if isinstance(default := OmegaConf.select(usual, name), (bool, int, float)):

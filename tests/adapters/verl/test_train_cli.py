@@ -518,6 +518,11 @@ def test_logs_lie_in_the_runs_folder_on_a_cluster_too(tmp_path, monkeypatch):
         assert str(Path(started["env"]["RAY_TMPDIR"]).parent) == chosen
 
 
+def test_a_threshold_may_be_two_bounds_in_a_text():
+    config = composed("algorithm.rollout_correction.rollout_is_threshold=0.5_5.0").verl()
+    assert config.algorithm.rollout_correction.rollout_is_threshold == "0.5_5.0"
+
+
 def test_tensorboard_is_a_logger_and_wandb_is_not_needed(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from verl.utils.tracking import Tracking
