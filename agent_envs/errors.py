@@ -19,7 +19,7 @@ from typing import Any
 from agent_envs.text import clean_output
 
 _HEADER = "Traceback (most recent call last):\n"
-_FRAME = re.compile(r'^ *File "([^<"][^"]*)", line (\d+)', re.MULTILINE)
+_FRAME = re.compile(r'^[ |]*File "([^<"][^"]*)", line (\d+)', re.MULTILINE)
 _PYTHON, _HERE = (os.path.dirname(module) + os.sep for module in (os.__file__, __file__))
 _LIBRARY = re.compile(rf"(?!{re.escape(_HERE)})(?:{re.escape(_PYTHON)}|.*[\\/](?:site|dist)-packages[\\/])")
 _UNWRITTEN = re.compile(r"in (\w+)\n +raise NotImplementedError\n")
@@ -164,10 +164,7 @@ def first_line(error: BaseException) -> str:
 
 
 def own_code(told: str, *, blamed: bool = False) -> str:
-    """Return the last place in a traceback's text that is in neither Python's nor a package's files; "" for none.
-
-    If ``blamed``, not a place that called this package, whose fault it may then be.
-    """
+    """Return a traceback's last place in the user's own code; "" for none, or if `blamed` and it called this package."""
     stacks = ([frame for frame in _FRAME.findall(each) if not _LIBRARY.match(frame[0])] for each in told.split(_HEADER))
     frames = [frame for stack in stacks for frame in (stack[-1:] if blamed else stack)]
     return next((f"{file}, line {line}" for file, line in reversed(frames) if not file.startswith(_HERE)), "")
@@ -179,6 +176,7 @@ def what_failed(told: str) -> str:
     >>> what_failed('  File "/home/me/task.py", line 3, in act\\nZeroDivisionError: division by zero')
     'ZeroDivisionError: division by zero (/home/me/task.py, line 3)'
     """
+    told = re.sub(r"(?m)^ *(?:\| ?|\+.*\n?)", "", told)  # without the margins of a group of exceptions
     error = " ".join(re.sub(r"\A(?:[ \t].*\n)+", "", told.split(_HEADER)[-1]).split())  # what follows the frames
     place, last = own_code(told), error.removeprefix("agent_envs.errors.")[:400]
     if last == "NotImplementedError" and (missing := _UNWRITTEN.search(told)):

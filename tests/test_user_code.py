@@ -168,6 +168,12 @@ def test_an_error_of_several_lines_is_told_whole():
     assert what_failed(told) == "ValueError: 1 error name: missing (/me/a.py, line 3)"
 
 
+def test_a_group_of_errors_is_told():
+    episode = run_episode(task_that(act=ExceptionGroup("two", [KeyError("a"), OSError("b")]))(), RandomPolicy(), seed=0)
+    place = r"ExceptionGroup: two \(2 sub-exceptions\) KeyError: 'a' OSError: b \(.*test_user_code.py, line \d+\)"
+    assert re.fullmatch(place, what_failed(episode.error))
+
+
 def test_only_a_method_that_is_not_written_is_called_so():
     told = "  File 'a.py', line 3, in act\n    raise NotImplementedError\nNotImplementedError\nValueError: bad"
     assert what_failed(told).endswith("ValueError: bad")
