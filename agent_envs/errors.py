@@ -164,7 +164,7 @@ def first_line(error: BaseException) -> str:
 
 
 def own_code(told: str, *, blamed: bool = False) -> str:
-    """Return a traceback's last place in the user's own code; "" for none, or if `blamed` and it called this package."""
+    """Return a traceback's last place in the user's code; "" for none, or if `blamed` and it called this package."""
     stacks = ([frame for frame in _FRAME.findall(each) if not _LIBRARY.match(frame[0])] for each in told.split(_HEADER))
     frames = [frame for stack in stacks for frame in (stack[-1:] if blamed else stack)]
     return next((f"{file}, line {line}" for file, line in reversed(frames) if not file.startswith(_HERE)), "")

@@ -71,7 +71,7 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3759,
+    ("agent_envs",): 3757,
     ("agent_envs/pictures", "agent_envs/prompts"): 1877,
     ("agent_envs/parsers", "agent_envs/rewards"): 2056,
     ("agent_envs/tools",): 1767,
@@ -95,7 +95,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_242
+TOTAL = 78_240
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
