@@ -109,7 +109,7 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
         raise
     except Exception as e:
         why = first_line((isinstance(e, ImportError) and e.__cause__) or e)  # Gymnasium says more, and not what to do
-        if where := own_code(traceback.format_exc(), blamed=True):
+        if where := own_code(traceback.format_exc()):
             raise ConfigError(f"{name} cannot be made: {type(e).__name__}: {why} ({where})") from e
         if isinstance(e, TypeError):
             with suppress(TypeError), naming_arguments(name, env_maker_of(env_id), kwargs):

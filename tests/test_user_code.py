@@ -131,6 +131,12 @@ def test_a_constructor_that_raises_is_told_with_its_place(error, registered, cap
     assert main(["list", env_id]) == 0 and "Problem: " in capsys.readouterr().out
 
 
+def test_a_constructor_that_calls_this_package_wrongly_is_told_with_its_place(registered):
+    env_id = registered(type("Cuts", (Task,), {"__init__": lambda self, **kwargs: cut(None, 5)}))
+    with pytest.raises(ConfigError, match=r"cannot be made: TypeError: .* \(.*test_user_code.py, line"):
+        make_env(env_id)
+
+
 def test_a_constructor_that_leaves_out_its_base_class_is_told(registered):
     with pytest.raises(ConfigError, match="cannot be made: The environment must specify an action space"):
         make_env(registered(type("Bare", (Task,), {"__init__": lambda self: None})))

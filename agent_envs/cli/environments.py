@@ -100,9 +100,8 @@ class RunOptions(EnvOptions):
         env_id, kwargs, wrappers = given
         if "env" not in record:
             if self.run or not env_id:
-                raise ConfigError(
-                    f"{where}: there is no such file; name the --out of agentr1 train or eval, or an --env"
-                )
+                why = "it names no environment" if record else "there is no such file"
+                raise ConfigError(f"{where}: {why}; name the --out of agentr1 train or eval, or an --env")
             return given
         several = record.get("mixed")  # the environments of a run of several
         mixed = [each for each in several if isinstance(each, dict)] if isinstance(several, list) else []

@@ -226,6 +226,9 @@ def test_a_run_that_names_code_or_nothing_is_refused(run, tmp_path, capsys):
         _chosen("--run", str(tmp_path))
     with pytest.raises(ConfigError, match="run.json: there is no such file; name the --out .* or an --env"):
         _chosen("--checkpoint", str(tmp_path))
+    (run / "run.json").write_text('{"seed": 0}')
+    with pytest.raises(ConfigError, match="run.json: it names no environment"):
+        _chosen("--run", str(run))
     (run / "run.json").write_text(json.dumps({"env": "os:Evil-v0", "env_kwargs": {}, "wrappers": []}))
     with pytest.raises(ConfigError, match="--trust"):
         _chosen("--run", str(run))
