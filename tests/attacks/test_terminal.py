@@ -3,6 +3,7 @@
 Every command runs with escapes wherever a folder can hold them: what is printed has none, whichever message it is in.
 """
 
+import functools
 import io
 import json
 import logging
@@ -85,7 +86,8 @@ def test_texts_errors_warnings_and_logs(capsys):
         raise BackendError(ESCAPES)
 
     assert run_command(lambda: ESCAPES) == 0 and run_command(act) == 1
-    assert run_command(lambda: {}[ESCAPES]) == run_command(lambda: str(int(ESCAPES))) == 1  # with a traceback
+    assert run_command(lambda: {}[ESCAPES]) == run_command(lambda: str(int(ESCAPES))) == 2  # user code
+    assert run_command(functools.partial({}.__getitem__, ESCAPES)) == 1  # with a traceback
     assert run_command(lambda: str(sys.stdout.writelines([ESCAPES]))) == 0
     printed = capsys.readouterr()
     text = (printed.out + printed.err).replace("\n", "")
