@@ -57,7 +57,7 @@ def check_config(config: Any, estimator: Estimator) -> None:
         integer(f"data.{name}", config.data[name], minimum=1)
     for name in ("max_num_seqs", "max_model_len"):
         integer(f"{_ROLLOUT}.{name}", config.actor_rollout_ref.rollout[name], minimum=1)
-    integer("data.gen_batch_size", config.data.get("gen_batch_size") or 1, minimum=1)
+    integer("data.gen_batch_size", 1 if (size := config.data.get("gen_batch_size")) is None else size, minimum=1)
     for name, model in _updated(config, estimator).items():
         integer(f"{name}.ppo_mini_batch_size", model.ppo_mini_batch_size, minimum=1)
         number(f"{name}.optim.lr", model.optim.lr, minimum=0)

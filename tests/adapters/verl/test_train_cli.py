@@ -202,6 +202,7 @@ def test_a_budget_without_room_is_refused_before_training(tmp_path, capsys):
             "rollout.max_model_len must be an integer of at least 1, got 'abc",
         ),
         (["data.gen_batch_size=abc"], "data.gen_batch_size must be an integer of at least 1, got 'abc'"),
+        (["data.gen_batch_size=0"], "data.gen_batch_size must be an integer of at least 1, got 0"),
         (["trainer.save_freq=abc"], "trainer.save_freq must be a number, got 'abc'"),
         (["actor_rollout_ref.actor.use_dynamic_bsz=abc"], "use_dynamic_bsz must be True or False, got 'abc'"),
         (["rollout.max_model_len=64"], "To append to your config use +rollout.max_model_len=64"),
