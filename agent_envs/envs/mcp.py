@@ -91,8 +91,7 @@ class MCPEnv(ReplayedEnv, ToolEnv):
 
     ## Episode End
     Terminates with the first action that calls no tool. A server that ends, does not answer in time or breaks the
-    protocol raises a `BackendError`: it is never the policy's failure. An error that it answers is the call's
-    result.
+    protocol raises a `BackendError`: it is never the policy's failure. An error in its answer is the call's result.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the question, calls and results), `invalid_action` (a malformed
@@ -113,8 +112,8 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     - `token_variable`: the environment variable with the token of a server over HTTP.
     - `timeout`, `start_timeout`: seconds to wait for an answer, and for a server to start.
 
-    A snapshot is the calls so far. Where another episode has been played since, they are made again on a server of
-    their own; one that answers otherwise then is a `BackendReplyError`.
+    A snapshot is the calls so far. If another episode has been played since, they are made again on a new server; if
+    that answers differently, it is a `BackendReplyError`.
 
     ## Data
     Yours. The server's own instructions follow this environment's. A run's record may not set them without trust,

@@ -131,8 +131,8 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
     """Play the environment of any OpenEnv server, including one with MCP tools.
 
     ## Description
-    The server has the task, its rewards and its end. If it lists tools, actions call them; else an action is a text, or
-    a JSON object of the server's own fields. `AgentR1/Remote-v0` is for `agentr1 serve`, which tells more.
+    The server decides the task, its rewards and its end. If it lists tools, actions call them; else an action is a
+    text, or a JSON object of the server's own fields. For `agentr1 serve`, which tells more, use `AgentR1/Remote-v0`.
 
     ## Action Space
     Text: calls of the tools; without tools, what is sent in the action's field `field`, or a JSON object.

@@ -165,13 +165,13 @@ class TextArenaEnv(SeededGame):
     move, 0 for a draw; in some a share of the task that is done.
 
     ## Episode End
-    Terminates when the game is over, which it also is after its own limit of turns.
+    Terminates when the game is over, which includes the game's own limit of turns.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (what was said last), `invalid_action` (the game calls the move
-    invalid, or fails at it: then nothing has happened), `score` (the reward), `success` (the reward is 1),
-    `reward_components` (`game`). With `player="both"` also `player` ("first" or "second", whose turn it is) and at
-    the end `rewards`, the other player's; `reward`, `score` and `success` are then those of the player who moved.
+    invalid or fails at it, in which case nothing has happened), `score` (the reward), `success` (the reward is 1),
+    `reward_components` (`game`). With `player="both"` also `player` ("first" or "second", whose turn it is) and at the
+    end `rewards`, the other player's; `reward`, `score` and `success` are then those of the player who moved.
 
     ## Arguments
     `gym.make("AgentR1/TextArena-v0", env="Mastermind-v0", split="train")`

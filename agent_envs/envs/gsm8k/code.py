@@ -16,8 +16,8 @@ class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     """Answer a word problem with the help of Python.
 
     ## Description
-    The problems of GSM8K-v0, whose page says what is not said here. The policy may run a program in every step; its
-    first text without one is the answer.
+    The problems of GSM8K-v0, whose page covers the rest. The policy may run a program in every step; its first text
+    without one is the answer.
 
     ## Action Space
     Any text: programs, or the final answer, read as in GSM8K-v0. How programs are written depends on `style`:

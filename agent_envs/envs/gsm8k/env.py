@@ -146,7 +146,7 @@ class GSM8KEnv(_Rewarded, ProblemEnv):
     ## Rewards
     - `reward="terminal"`: 1 if the answer equals the gold number exactly, else 0.
     - `reward="agentr1"`: 1 if the last number in the last 300 characters is written as the gold number, as released:
-      a point after it, decimals and commas do not pay.
+      with a full stop, decimals or commas it earns nothing.
 
     ## Episode End
     Terminates with the first action.
@@ -200,8 +200,8 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
     """Answer a word problem with a calculator.
 
     ## Description
-    The problems of GSM8K-v0, whose page says what is not said here. The policy may call a tool in every step; its first
-    text without a call is the answer.
+    The problems of GSM8K-v0, whose page covers the rest. The policy may call a tool in every step; its first text
+    without a call is the answer.
 
     ## Action Space
     Any text. Tool calls in Hermes form, `<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}

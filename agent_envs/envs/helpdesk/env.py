@@ -54,14 +54,13 @@ class HelpDeskEnv(ToolEnv):
     """Serve a customer by the company's rules.
 
     ## Description
-    A customer of a shop wants something done, in words. The policy identifies the customer, looks rows up with tools,
-    asks for what only the customer knows, and judges by the rule book in its instructions: rules forbid acts, other
-    rules set them aside, and so on. What is allowed is offered and, after a yes, carried out; what is forbidden is
-    noted with the number of the rule. From level 5 on some customers have a device that does not work: they look at it
-    and act on it as they are told. The tools carry out what the rules forbid, too: the book has to be read, and every
-    task has another one. The customer is a program that hears free text, is never wrong about what it knows except for
-    planned slips (a number misread, a mind changed), and ends the conversation when its letters say that all is
-    settled.
+    A customer asks a shop for something. The policy identifies the customer, looks rows up with tools, asks for what
+    only the customer knows, and judges the request by the rule book in its instructions: some rules forbid acts, others
+    make exceptions to them, and so on. The policy offers what is allowed and carries it out after a yes; it notes what
+    is forbidden with the number of the rule. From level 5 on, some customers have a faulty device, which they inspect
+    and handle as they are told. The tools carry out even what the rules forbid, so the book, which differs in every
+    task, has to be read. The customer is a program that understands free text, makes only planned mistakes (a misread
+    number, a change of mind), and ends the conversation when letters from the shop say that all is settled.
 
     ## Action Space
     Any text. Tool calls in Hermes form, up to 4 a step; a text without a call is said to the customer.
@@ -73,16 +72,16 @@ class HelpDeskEnv(ToolEnv):
     The first words of a customer; a task drawn from the split, or `options={"index": i}`.
 
     ## Rewards
-    What has to be there in the end: changed cells of the tables, noted refusals with their rules, amounts that the
-    customer has to know. The score is the number of those that are there, less every other change or note and every
-    fault of conduct (acting before the code word was checked, changing something without a yes), by their number, at
-    least 0.
-    - `reward="terminal"`: 1 at the end if all is there and nothing else, else 0.
+    A task requires changed cells of the tables, noted refusals with their rules, and amounts that the customer has to
+    be told. The score is the number of these that are there at the end, less one for every other change or note and for
+    every fault of conduct (acting before the code word was checked, changing something without a yes), divided by the
+    number required, and at least 0.
+    - `reward="terminal"`: 1 at the end if all of these and nothing else is there, else 0.
     - `reward="progress"`: each valid step pays the change of the score, so that the return is the final score.
 
     ## Episode End
-    Terminates when the customer's requests are settled, or when its patience ends: after about twice the texts that are
-    needed. Truncated after 120 steps.
+    Terminates when the customer's requests are settled, or when its patience ends, after about twice as many texts as
+    are needed. Truncated after 120 steps.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the open request, what was told, the changes), `invalid_action` (a

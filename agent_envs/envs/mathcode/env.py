@@ -31,7 +31,7 @@ class MathCodeEnv(CodeEnv):
     """Solve a problem of mathematics with the help of Python.
 
     ## Description
-    A problem that takes calculation beyond one's head: counting, number theory, simulation, systems of equations, dates
+    A problem that needs more than mental arithmetic: counting, number theory, simulation, systems of equations, dates
     and probability if generated; competition problems if released. The policy may run a program in every step.
 
     ## Action Space
@@ -71,8 +71,8 @@ class MathCodeEnv(CodeEnv):
       `max_parallel_calls`: as in GSM8KCode-v0.
 
     ## Data
-    Generated: 100,000 train, 1,000 validation and 1,000 test problems, disjoint by their numbers; each answer is known
-    from another calculation than the expert's program makes. Real rows have no expert.
+    Generated: 100,000 train, 1,000 validation and 1,000 test problems, disjoint by their numbers; each answer comes
+    from another calculation than the expert's program. Real rows have no expert.
     """
 
     reset_options = ("index", "question")

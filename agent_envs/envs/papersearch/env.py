@@ -75,10 +75,10 @@ class PaperSearchEnv(ToolEnv):
     """Find the papers that answer a query, by searching and following citations.
 
     ## Description
-    A query as a researcher would ask it, a search engine for papers, and the references and citations of papers. A
-    selector scores what is found; papers that fit join a pool, which is the answer. Search alone does not find all of
-    them: some papers on a topic never name it, but citations lead there. Papers published after the query's date are
-    not shown.
+    The policy gets a query as a researcher would ask it, and looks for papers with a search engine and through
+    references and citations. A selector scores what is found; papers that fit join a pool, which is the answer. Search
+    alone does not find all of them: some papers on a topic never name it, but citations lead there. Papers published
+    after the query's date are not shown.
 
     ## Action Space
     Any text with tool calls in Hermes form, up to `max_calls` a step, which run in parallel:
@@ -100,8 +100,8 @@ class PaperSearchEnv(ToolEnv):
     - `reward="agentr1"`: each call earns the sum of the 3 best scores among its new papers; -0.5 for the expansion of a
       paper that is not in the pool and for a call that is repeated to the letter; 0 for a call that fails or finds
       nothing new.
-    - `reward="paperscout"`: the same, but a score counts 1 from 0.4 on and 0 below, and of what a search finds 0.1 is
-      taken, of what an expansion finds 0.05.
+    - `reward="paperscout"`: the same, but a score of at least 0.4 counts as 1 and any other as 0, and a search that
+      finds something new costs 0.1, such an expansion 0.05.
     - `reward="f1"`: the F1 of the pool when the policy finishes, and 0 before it and at the step limit.
 
     ## Episode End

@@ -51,8 +51,8 @@ class PictureSearchEnv(ToolEnv):
     """Answer a question about a page by zooming into it.
 
     ## Description
-    A page of up to 4,096 pixels a side is shown in a picture of 256: what is asked for is too small to read in it. The
-    tool `zoom` shows a part of it. Seven families of questions:
+    A page of up to 4,096 pixels a side is shown as a picture of 256, in which what is asked for is too small to read.
+    The tool `zoom` shows a part of the page. There are seven families of questions:
     - "find": read the code on one of many things in a yard, named by its colour, its mark, or what is beside it.
     - "compare": which of the things of one colour and kind has the largest number.
     - "count": how many icons of two kinds lie in a field.
@@ -73,8 +73,8 @@ class PictureSearchEnv(ToolEnv):
     `size` pixels, of a half or a quarter of it, or of a power of two times it, in which the box lies. Where the box
     leaves room, it begins at a multiple of 16 of its own pixels.
 
-    With `view="words"` the same in words: in place of each picture what is seen in it, things with their boxes, and
-    what is written where it is large enough to be legible. Tasks, actions and rewards are the same.
+    `view="words"` shows the same in words: in place of each picture, the things in it with their boxes, and any writing
+    that is large enough to be legible. Tasks, actions and rewards are the same.
 
     ## Starting State
     A task drawn from the split, or `options={"index": i}`.

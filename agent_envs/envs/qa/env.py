@@ -260,9 +260,9 @@ class HotpotQAEnv(QAEnv):
     - "search_r1": `<search>query</search>` or `<answer>answer</answer>`; the first complete one counts.
 
     ## Observation Space
-    Text: the question at reset; then the results. - "tool": for each call, the best `top_k` passages, `[i] title` and
-    the first `passage_chars` characters of the text.
-    - "react": the first five sentences of the entity's page, or similar titles; the next sentence with the keyword.
+    Text: the question at reset; then the results, which depend on `style`.
+    - "tool": for each call, the best `top_k` passages, `[i] title` and the first `passage_chars` characters of each.
+    - "react": the first five sentences of the entity's page or similar titles; the next sentence with the keyword.
     - "search_r1": the passages between `<information>` and `</information>`, 3 by default.
 
     ## Starting State
@@ -306,7 +306,7 @@ class HotpotQAEnv(QAEnv):
       of a search server, the folder of an index, "dense:FOLDER" (vectors: docs/scaling.md), or a `Retriever`.
     - `style`, `reward`: see above. `parser`: the format of calls in style "tool" ("hermes"): docs/tool_formats.md.
     - `force_first_search`, `max_calls` (4), `passage_chars` (1200), `top_k` (5; 3 in "search_r1"), `tool_timeout`.
-    - `rules`: "released": what is no search is ignored, and any text without a call is the answer: docs/wrappers.md.
+    - `rules`: "released": only searches are run, and any text without a call is the answer: docs/wrappers.md.
 
     ## Data
     Generated: a fictional encyclopaedia per split, whose names share no word with those of another split; 100,000
@@ -324,8 +324,8 @@ class TwoWikiMultihopQAEnv(QAEnv):
     """Answer the questions of 2WikiMultihopQA: bridges, comparisons, and comparisons over a bridge.
 
     ## Description
-    As HotpotQA-v0, whose page says what is not said here, on 2WikiMultihopQA. Generated questions need 2 to 4 articles:
-    4 of 10 are bridges, 4 comparisons (with 3 or 4 articles over a bridge), 2 yes or no.
+    HotpotQA-v0, whose page covers the rest, on the questions of 2WikiMultihopQA. Generated questions need 2 to 4
+    articles: 4 of 10 are bridges, 4 comparisons (with 3 or 4 articles over a bridge), 2 yes or no.
 
     ## Rewards
     As in HotpotQA-v0. Aliases of answers count if `id_aliases.json` is beside the rows.
@@ -347,7 +347,7 @@ class MuSiQueEnv(QAEnv):
     """Answer the questions of MuSiQue: bridges over two to four articles.
 
     ## Description
-    As HotpotQA-v0, whose page says what is not said here, on MuSiQue. Generated questions are bridges over 2 to 4
+    HotpotQA-v0, whose page covers the rest, on the questions of MuSiQue. Generated questions are bridges over 2 to 4
     articles.
 
     ## Rewards

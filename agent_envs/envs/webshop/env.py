@@ -50,7 +50,8 @@ class WebShopEnv(TextEnv):
     One action a step, as the whole text: `search[words]` on any page, or `click[text]` for something on the page. The
     argument may have any case; `search` and `click` are lower case. Any other text leaves the page unchanged. The
     wrapper `AsTool` offers the same actions through the released tool `env_step{command}`. In Agent-R1's shops (`site`)
-    the whole action may have any case, `search`, `click[Buy Now]` and `click[ASIN]` of any product work on every page.
+    the whole action may have any case, and `search`, `click[Buy Now]` and `click[ASIN]` of any product work on every
+    page.
 
     ## Observation Space
     Text: the page after the action.
@@ -59,8 +60,8 @@ class WebShopEnv(TextEnv):
       for what can be clicked, after `You have clicked option.`
 
     The first page is the start page with the instruction. A search finds up to 50 products, 10 a page (Lucene's BM25
-    over title, description, first feature and options). Agent-R1's shops have pages of their own, a line a field, and
-    search all texts of a product: the full one as above, the small one by Okapi's BM25, 10 products at most.
+    over title, description, first feature and options). Agent-R1's shops have pages of their own, with a line for each
+    field, and search all texts of a product: the full one as above, the small one by Okapi's BM25, 10 products at most.
 
     ## Starting State
     A goal drawn uniformly from the split (the original draws synthetic goals with rare attributes more often), or
