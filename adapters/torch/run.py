@@ -27,6 +27,7 @@ from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import RunTasks, Tasks
 from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
+from agent_envs.datasets.models import model_path
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import share
@@ -117,9 +118,8 @@ class Run:
         """The model that teaches, if it is behind a server."""
         if self.teacher is not None and self.pictures is not None:
             raise ConfigError("a teacher behind a server sees no pictures: leave out teacher, or take expert")
-        self.models: dict[str, Any] = {}
+        self.models = {"model": load_model(self._at("model", start), dtype=torch.float32, device=device)}
         """``model``; ``critic`` if the estimator needs one; ``reference`` if there is a KL."""
-        self.models["model"] = load_model(self._at("model", start), dtype=torch.float32, device=device)
         check_pictures(self.models["model"], self.pictures)
         if config.freeze_vision:
             self.models["model"].model.visual.requires_grad_(False)
@@ -222,7 +222,7 @@ class Run:
     def _start_model(self, pictures: bool) -> str:
         """Return the model to start from, tiny-base or tiny-vision if none is named, after a warm start if any."""
         if self.config.model and not self.config.warm_start:
-            return self.config.model
+            return model_path(self.config.model)
         start, config = self.folder / "start", self.config
         if not start.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model

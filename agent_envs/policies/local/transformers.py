@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_envs.checks import integer
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
@@ -93,7 +94,7 @@ class TransformersPolicy(TokenPolicy):
         SamplingParams.from_dict(settings, max_tokens)  # checks the ranges before anything is loaded
         loaded: Any = model
         if isinstance(model, (str, os.PathLike)):
-            name = os.fspath(model)
+            name = model_path(os.fspath(model))
             if tokenizer is None:
                 tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
@@ -71,7 +72,7 @@ class VLLMPolicy(TokenPolicy):
         from vllm.platforms import current_platform
         from vllm.sampling_params import RequestOutputKind
 
-        name = os.fspath(model)
+        name = model_path(os.fspath(model))
         tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
         settings = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
