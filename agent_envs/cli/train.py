@@ -64,13 +64,12 @@ def run(options: Options) -> str:
         sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
     from agent_envs.adapters.verl.run.training import check_model, check_verl, describe, train
-    from agent_envs.datasets.models import model_path
 
     settings = dict(vars(options))
     trust, dry_run = (settings.pop(name) for name in ("trust", "dry_run"))
     of_episodes = ("agent", "score", "train_roles", "teacher", "branch", "levels", "curriculum")
     settings["chosen"] = {name: settings.pop(name) for name in of_episodes}
-    composed = compose_run(**settings, model_path=model_path)
+    composed = compose_run(**settings)
     check_verl(composed.verl())
     if composed.run.model is not None:
         check_model(composed.run.model, composed.verl(), fetch=not dry_run)

@@ -11,7 +11,7 @@ Every estimator is an algorithm of its own name; the files in ``algorithm/`` are
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
 from agent_envs.adapters.verl.config.settings import read_settings
+from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
@@ -85,12 +86,10 @@ def compose_run(
     val_fraction: float,
     overrides: Sequence[str],
     chosen: Mapping[str, Any] = MappingProxyType({}),
-    model_path: Callable[[str], str] = str,
 ) -> Composed:
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
-    ``chosen`` has the options that are settings under ``agentr1``, and ``model_path`` finds the folder of a model that
-    has a short name; the other arguments are the command's.
+    ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
 
     Raises:
         ConfigError: A name that does not exist, or values that do not fit.

