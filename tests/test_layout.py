@@ -87,16 +87,16 @@ BUDGETS = {
     ("agent_envs/serving",): 2959,
     ("agent_envs/recording",): 1165,
     ("agent_envs/audit",): 2054,
-    ("agent_envs/cli",): 4059,
+    ("agent_envs/cli",): 4058,
     ("datasets",): 10081,
     ("agent_envs/wrapping", "wrappers"): 2908,
-    ("adapters/verl",): 6228,
+    ("adapters/verl",): 6227,
     ("adapters/estimators", "adapters/losses"): 2821,
     ("adapters/torch", "adapters/trees"): 2104,
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_236
+TOTAL = 78_234
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
