@@ -106,8 +106,8 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     - `split`: a split of the folder; a single file is "train".
     - `check`: "exact" (the same text up to case, punctuation and articles), or the name of a function
       "module:function" of the row, the answer and `call(name, arguments)`, which asks a tool for the server's state.
-    - `fresh`: whether every episode gets a server, or a session over HTTP, of its own. `False` is faster, and right for
-      a server that keeps nothing.
+    - `fresh`: whether every episode gets a server, or a session over HTTP, of its own. `False` is faster, and suits a
+      server that keeps no state.
     - `environment`: names of environment variables that the program gets.
     - `token_variable`: the environment variable with the token of a server over HTTP.
     - `timeout`, `start_timeout`: seconds to wait for an answer, and for a server to start.

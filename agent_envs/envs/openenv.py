@@ -146,7 +146,7 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
     of its own. A server that takes no seed begins as it likes.
 
     ## Rewards
-    The server's own. Calls of one action add up.
+    The server's own. Rewards of several calls in one action add up.
 
     ## Episode End
     Terminates when the server says that the episode is done, or truncates if its observation says `truncated`. A server
@@ -169,8 +169,8 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
     - `split`: "train" (100,000 seeds), "validation" or "test" (1,000 each).
     - `timeout`, `connect_timeout`: seconds to wait.
 
-    A snapshot is the actions so far. Where another episode has been played since, they are sent again over a new
-    connection; a server that answers otherwise then is a `BackendReplyError`.
+    A snapshot is the actions so far. If another episode has been played since, they are sent again over a new
+    connection; if the server answers differently, it is a `BackendReplyError`.
 
     ## Data
     The server's.

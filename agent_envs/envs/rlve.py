@@ -94,7 +94,7 @@ class RLVEEnv(PosedEnv):
     A task drawn from the split, or `options={"index": i}`.
 
     ## Rewards
-    The package's own, from -1 (no answer that can be read) to 1; many problems pay a part for a part.
+    The package's own, from -1 (no answer that can be read) to 1; many problems give partial credit.
 
     ## Episode End
     Terminates with the first action.
@@ -106,7 +106,7 @@ class RLVEEnv(PosedEnv):
     ## Arguments
     `gym.make("AgentR1/RLVE-v0", split="train", problem="AdditionTable", level=0)`
     - `problem`: the name of one of the package's generators.
-    - `level`: how often its difficulty is raised, from 0; what that changes is each generator's own.
+    - `level`: how often its difficulty is raised, from 0; what that changes depends on the generator.
     - `split`: "train" (100,000 seeds), "validation" or "test" (1,000 each).
     - `trust`: needed by the generators whose verifier may run the policy's text as Python (`eval`, sympy's parser).
 

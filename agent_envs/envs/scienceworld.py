@@ -116,9 +116,9 @@ class ScienceWorldEnv(TextEnv):
     simulator with a Java of its own.
 
     ## Action Space
-    One command: an entry of `info["actions"]` with the names of objects for OBJ, such as `pick up thermometer` or `use
-    thermometer on metal pot`. `focus on OBJ` says what the task asks for; the wrong one ends it. If a command may mean
-    several things, the next one is the number of a listed one.
+    One command: an entry of `info["actions"]` with the names of objects for OBJ, such as `pick up thermometer` or
+    `use thermometer on metal pot`. `focus on OBJ` names what the task asks for; a wrong object ends it. If a command is
+    ambiguous, the next one is the number of a listed meaning.
 
     ## Observation Space
     Text, the simulator's own: the task and the room at reset, then the result of each command.
@@ -127,8 +127,8 @@ class ScienceWorldEnv(TextEnv):
     A variation drawn from the split, or `options={"index": i}`.
 
     ## Rewards
-    With `reward="score"` what the command adds to the score: a solved task returns 1, one that can no longer be solved
-    ends with a score of -1. With `reward="agentr1"` 10 for the command that solves the task, else 0.
+    With `reward="score"`, what the command adds to the score: a solved task returns 1, and one that can no longer be
+    solved ends with a score of -1. With `reward="agentr1"`, 10 for the command that solves the task, else 0.
 
     ## Episode End
     Terminates when the task is solved or can no longer be. Truncated after 100 steps, the package's own limit; after

@@ -109,14 +109,14 @@ class SkyRLGymEnv(ReplayedEnv):
 
     ## Rewards
     The package's own, in every step: 1 for the right answer; `aime` pays -1 for a wrong one, `gsm8k_multi_turn` 0.2
-    over its number of turns for a wrong one that is well written.
+    divided by its number of turns for a wrong one in the right format.
 
     ## Episode End
     Terminates when the package says so. Truncated after 50 steps.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (the prompt), `invalid_action` (the text is blank, or the package
-    fails at it: then nothing has happened), `score` (the reward), `success` (the last reward is at least 1),
+    fails at it, and nothing has happened), `score` (the reward), `success` (the last reward is at least 1),
     `reward_components` (`skyrl`).
 
     ## Arguments

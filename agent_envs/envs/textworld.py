@@ -136,9 +136,9 @@ class TextWorldEnv(TextEnv):
     installs it.
 
     ## Action Space
-    One command, such as those in `info["admissible_commands"]`. Other wordings are the game's to understand. What
-    would address the interpreter instead (`save`, `restart`, `quit`, `undo`, several commands in one text) is
-    answered as an unknown verb is.
+    One command, such as those in `info["admissible_commands"]`. The game may understand other wordings. What would
+    address the interpreter instead (`save`, `restart`, `quit`, `undo`, several commands in one text) is answered like
+    an unknown verb.
 
     ## Observation Space
     Text, TextWorld's own: title, quest and room at reset, then the answer to each command.
@@ -163,7 +163,7 @@ class TextWorldEnv(TextEnv):
     - `level`: 1 to 30; more rooms and longer ways.
     - `game`: path of a compiled game (.z8 with its .json), of any kind that TextWorld's `tw-make` makes, or of a folder
       with one of these or a folder per split. An interpreter runs such files in a process of its own, which a damaged
-      one may end; play those that you trust.
+      file may crash; play only files that you trust.
 
     ## Data
     Made by TextWorld when first played, in some seconds each, and kept beside other prepared data (0.5 MB each). Splits

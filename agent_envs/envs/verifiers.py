@@ -196,9 +196,9 @@ class VerifiersEnv(ReplayedEnv, ToolEnv):
     The score of the environment's rubric, at the end.
 
     ## Episode End
-    Terminates where the rollout ends; truncates where it ends by the limit of turns of a task of several. A rollout
-    that fails, or does not go on in time, raises a `BackendError`; one that fails since it cannot read the response is
-    the policy's bad action.
+    Terminates when the rollout ends; truncated if a task of several turns ends by their limit. A rollout that fails, or
+    does not go on in time, raises a `BackendError`; one that fails because it cannot read the response is a bad action
+    of the policy.
 
     ## Information
     `task_id`, `split`, `index`, `source`, `anchor` (what was said last), `invalid_action` (a malformed call),

@@ -171,6 +171,12 @@ SEARCHES = {
     "tool call format": "tool_formats.html",
     "resume": "evaluation.html",
     "训练": "training.zh.html",
+    "custom environment": "writing_an_environment.html",
+    "where do I put an API key": "policies.html",
+    "How do I give a system prompt": "wrappers.html",
+    "how do I train on 8 GPUs": "gpu.html",
+    "which tool-call formats exist": "tool_formats.html",
+    "lower than published": "published_settings.html",
 }
 """What a reader looks for, and the page that answers it."""
 

@@ -26,8 +26,8 @@ class GSM8KCodeEnv(StepwiseGSM8K, CodeEnv):
     - "mathtir": a fenced block of Python; the first counts.
 
     ## Observation Space
-    Text: the question at reset; then what the programs print, the value of their last expression included; of one that
-    fails, the end of its traceback. "retool" puts it between `<interpreter>` tags, "mathtir" in an output block.
+    Text: the question at reset; then what the programs print, with the value of their last expression, or the end of
+    the traceback of one that fails. "retool" puts it between `<interpreter>` tags, "mathtir" in an output block.
 
     ## Starting State
     As in GSM8K-v0. Variables stay for the episode; `random` is seeded with the task's index.

@@ -228,7 +228,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
       `calc_gsm8k_reward{answer}`, which tells whether an answer is right: it leaks the gold number to a policy that
       tries candidates.
     - `parser`, `max_parallel_calls`, `tool_timeout`, `rules`: see `ToolEnv`. With `rules="released"`, `check_answer`
-      says the answer as it was read and its reward.
+      reports the answer as it was read and its reward.
     """
 
     instructions = "Solve the problem. Use the tool, and write the final answer as a number after ####."

@@ -351,8 +351,8 @@ class MuSiQueEnv(QAEnv):
     articles.
 
     ## Rewards
-    As in HotpotQA-v0, with the rows' `answer_aliases`. `f1` is MuSiQue's own: "yes" and "no" are words as any others,
-    and two texts of which nothing is left score 1.
+    As in HotpotQA-v0, with the rows' `answer_aliases`. `f1` is MuSiQue's own: "yes" and "no" are words like any others,
+    and two texts that normalise to nothing score 1.
 
     ## Arguments
     `gym.make("AgentR1/MuSiQue-v0", split="train", data="generated", hops="2-4")`
