@@ -144,5 +144,5 @@ _CLAIMS: dict[str, Callable[[], tuple[str, bool | None]]] = {
     "The same seed gives the same bytes.": _same_bytes,
     "No action crashes an environment.": _no_crash,
     "ALFWorld answers as the original does.": _as_the_original,
-    "What is trained is what was sampled.": _trained_as_sampled,
+    "The tokens trained are those sampled.": _trained_as_sampled,
 }
