@@ -45,10 +45,9 @@ environment's expert. [Which task](tasks.md) helps to choose. `AgentR1/Remote-v0
 
 All follow [the same rules](writing_an_environment.md#the-rules): an action is the policy's text, and after a bad
 action the observation says what was expected. `env.unwrapped.instructions` says how to act, `env.unwrapped.tools` lists
-the tools.
-`reset(seed=s)` draws a task, `reset(options={"index": i})` plays row *i* of the split, and `env.unwrapped.num_tasks`
-is the number of rows. `info` always has `task_id`, `split`, `index`, `source`, `invalid_action`, `score`, `success`,
-`reward_components` and `anchor` (the state's text without history).
+the tools. `reset(seed=s)` draws a task, `reset(options={"index": i})` plays row *i* of the split, and
+`env.unwrapped.num_tasks` is the number of rows. `info` always has `task_id`, `split`, `index`, `source`,
+`invalid_action`, `score`, `success`, `reward_components` and `anchor` (the state's text without history).
 
 """
 
