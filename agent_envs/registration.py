@@ -117,7 +117,7 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
             raise ConfigError(f"{name} does not take these arguments: {why}") from e
         if isinstance(e, ImportError):
             if why == f"No module named {name.partition(':')[0]!r}":
-                why += "; run this in the folder that has it with PYTHONPATH=., or install it: pip install -e FOLDER"
+                why += "; run this in the folder that has it, or install it: pip install -e FOLDER"
             raise ConfigError(f"unknown environment {name!r}: {why}") from e
         if not isinstance(e, (gym.error.Error, ValueError, AttributeError)):
             raise

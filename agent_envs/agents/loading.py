@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +60,6 @@ def load_agent(agent: str | Agent) -> Agent:
             raise ConfigError(
                 f"unknown agent {function!r}.{did_you_mean(function, _INCLUDED)} Write your own as module:function."
             )
-        if module and os.getcwd() not in sys.path:  # as with `python -m`
-            sys.path.append(os.getcwd())
         found = _INCLUDED[function] if not module else load_function(f"{module}:{function}", what="agent")
         if found is command:
             found = command(**arguments)

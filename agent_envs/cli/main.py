@@ -6,6 +6,8 @@ import argparse
 import difflib
 import importlib
 import inspect
+import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -56,6 +58,8 @@ COMMANDS: dict[str, _Command] = {
 }
 
 _PATHS = ("out", "run", "checkpoint", "panel")
+_OWN_CODE = re.compile(r"(?:^|=)[\w.]+:[A-Za-z_]", re.MULTILINE)
+"""A module:name among the arguments. Only then is the current folder searched: it may be somebody else's run."""
 
 _EXAMPLES = """
 examples:
@@ -116,6 +120,8 @@ def _run(name: str, argv: Sequence[str]) -> str | tuple[str, int]:
     """Run a subcommand and return what it prints, perhaps with its exit status."""
     if COMMANDS[name].posix and sys.platform == "win32":
         raise ConfigError(f"agentr1 {name} needs Linux or macOS; on Windows, run it in WSL")
+    if _OWN_CODE.search("\n".join(argv)) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as with `python -m`
     module = _module(name)
     # Intermixed: positionals and options in any order.
     options = module.Options(**vars(command_parser(name).parse_intermixed_args(argv)))

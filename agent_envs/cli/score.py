@@ -8,7 +8,7 @@ reward (a generated task needs the arguments it was made with). Everything else 
 log-probabilities.
 
 By module:function, the function takes each episode (agent_envs.Episode) and returns its return, or a list with the
-reward of every step. The module may lie in the current folder. Both write the episodes with their new rewards to --out.
+reward of every step. The module may be in the current folder. Both write the episodes with their new rewards to --out.
 
 By papers: precision, recall and F1 of paper search, by threshold of the score and number of papers.
 
@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -179,13 +178,8 @@ def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[tuple[Episode
 
 
 def _by_function(name: str) -> _Score:
-    """Return what scores episodes with a function, whose module may lie in the current folder."""
-    folder = os.getcwd()
-    sys.path.append(folder)
-    try:
-        function: RewardFunction = load_function(name, what="--by")
-    finally:
-        sys.path.remove(folder)
+    """Return what scores episodes with a function."""
+    function: RewardFunction = load_function(name, what="--by")
 
     def score(before: Episode, settings: Mapping[str, Any]) -> Episode:
         try:

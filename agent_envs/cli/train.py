@@ -17,7 +17,6 @@ docs/training.md explains the files of a run, its options and the algorithms.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 
 from agent_envs.cli.options import AgentOptions, Folder, Json, Spec, option
@@ -60,8 +59,6 @@ def run(options: Options) -> str:
     # Set before torch is loaded: its threads then sleep while they wait. Spinning ones make the warm start ten times
     # slower as soon as another program wants one of the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if os.getcwd() not in sys.path:  # module:name may be beside the user, as with `python -m`
-        sys.path.append(os.getcwd())
     from agent_envs.adapters.verl.config.compose import compose_run
     from agent_envs.adapters.verl.run.training import check_model, check_verl, describe, train
 

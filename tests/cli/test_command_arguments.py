@@ -5,6 +5,7 @@ Behaviours pinned here:
 2. Only what was given reaches the environment and the policy.
 3. An option that a policy does not read is refused, one that it needs is asked for.
 4. A run's environment, arguments and wrappers are those that it was trained with; what is given wins, and is said.
+5. A module:name on the command line is found in the current folder, which is searched for nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import dataclasses
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -52,7 +54,7 @@ def test_only_what_was_given_reaches_the_environment():
         ("gsm8ktool", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),  # no namespace, no version, other case
         ("AgentR1/GSM8KTool-v7", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("AgentR1/GSM9KTool-v0", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
-        ("no_such_module:Mine-v0", {}, "named 'no_such_module'; run this in the folder that has it with PYTHONPATH=."),
+        ("no_such_module:Mine-v0", {}, "named 'no_such_module'; run this in the folder that has it, or install it"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
         ("agent_envs:AgentR1/GSM8k-v0", {}, "does not register 'AgentR1/GSM8k-v0'. Did you mean 'AgentR1/GSM8K-v0'"),
         ("json:Mine-v0", {}, "the module 'json' does not register 'Mine-v0'. It registers none."),
@@ -246,3 +248,16 @@ def test_each_environment_of_a_run_of_several_has_its_own_arguments_and_wrappers
     source = ("--checkpoint", str(run), "--env")
     assert _chosen(*source, ids[1]) == RecordedEnv(ids[1], {"level": 2}, ("StepPenalty(penalty=0.25)",))
     assert _chosen(*source, ids[2]) == RecordedEnv(ids[2], {}, ("FormatReward",))
+
+
+def test_own_code_is_found_in_the_current_folder_where_the_command_line_names_it(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        'import gymnasium as gym\nclass Brief(gym.Wrapper):\n    instructions = "Be brief."\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path not in ("", ".", str(tmp_path))])
+    solved = ["eval", "--env", "AgentR1/GSM8K-v0", "--policy", "expert", "--n", "1", "--quiet"]
+    assert main(solved) == 0
+    assert str(tmp_path) not in sys.path  # it may be a run that somebody else recorded
+    assert main([*solved, "--wrapper", "mine:Brief", "--out", "run"]) == 0
+    assert json.loads((tmp_path / "run" / "episodes.jsonl").read_text())["instructions"] == "Be brief."

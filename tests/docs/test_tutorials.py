@@ -41,11 +41,11 @@ class _Session:
         programs = folder / ".bin"
         programs.mkdir()
         agentr1 = f"import sys; sys.path[:0] = [{str(root)!r}]; from agent_envs.cli.main import main; sys.exit(main())"
-        for name, options in (("agentr1", f'-c "{agentr1}"'), ("python", "")):
+        for name, options in (("agentr1", f'-P -c "{agentr1}"'), ("python", "")):
             (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
             (programs / name).chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        self.env = {**os.environ, "PATH": path, "PYTEST_ADDOPTS": "-p no:cacheprovider"}
+        self.env = {**os.environ, "PATH": path, "PYTHONPATH": str(root), "PYTEST_ADDOPTS": "-p no:cacheprovider"}
         self.python: subprocess.Popen[str] | None = None
 
     def begin(self) -> None:
@@ -71,8 +71,6 @@ class _Session:
             answer = self.python.stdout.readline()
             assert answer, f"{code}\nfailed"
             return str(json.loads(answer))
-        # as the page says, with this checkout's package whatever is installed
-        code = code.replace("PYTHONPATH=.", f"PYTHONPATH=.{os.pathsep}{self.root}")
         command = ["bash", "-e", "-c", code]
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{code}\n{done.stdout}{done.stderr}"
