@@ -36,7 +36,7 @@ from agent_envs import __version__
 from agent_envs.adapters.run import read_records as read_metrics
 from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
-from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks, env_kwargs
+from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks
 from agent_envs.episodes.files import read_records
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, difference, share
@@ -162,7 +162,7 @@ def _panel(env: str, context: str | None = None) -> str:
     composed, tasks = _composed(env, "grpo", context)
     digests = []
     for split, indices in tasks.held_out:
-        kwargs = env_kwargs(composed.run, split)
+        kwargs = composed.run.env_kwargs_of(split)
         made = make_text_env(env, kwargs, composed.run.wrappers)
         digests.append(panel_of(made, indices, env, kwargs, composed.run.wrappers).digest)
         made.close()
@@ -197,7 +197,7 @@ def play(cell: Cell) -> dict[str, Any]:
     for split, indices in tasks.held_out:
         episodes += run_episodes(
             cell.env, POLICIES[cell.row], len(indices), options=[{"index": i} for i in indices],
-            env_kwargs=env_kwargs(composed.run, split), wrappers=composed.run.wrappers, progress=False,
+            env_kwargs=composed.run.env_kwargs_of(split), wrappers=composed.run.wrappers, progress=False,
         )  # fmt: skip
     return {"after": _values(episodes)}
 

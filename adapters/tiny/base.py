@@ -6,8 +6,8 @@ benchmarks/pretraining makes it.
 
 from __future__ import annotations
 
-import hashlib
 import json
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
@@ -48,14 +48,12 @@ def check_files(folder: Path, name: str) -> None:
         BackendError: A file is missing or has changed.
     """
     try:
-        try:
-            digests = json.loads((folder / _DIGEST).read_bytes())
-        except ValueError:
-            digests = None
-        if not isinstance(digests, dict) or "model.safetensors" not in digests:
-            digests = {_DIGEST: None}
-        for file, digest in digests.items():
-            if hashlib.sha256((folder / file).read_bytes()).hexdigest() != digest:
-                raise BackendError(f"{folder / file}: the file of {name} has changed; install agent_envs again")
+        digests = json.loads((folder / _DIGEST).read_bytes())
+        changed = [file for file, made in digests.items() if sha256((folder / file).read_bytes()).hexdigest() != made]
+        changed += [_DIGEST][: "model.safetensors" not in digests]
     except OSError as e:
         raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs again") from e
+    except (AttributeError, ValueError):
+        changed = [_DIGEST]
+    if changed:
+        raise BackendError(f"{folder / changed[0]}: the file of {name} has changed; install agent_envs again")

@@ -6,6 +6,7 @@ rebuilt, each of its steps is one.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,13 +52,10 @@ def play(
     Raises:
         PolicyError: The environment has no expert for these tasks.
     """
-    env = make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=reader)
-    try:
+    with contextlib.closing(make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=reader)) as env:
         count = int(env.get_wrapper_attr("num_tasks"))
         for index in np.random.default_rng(seed).permutation(count if pool is None else min(pool, count)):
             yield from demonstrate(env, policy, int(index), mark_mistakes=mark_mistakes)
-    finally:
-        env.close()
 
 
 def encoded(
@@ -90,8 +88,7 @@ def encode(
     Raises:
         ConfigError: No demonstration fits.
     """
-    found: list[Conversation] = []
-    count, shortest = 0, math.inf
+    found, count, shortest = list[Conversation](), 0, math.inf
     for tried, conversation in enumerate(encoded(demonstrations, tokenizer, image_tokens), start=1):
         length = len(conversation.ids)
         shortest = min(shortest, length)

@@ -189,11 +189,8 @@ class SupervisedTrainer:
 
     def state(self) -> dict[str, Any]:
         """Return what a later `resume` goes on from."""
-        return {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"step": self.step, "model": self.model.state_dict(), "optimizers": optimizers}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
@@ -217,8 +214,7 @@ class SupervisedTrainer:
                 yield from (batches[i] for i in rng.permutation(len(batches)))
 
     def _of_equal_size(self, ordered: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        batch: list[int] = []
-        longest = 0
+        batch, longest = list[int](), 0
         for i in ordered:
             longest = max(longest, int(lengths[i]))
             if batch and (len(batch) + 1) * longest > self.tokens_per_step:

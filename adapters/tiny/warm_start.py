@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import trange
+from tqdm import tqdm, trange
 
 from agent_envs.adapters.tiny.base import load_base
 from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
-from agent_envs.adapters.tiny.supervised import SupervisedTrainer
+from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
-from agent_envs.errors import ConfigError
+from agent_envs.errors import ConfigError, PolicyError
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.local.loading import load_model
@@ -43,6 +44,7 @@ def make_warm_model(
     noise: float,
     seed: int,
     env_kwargs: Mapping[str, Any] | None = None,
+    generated: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
     max_length: int = 2048,
     pool: int | None = None,
@@ -57,6 +59,7 @@ def make_warm_model(
         model: A Hugging Face folder or name; None for tiny-base.
         steps: Supervised steps of about 4,096 tokens; 0 leaves the base model as it is.
         noise: Share of the demonstrated actions that are wrong on purpose.
+        generated: Arguments for the environment's generated tasks, shown where those of `env_kwargs` have no expert.
         max_length: Tokens of the longest demonstration that is trained on.
         pool: Only tasks below this index are demonstrated; None for all.
         pictures: Whether the environment shows pictures. With 0 steps the base model is then tiny-vision, which reads
@@ -68,9 +71,7 @@ def make_warm_model(
     """
     if model is not None:
         if pictures:
-            raise ConfigError(
-                "a warm start teaches a model of yours from text alone; leave --model or --warm-start out"
-            )
+            raise ConfigError("a warm start teaches your model from text alone; leave --model or --warm-start out")
         device = "cuda" if torch.cuda.is_available() else "cpu"
         own = load_model(model, dtype=torch.float32, device=device)
         made = VisionModel(own, load_tokenizer(model), None)
@@ -79,14 +80,22 @@ def make_warm_model(
     else:
         made = build_vision_model(seed=seed) if steps else load_vision_base()
     if steps:
-        demonstrations = play(
-            env_id, policy=ExpertPolicy(noise=noise, seed=seed), seed=seed, env_kwargs=env_kwargs,
-            wrappers=wrappers, pool=pool, reader="" if pictures else model or "a tiny model",
-        )  # fmt: skip
-        wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
-        sequences = encode(
-            demonstrations, made.tokenizer, max_tokens=wanted, max_length=max_length, image_tokens=made.pictures
-        )
+
+        def shown(kwargs: Mapping[str, Any] | None, below: int | None) -> Sequences:
+            expert, reader = ExpertPolicy(noise=noise, seed=seed), "" if pictures else model or "a tiny model"
+            demonstrations = play(env_id, policy=expert, seed=seed, env_kwargs=kwargs, wrappers=wrappers, pool=below,
+                                  reader=reader)  # fmt: skip
+            wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
+            return encode(demonstrations, made.tokenizer, max_tokens=wanted, max_length=max_length,
+                          image_tokens=made.pictures)  # fmt: skip
+
+        try:
+            sequences = shown(env_kwargs, pool)
+        except PolicyError:
+            if generated is None:
+                raise
+            tqdm.write("warm start: these tasks have no expert, so generated ones are shown", file=sys.stderr)
+            sequences = shown(generated, None)
         if pictures:
             spread_features(made, itertools.chain.from_iterable(sequences.pictures))
         rate = 1.2 / math.sqrt(made.model.num_parameters()) if model else 1e-3 if pictures else 2e-3

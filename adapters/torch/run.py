@@ -227,13 +227,13 @@ class Run:
         if not start.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
-            env, pool = str(config.env), self.tasks.environments[0].pool
+            env, pool, own = str(config.env), self.tasks.environments[0].pool, config.env_kwargs_of(config.split)
             splits = takes_splits(env)
             make_warm_model(
                 start, env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
                 seed=config.seed, max_length=config.max_tokens, wrappers=config.wrappers, pictures=pictures,
                 pool=None if splits else pool,
-                env_kwargs=config.env_kwargs_of(config.split) | ({"data": "generated"} if splits else {}),
+                env_kwargs=own, generated=own | {"data": "generated"} if splits else None,
             )  # fmt: skip
         return str(start)
 

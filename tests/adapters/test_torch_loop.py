@@ -26,6 +26,7 @@ pytest.importorskip("transformers")
 from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController, action_start, loss_preset, token_weights  # noqa: E402
+from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Outputs,
@@ -692,3 +693,28 @@ def test_it_learns(tmp_path):
     ))  # fmt: skip
     first, last = records[0]["val/success"], records[-1]["val/success"]
     assert difference(first, 400, last, 400).low > 0, (first, last)
+
+
+@pytest.mark.parametrize("expert", [True, False])
+def test_a_warm_start_shows_the_run_s_own_tasks_if_an_expert_knows_them(tmp_path, monkeypatch, capsys, expert):
+    passages = [{"title": f"Painting {n}", "text": f"It hangs in room {n}."} for n in range(4)]
+    rows = [{"id": str(n), "question": f"Where does painting {n} hang?", "answers": [f"room {n}"]} for n in range(4)]
+    (tmp_path / "passages.jsonl").write_text("".join(json.dumps(passage) + "\n" for passage in passages))
+    for split in ("train", "test"):
+        supported = [row | ({"supporting": [f"Painting {row['id']}"]} if expert else {}) for row in rows]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in supported))
+    asked = []
+
+    def encode(demonstrations, *args, **kwargs):
+        asked.append(next(iter(demonstrations)).messages[1]["content"])
+        raise ConfigError("seen enough")
+
+    monkeypatch.setattr(warm_start, "encode", encode)
+    config = LoopConfig(
+        env="AgentR1/HotpotQA-v0", data=str(tmp_path), env_kwargs={"corpus": str(tmp_path / "passages.jsonl")},
+        out=str(tmp_path / "run"), warm_start=1, steps=0,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="seen enough"):
+        train(config)
+    assert (asked[0] in [row["question"] for row in rows]) == expert
+    assert ("generated ones are shown" in capsys.readouterr().err) == (not expert)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.adapters.verl.config.released import Difference
+from agent_envs.wrapping.specs import takes_splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,10 @@ class RunConfig:
             replace(self, env=each.env, env_kwargs=each.env_kwargs, wrappers=each.wrappers, mixed=())
             for each in self.mixed
         ) or (self,)
+
+    def env_kwargs_of(self, split: str) -> dict[str, Any]:
+        """Return the arguments of the environment for a split, which one without splits is not told."""
+        return {**self.env_kwargs, **({"split": split, "data": self.data} if takes_splits(self.env) else {})}
 
     def settings(self) -> dict[str, Any]:
         """Everything that must be the same for a run to be resumed: all but its length and its place."""

@@ -48,12 +48,7 @@ def make_env(config: RunConfig, split: str | None = None) -> gym.Env[Any, str]:
     Raises:
         AgentEnvsError: There is no such environment or split, or a wrapper does not fit.
     """
-    return make_text_env(config.env, env_kwargs(config, split or config.split), config.wrappers)
-
-
-def env_kwargs(config: RunConfig, split: str) -> dict[str, Any]:
-    """Return the arguments of the run's environment for a split, which one without splits is not told."""
-    return {**config.env_kwargs, **({"split": split, "data": config.data} if takes_splits(config.env) else {})}
+    return make_text_env(config.env, config.env_kwargs_of(split or config.split), config.wrappers)
 
 
 def choose_tasks(
@@ -170,7 +165,7 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
         if not named:
             own = replace(config, data=path)
             count, split = _task_count(own)
-            kwargs = env_kwargs(own, split)
+            kwargs = own.env_kwargs_of(split)
             rows += make_rows(own.env, range(count), phase=phase, env_kwargs=kwargs, wrappers=own.wrappers)
         for number, row in enumerate(written):
             where, extra = f"{path}, row {number}", row.get("extra_info")
@@ -194,7 +189,7 @@ def training_rows(
         rows = rows_of_files(config, "train", trust=trust)
         return [rows[i] for i in _passes(len(rows), wanted, tasks_per_step, config.seed)]
     parts = [
-        make_rows(part.env, own.train, env_kwargs=env_kwargs(part, own.train_split), wrappers=part.wrappers)
+        make_rows(part.env, own.train, env_kwargs=part.env_kwargs_of(own.train_split), wrappers=part.wrappers)
         for part, own in zip(config.parts(), tasks, strict=True)
     ]
     return mixed_rows(parts, [share.weight for share in config.mixed] or [1.0], wanted)
@@ -207,7 +202,7 @@ def validation_rows(config: RunConfig, tasks: Sequence[Tasks], *, trust: bool) -
     rows = []
     for part, own in zip(config.parts(), tasks, strict=True):
         for split, indices in own.held_out:
-            kwargs = env_kwargs(part, split)
+            kwargs = part.env_kwargs_of(split)
             rows += make_rows(part.env, indices, phase="validation", env_kwargs=kwargs, wrappers=part.wrappers)
     return rows
 

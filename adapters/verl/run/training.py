@@ -154,7 +154,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
                 steps=run.warm_start,
                 noise=run.demo_noise,
                 seed=run.seed,
-                env_kwargs=run.demo_env_kwargs,
+                env_kwargs=run.demo_env_kwargs if run.train_files else run.env_kwargs_of(run.split),
+                generated=run.demo_env_kwargs,
                 wrappers=run.wrappers,
                 max_length=config.data.max_prompt_length + config.data.max_response_length,
                 pool=tasks[0].pool if tasks else None,
@@ -248,6 +249,5 @@ def _start(run: RunConfig, pictures: bool) -> tuple[str, str]:
         start, taught = ("tiny-vision", "PictureSearch") if pictures else ("tiny-base", "nine environments")
         return start, f"Step 0 is {start}, pretrained on demonstrations of {taught} by noisy teachers."
     start = f"{base} after {run.warm_start} warm-start steps"
-    of = "" if run.data == "generated" else " of generated tasks"
     by = f", {run.demo_noise:.0%} of whose\nactions are wrong on purpose: it knows the form, not the task."
-    return start, f"Step 0 is {start} on demonstrations{of}{by if run.demo_noise else ' by the expert.'}"
+    return start, f"Step 0 is {start} on demonstrations{by if run.demo_noise else ' by the expert.'}"
