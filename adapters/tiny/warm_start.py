@@ -92,7 +92,7 @@ def make_warm_model(
         try:
             sequences = shown(env_kwargs, pool)
         except PolicyError:
-            if generated is None:
+            if generated is None or generated == env_kwargs:
                 raise
             tqdm.write("warm start: these tasks have no expert, so generated ones are shown", file=sys.stderr)
             sequences = shown(generated, None)

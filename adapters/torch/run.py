@@ -227,12 +227,12 @@ class Run:
         if not start.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
-            env, pool, own = str(config.env), self.tasks.environments[0].pool, config.env_kwargs_of(config.split)
-            splits = takes_splits(env)
+            config = (first := self.tasks.environments[0]).config
+            own, splits = config.env_kwargs_of(config.split), takes_splits(str(config.env))
             make_warm_model(
-                start, env, model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
+                start, str(config.env), model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
                 seed=config.seed, max_length=config.max_tokens, wrappers=config.wrappers, pictures=pictures,
-                pool=None if splits else pool,
+                pool=None if splits else first.pool,
                 env_kwargs=own, generated=own | {"data": "generated"} if splits else None,
             )  # fmt: skip
         return str(start)

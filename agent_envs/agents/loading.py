@@ -35,8 +35,7 @@ _INCLUDED: dict[str, Agent] = {"best_of": best_of, "command": command, "compact"
 def load_agent(agent: str | Agent) -> Agent:
     """Return an agent: a function, its name "module:function", one with arguments, "compact(after=6000)", or a command.
 
-    Importing runs the module, so pass only names that the user wrote, never recorded ones. It may lie in the working
-    folder.
+    Importing runs the module, so pass only names that the user wrote, never recorded ones.
 
     >>> load_agent("my_flow.plan")
     Traceback (most recent call last):

@@ -58,7 +58,7 @@ COMMANDS: dict[str, _Command] = {
 }
 
 _PATHS = ("out", "run", "checkpoint", "panel")
-_OWN_CODE = re.compile(r"(?:^|=)[\w.]+:[A-Za-z_]", re.MULTILINE)
+_OWN_CODE = re.compile(r"""(?:^|[\s=,(\[{"'])[\w.]+:(?:[^\W\d]|\d+-)""", re.MULTILINE)
 """A module:name among the arguments. Only then is the current folder searched: it may be somebody else's run."""
 
 _EXAMPLES = """

@@ -147,9 +147,9 @@ def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) 
     if is_verl_row(row):
         row = _prepared(verl_row(row, where), where)
     question = text_field(row, "question", where)
-    if "answers" in row and ("supporting" in row or "answer" not in row):
+    if "answers" in row and ("supporting" in row or not row.keys() & {"answer", "context", "paragraphs"}):
         answers = as_texts(row["answers"], "answers", where)
-        supporting = as_texts(row.get("supporting", []), "supporting", where)
+        supporting = as_texts(row.get("supporting") or [], "supporting", where)
         paragraphs: tuple[tuple[str, str], ...] = ()
     else:
         answers = [answer_field(row, "answer", where)]

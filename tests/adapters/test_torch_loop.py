@@ -718,3 +718,11 @@ def test_a_warm_start_shows_the_run_s_own_tasks_if_an_expert_knows_them(tmp_path
         train(config)
     assert (asked[0] in [row["question"] for row in rows]) == expert
     assert ("generated ones are shown" in capsys.readouterr().err) == (not expert)
+
+
+def test_several_environments_start_from_tiny_base(tmp_path):
+    config = LoopConfig(
+        env=("AgentR1/GSM8K-v0=0.5", "AgentR1/GSM8KTool-v0=0.5"), out=str(tmp_path), steps=0, eval_tasks=1,
+        max_response_tokens=4,
+    )  # fmt: skip
+    assert train(config)[0]["val/episodes"] == 2

@@ -124,8 +124,7 @@ def compose_run(
     env = envs[0]
     arguments = given_kwargs.get(env, given_kwargs.get("", {}))
     if (model := model or preset_run.model) is not None:
-        model = model_path(model)
-        model = str(Path(model).resolve()) if Path(model).is_dir() else model
+        model = str(Path(model).resolve()) if Path(model := model_path(model)).is_dir() else model
     elif not preset_run.makes_model:
         raise ConfigError(f"preset {preset!r} needs a model to train: add --model FOLDER")
     if len(envs) > 1 and warm_start:

@@ -147,6 +147,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         if (run.model is None or run.warm_start) and not folder.model.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
+            held_out_too = not tasks or run.train_files or tasks[0].train_split in dict(tasks[0].held_out)
             make_warm_model(
                 folder.model,
                 run.env,
@@ -154,7 +155,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
                 steps=run.warm_start,
                 noise=run.demo_noise,
                 seed=run.seed,
-                env_kwargs=run.demo_env_kwargs if run.train_files else run.env_kwargs_of(run.split),
+                env_kwargs=run.demo_env_kwargs if held_out_too else run.env_kwargs_of(tasks[0].train_split),
                 generated=run.demo_env_kwargs,
                 wrappers=run.wrappers,
                 max_length=config.data.max_prompt_length + config.data.max_response_length,

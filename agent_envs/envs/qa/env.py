@@ -227,8 +227,8 @@ class QAEnv(ToolEnv):
     def expert_action(self) -> str | None:
         """Return the next text of a solver that reads what was shown.
 
-        For questions from files, it searches the supporting articles by title and gives the gold answer; None if their
-        row names no such articles.
+        For questions from files, it searches the supporting articles by title, each once it was named, and gives the
+        gold answer; None if their row names no such articles.
         """
         task, form = self.task, (self.state, self.style, self.format_call, self.max_parallel_calls)
         if not task.answers:

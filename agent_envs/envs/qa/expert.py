@@ -35,23 +35,23 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
     untried = [[query for query in queries_for(missing) if query not in state.queries] for missing in found]
     if not all(untried):
         return format_answer(style, UNKNOWN)  # without this one, the others do not help
-    if style == "search_r1":
-        return format_call("search", {"query": untried[0][0]})
     # First one query for each side; for a side where it failed, two further ones at once.
     chosen: list[str] = []
     for missing, queries in zip(found, untried, strict=True):
         chosen += queries[: 1 if len(queries) == len(list(queries_for(missing))) else 2]
     calls = [format_call("search", {"query": query}) for query in dict.fromkeys(chosen)]
-    return "\n".join(calls[:max_calls])
+    return "\n".join(calls[: max_calls if style == "tool" else 1])
 
 
 def informed_text(task: QATask, state: QAState, style: str, format_call: FormatCall, max_calls: int) -> str | None:
-    """Return searches for the titles of supporting articles, or the gold answer; None if the row does not name them."""
+    """Return searches for supporting articles, those that were named first, or the gold answer; None without any."""
     if not task.supporting:
         return None
     untried = [title for title in task.supporting if title not in state.pages and title not in state.queries]
+    shown = "\n".join([task.question, *state.pages.values()])
+    known = [title for title in untried if title in shown][: max_calls if style == "tool" else 1] or untried[:1]
     name = "entity" if style == "react" else "query"
-    calls = [format_call("search", {name: title}) for title in untried[: max_calls if style == "tool" else 1]]
+    calls = [format_call("search", {name: title}) for title in known]
     return "\n".join(calls) or format_answer(style, task.answers[0])
 
 
