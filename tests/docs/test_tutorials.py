@@ -111,7 +111,7 @@ def session(tmp_path_factory, root):
 
 TUTORIALS = {
     "tutorial_first_task": 7,
-    "tutorial_tools_and_rewards": 5,
+    "tutorial_tools_and_rewards": 4,
     "tutorial_own_corpus": 2,
     "tutorial_code": 2,
     "tutorial_pictures": 2,
