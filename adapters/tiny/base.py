@@ -50,7 +50,8 @@ def check_files(folder: Path, name: str) -> None:
     try:
         digests = json.loads((folder / _DIGEST).read_bytes())
         changed = [file for file, made in digests.items() if sha256((folder / file).read_bytes()).hexdigest() != made]
-        changed += [_DIGEST][: "model.safetensors" not in digests]
+        if "model.safetensors" not in digests:
+            changed = [_DIGEST]
     except OSError as e:
         raise BackendError(f"{e.filename}: a file of {name} is missing; install agent_envs again") from e
     except (AttributeError, ValueError):

@@ -83,11 +83,10 @@ def make_warm_model(
 
         def shown(kwargs: Mapping[str, Any] | None, below: int | None) -> Sequences:
             expert, reader = ExpertPolicy(noise=noise, seed=seed), "" if pictures else model or "a tiny model"
-            demonstrations = play(env_id, policy=expert, seed=seed, env_kwargs=kwargs, wrappers=wrappers, pool=below,
-                                  reader=reader)  # fmt: skip
-            wanted = min(MAX_TOKENS, steps * TOKENS_PER_STEP)
-            return encode(demonstrations, made.tokenizer, max_tokens=wanted, max_length=max_length,
-                          image_tokens=made.pictures)  # fmt: skip
+            where: dict[str, Any] = {"env_kwargs": kwargs, "wrappers": wrappers, "pool": below, "reader": reader}
+            demonstrations = play(env_id, policy=expert, seed=seed, **where)
+            limits = {"max_tokens": min(MAX_TOKENS, steps * TOKENS_PER_STEP), "max_length": max_length}
+            return encode(demonstrations, made.tokenizer, **limits, image_tokens=made.pictures)
 
         try:
             sequences = shown(env_kwargs, pool)

@@ -223,7 +223,7 @@ class Run:
         """Return the model to start from, tiny-base or tiny-vision if none is named, after a warm start if any."""
         if self.config.model and not self.config.warm_start:
             return model_path(self.config.model)
-        start, config = self.folder / "start", self.config
+        start = self.folder / "start"
         if not start.exists():
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
