@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from agent_envs.cli.main import main
+from agent_envs.cli.main import _OWN_CODE, main
 from agent_envs.cli.options import add_options
 from agent_envs.cli.policy import POLICIES, PolicyOptions
 from agent_envs.errors import AgentEnvsError, ConfigError
@@ -261,3 +261,19 @@ def test_own_code_is_found_in_the_current_folder_where_the_command_line_names_it
     assert str(tmp_path) not in sys.path  # it may be a run that somebody else recorded
     assert main([*solved, "--wrapper", "mine:Brief", "--out", "run"]) == 0
     assert json.loads((tmp_path / "run" / "episodes.jsonl").read_text())["instructions"] == "Be brief."
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("games:2048-v0", True),
+        ("--env=reg:Mine-v0=0.7", True),
+        ('{"opponent":"mine:move"}', True),
+        ("+agentr1.process_rewards=[mine:f]", True),
+        ("http://localhost:8000/v1", False),
+        ("localhost:8000", False),
+        ('{"level":1, "url": "http://h:80"}', False),
+    ],
+)
+def test_which_arguments_name_own_code(word, names):
+    assert bool(_OWN_CODE.search(f"--option\n{word}")) == names
