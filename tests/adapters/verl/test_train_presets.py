@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -31,10 +32,11 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny import supervised
+from agent_envs.adapters.tiny import supervised, warm_start
 from agent_envs.adapters.verl.config import compose
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.adapters.verl.run.training import train
 from agent_envs.errors import ConfigError
 
 LAUNCH = Path(__file__).parents[3] / "adapters" / "verl" / "launch.sh"
@@ -235,3 +237,26 @@ def test_a_setting_of_the_command_line_is_shown_beside_the_published_one(capsys)
     command = ["train", "--preset", "any/webshop/grpo", "--model", "some/model", "--dry-run"]
     assert main([*command, "actor_rollout_ref.actor.optim.lr=2e-6"]) == 0
     assert "optim.lr: 2e-06 (published: 1e-06): set on the command line" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("files", [["train", "validation"], ["all"]])
+def test_a_warm_start_shows_own_tasks_but_none_that_is_held_out(tmp_path, monkeypatch, files):
+    rows = [{"id": str(n), "question": f"Where is {n}?", "answers": ["here"], "supporting": ["Map"]} for n in range(20)]
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"title": "Map", "text": "All is here."}) + "\n")
+    for name in files:
+        path = tmp_path / "rows" / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = []
+
+    def make(*args, env_kwargs, **kwargs):
+        asked.append(env_kwargs)
+        raise ConfigError("seen enough")
+
+    monkeypatch.setattr(warm_start, "make_warm_model", make)
+    data = tmp_path / "rows" if len(files) > 1 else tmp_path / "rows" / "all.jsonl"
+    own = json.dumps({"corpus": str(tmp_path / "corpus.jsonl")})
+    run = composed(env="AgentR1/HotpotQA-v0", data=str(data), env_kwargs=own, warm_start=1, out=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match="seen enough"):
+        train(run)
+    assert asked[0].get("data", "generated") == (str(data) if len(files) > 1 else "generated")
