@@ -43,6 +43,11 @@ def table(package: str, name: str) -> Any:
     return _immutable(json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8")))
 
 
+def data_dir() -> Path:
+    """Return the folder of prepared data and fetched models: `$AGENT_ENVS_DATA`, or `~/.cache/agent_envs`."""
+    return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs").expanduser()
+
+
 def _immutable(value: Any) -> Any:
     """Turn lists, in objects too, into tuples."""
     if isinstance(value, dict):

@@ -47,10 +47,10 @@ from merging import record
 
 from agent_envs.adapters.run import read_records
 from agent_envs.adapters.tiny.supervised import computes_bfloat16
-from agent_envs.datasets.models import model_path
 from agent_envs.episodes.record import read_episodes
 from agent_envs.errors import ConfigError, DataError, first_line, run_command
 from agent_envs.files import write_text
+from agent_envs.policies.named import model_path
 from agent_envs.registration import ENV_IDS, make_env
 from agent_envs.rollout.panel import panel_of
 

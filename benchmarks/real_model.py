@@ -29,9 +29,9 @@ from agent_envs.adapters.run import Record
 from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import run_command
 from agent_envs.files import write_text
+from agent_envs.policies.named import model_path
 from benchmarks.clock import counted_seconds
 
 MODEL = "smollm2-135m"

@@ -288,7 +288,7 @@ server are ours: verl has none); TRL's GRPOTrainer with environment_factory, and
 def make_start(model: str, warmed: Path | None, folder: Path) -> None:
     """Write the model that all arms start from, with a chat template that has tools."""
     from agent_envs.adapters.tiny.warm_start import make_warm_model
-    from agent_envs.datasets.models import model_path
+    from agent_envs.policies.named import model_path
 
     if model == "tiny-base":
         make_warm_model(folder, ENV, steps=0, noise=0.0, seed=0)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_envs.checks import string
-from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.download import hub_source
+from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
 from agent_envs.tasks import FileTasks, read_rows

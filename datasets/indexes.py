@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import BackendBusyError, ConfigError, DataError
+from agent_envs.files import data_dir
 from agent_envs.tasks import FileStamp
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from pathlib import Path
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
 from agent_envs.datasets.alfworld.rows import RELEASED_GAMES
-from agent_envs.datasets.data_dir import expanded, user_path
 from agent_envs.datasets.download import hub_source
 from agent_envs.datasets.fields import verl_row
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.papersearch.prepare import prepare_papers
+from agent_envs.datasets.paths import expanded, user_path
 from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.qa.rows import SOURCES as SOURCES_OF_ROWS
 from agent_envs.datasets.webshop.prepare import LINKS, prepare_webshop

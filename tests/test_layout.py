@@ -66,13 +66,12 @@ ROOT_ROOMS = {
 }
 # Tasks are reached by the ids of their environments: only these rooms name them.
 MAY_NAME = {"envs": {"envs", "cli"}, "datasets": {"datasets", "envs", "cli"}}
-OF_NO_TASK = {"agent_envs.datasets.models"}  # language models by name, for every room that loads one
 TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 3757,
+    ("agent_envs",): 3762,
     ("agent_envs/pictures", "agent_envs/prompts"): 1877,
     ("agent_envs/parsers", "agent_envs/rewards"): 2056,
     ("agent_envs/tools",): 1767,
@@ -80,7 +79,7 @@ BUDGETS = {
     ("agent_envs/sandbox",): 2522,
     ("agent_envs/envs",): 12698,
     ("agent_envs/agents",): 1810,
-    ("agent_envs/policies",): 3587,
+    ("agent_envs/policies",): 3720,
     ("agent_envs/rollout",): 2220,
     ("agent_envs/episodes",): 1957,
     ("agent_envs/vector", "agent_envs/viewer"): 1631,
@@ -88,7 +87,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1165,
     ("agent_envs/audit",): 2054,
     ("agent_envs/cli",): 4055,
-    ("datasets",): 10081,
+    ("datasets",): 9944,
     ("agent_envs/wrapping", "wrappers"): 2908,
     ("adapters/verl",): 6227,
     ("adapters/estimators", "adapters/losses"): 2821,
@@ -202,7 +201,7 @@ def test_tasks_are_reached_by_id(imports):
     wrong = [
         f"{module} imports {other}"
         for module, others in imports.items()
-        for other in sorted(others - OF_NO_TASK)
+        for other in sorted(others)
         if room_of(module) not in MAY_NAME.get(room_of(other), {room_of(module)})
     ]
     assert wrong == []

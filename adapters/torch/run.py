@@ -27,13 +27,13 @@ from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import RunTasks, Tasks
 from agent_envs.adapters.trained import call_metrics, calls_made
 from agent_envs.adapters.trees.attention import enable, takes_trees
-from agent_envs.datasets.models import model_path
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.episodes.statistics import share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line, what_failed
 from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
+from agent_envs.policies.named import model_path
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import load_picture_tokens

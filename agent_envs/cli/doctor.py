@@ -34,8 +34,8 @@ from packaging.version import Version
 
 from agent_envs._version import __version__
 from agent_envs.cli.options import File, option
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import AgentEnvsError, BackendError, DataError, first_line
+from agent_envs.files import data_dir
 from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import make_env
 from agent_envs.rollout.one import run_episode

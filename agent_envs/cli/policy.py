@@ -16,9 +16,9 @@ from agent_envs import policies
 from agent_envs.checks import json_object, shown
 from agent_envs.cli.environments import RunOptions, response_limit
 from agent_envs.cli.options import Folder, Json, Seconds, Url, given_options, option, refuse_unread
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.policies import MadePolicy, Policy
+from agent_envs.policies.named import model_path
 
 
 class PolicyKind(NamedTuple):

@@ -21,9 +21,9 @@ from typing import Any
 
 from agent_envs.checks import json_object
 from agent_envs.cli.options import AddressOptions, File, Json, option
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.files import read_text
+from agent_envs.policies.named import model_path
 
 # What a chat template writes in a call, and vLLM's parser of it. If several match, the first is right.
 _TOOL_PARSERS = (

@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agent_envs.checks import choice, string
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import text_field, verl_row
 from agent_envs.datasets.files import file_tasks
 from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.paths import data_name
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
 from agent_envs.errors import ConfigError, DataError, MissingExtraError

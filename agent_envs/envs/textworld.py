@@ -26,12 +26,11 @@ from typing import Any
 import numpy as np
 
 from agent_envs.checks import integer
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.files import find_files
 from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
 from agent_envs.envs.textworld_process import RunningGames, ask
 from agent_envs.errors import BackendSlowError, ConfigError, DataError, MissingExtraError
-from agent_envs.files import table
+from agent_envs.files import data_dir, table
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 

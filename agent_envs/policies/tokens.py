@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, Self
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import (
     ConfigError,
     ContextLengthExceeded,
@@ -31,6 +30,7 @@ from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import describe_tools
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.model import ModelActor
+from agent_envs.policies.named import model_path
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.past import TokenPast, TokenPrompt

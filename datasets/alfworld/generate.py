@@ -23,9 +23,9 @@ from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
-from agent_envs.datasets.data_dir import expanded
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.paths import expanded
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 
 MOST_GAMES = 1_000_000

@@ -23,11 +23,11 @@ from agent_envs.datasets.alfworld.rows import (
     check_game,
     released_rows,
 )
-from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.download import download, released_files
 from agent_envs.datasets.files import replaced_folder
+from agent_envs.datasets.paths import user_path
 from agent_envs.errors import DataError
-from agent_envs.files import open_data
+from agent_envs.files import data_dir, open_data
 
 RELEASES = "https://github.com/alfworld/alfworld/releases"
 _FOLDER = "json_2.1.1"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.download import compare_released
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
 from agent_envs.errors import DataError
+from agent_envs.files import data_dir
 from agent_envs.tasks import read_rows
 
 OFFICIAL_SPLITS = ("train", "test", "validation")

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
 from agent_envs.datasets.papersearch.generated.literature import Literature
 from agent_envs.datasets.papersearch.paper_files import paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import TASK
+from agent_envs.datasets.paths import user_path
+from agent_envs.files import data_dir
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import PaperRow

@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
+from agent_envs.datasets.paths import user_path
 from agent_envs.errors import DataError
+from agent_envs.files import data_dir
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.fields import as_object, text_field
 from agent_envs.datasets.files import find_files
+from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 from agent_envs.errors import DataError, needs_extra
 from agent_envs.files import open_data

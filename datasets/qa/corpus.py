@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import user_path
 from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
+from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
 from agent_envs.datasets.qa.rows import SOURCES, QARow, find_qa_files, read_qa

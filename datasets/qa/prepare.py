@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.datasets.download import compare_released, hub_source
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError
+from agent_envs.files import data_dir
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name, user_path
 from agent_envs.datasets.fields import (
     VerlRow,
     answer_field,
@@ -31,6 +30,7 @@ from agent_envs.datasets.fields import (
     verl_row,
 )
 from agent_envs.datasets.files import find_files
+from agent_envs.datasets.paths import data_name, user_path
 from agent_envs.errors import DataError
 from agent_envs.tasks import FileTasks, is_verl_row, read_rows
 

@@ -19,9 +19,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.fields import answer_field, as_object, text_field
 from agent_envs.datasets.files import find_files
+from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.datasets.tableqa.generated.tables import TableTask
 from agent_envs.errors import ConfigError, DataError, did_you_mean
 from agent_envs.files import read_text

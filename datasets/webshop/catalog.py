@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from agent_envs.datasets.data_dir import data_name, official_dir, user_path
 from agent_envs.datasets.indexes import cached_index, stamps_digest
+from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
 from agent_envs.datasets.webshop.products import Product, product_from_row, released_text
 from agent_envs.datasets.webshop.released_files import ReleasedFiles, find_released, read_products

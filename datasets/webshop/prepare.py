@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_envs.datasets.data_dir import data_dir, user_path
 from agent_envs.datasets.download import compare_released, download, released_files
+from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.webshop.catalog import convert
 from agent_envs.datasets.webshop.released_files import find_released
+from agent_envs.files import data_dir
 
 LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
 _MANUAL = f"Download the released files {LINKS} into one folder, then run: agentr1 prepare webshop --from FOLDER"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import user_path
+from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
 from agent_envs.errors import DataError
 from agent_envs.json_stream import JSONStream

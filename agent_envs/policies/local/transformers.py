@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_envs.checks import integer
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import ConfigError, needs_extra
 from agent_envs.pictures.picture import Picture
+from agent_envs.policies.named import model_path
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 

