@@ -77,7 +77,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1767,
     ("agent_envs/retrieval",): 4444,
     ("agent_envs/sandbox",): 2522,
-    ("agent_envs/envs",): 12698,
+    ("agent_envs/envs",): 12697,
     ("agent_envs/agents",): 1810,
     ("agent_envs/policies",): 3720,
     ("agent_envs/rollout",): 2220,
