@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.errors import ConfigError
 from agent_envs.messages import observation_messages
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.many import run_episodes
@@ -113,18 +112,3 @@ def test_it_goes_with_other_environments_of_commands():
     assert not info["invalid_action"] and shown
     *_, info = env.step("search[red shoes]")
     assert info["invalid_action"]
-
-
-@pytest.mark.parametrize(
-    ("env_id", "arguments", "says"),
-    [
-        ("AgentR1/GSM8KTool-v0", {}, "has tools already"),
-        (ALFWORLD, {"name": "a b"}, "name must be"),
-        (ALFWORLD, {"max_calls": 0}, "max_calls must be"),
-        (ALFWORLD, {"parser": "nope"}, "nope"),
-        (ALFWORLD, {"parser": "react"}, "'react' can only write search"),
-    ],
-)
-def test_bad_arguments(env_id, arguments, says):
-    with pytest.raises(ConfigError, match=says):
-        AsTool(gym.make(env_id), **arguments)

@@ -12,7 +12,6 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
 import random
@@ -24,9 +23,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent_envs
-from agent_envs.errors import ConfigError, ContextLengthExceeded
+from agent_envs.errors import ContextLengthExceeded
 from agent_envs.prompts.builder import PromptBuilder
-from agent_envs.prompts.conversation import Conversation
 from agent_envs.registration import layers
 from agent_envs.spaces import MessagesSpace
 from agent_envs.wrappers import ChatMessages, SlidingWindow, TokenBudget, apply_wrappers
@@ -105,11 +103,7 @@ def test_gymnasiums_checker_passes():
     [
         ["ChatMessages", "SlidingWindow(k=1)"],
         ["ChatMessages", "TokenBudget(n=900, tokenizer={tokenizer!r})"],
-        [
-            "MalformedCalls(policy='retry')",
-            "StripReasoning",
-            "ChatMessages",
-        ],
+        ["MalformedCalls(policy='retry')", "StripReasoning", "ChatMessages"],
         ["RebuildPrompt", "Augment(fn='html:escape')"],
     ],
 )
@@ -124,13 +118,14 @@ def test_vectors_agree_with_single_environments(mode, specs, tokenizer):
         first = env.reset(seed=5 + number)[0]
         single.append([first, *(env.step(pair[number])[0] for pair in actions)])
     vector = gym.make_vec(TOOL, 2, vectorization_mode=mode, wrappers=[wrap])
-    observations = [vector.reset(seed=5)[0], *(vector.step(pair)[0] for pair in actions)]
+    observations = [vector.reset(seed=5)[0]]
+    kept = copy.deepcopy(observations[0])
+    observations += [vector.step(pair)[0] for pair in actions]
     vector.close()
     got = [[step[number] for step in observations] for number in range(2)]
     assert got == single
     assert all(isinstance(step, tuple) and type(step[0]) is type(single[0][0]) for step in observations)
-    kept = copy.deepcopy(got[0][0])
-    assert got[0][0] == kept  # an earlier observation stays what it was
+    assert observations[0] == kept  # an earlier observation stays what it was
 
 
 # -- 2: rewards and ends -----------------------------------------------------------------------------------------------
@@ -145,16 +140,11 @@ STACKS = {
     "Augment": ["Augment(fn='html:escape')"],
     "PrependInstructions": ["PrependInstructions"],
     "StripReasoning": ["StripReasoning"],
-    "all": [
-        "StripReasoning",
-        "Augment(fn='html:escape')",
-        "PrependInstructions",
-        "ChatMessages",
-        "SlidingWindow(k=2)",
-        "TokenBudget(n=3000, tokenizer={tokenizer!r})",
-    ],
+    "all": ["StripReasoning", "Augment(fn='html:escape')", "PrependInstructions", "ChatMessages", "SlidingWindow(k=2)",
+            "TokenBudget(n=3000, tokenizer={tokenizer!r})"],
     "rebuilt chat": ["RebuildPrompt", "Augment(fn='html:escape')", "ChatMessages"],
-}
+}  # fmt: skip
+EVERY_WRAPPER = ("ChatMessages, stripped", "RebuildPrompt, a text", "all", "rebuilt chat")
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +192,7 @@ def plain():
     return played
 
 
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", EVERY_WRAPPER)
 @pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
 def test_rewards_and_ends_are_the_same_under_each_wrapper(env_id, name, plain, tokenizer):
     actions, ends = plain[env_id]
@@ -223,10 +213,7 @@ def test_a_chat_says_everything_once_and_in_its_role():
     first, _ = env.reset(seed=0)
     inner = gym.make(TOOL)
     question, _ = inner.reset(seed=0)
-    assert first == [
-        {"role": "system", "content": inner.unwrapped.instructions},
-        {"role": "user", "content": question},
-    ]
+    assert first == [{"role": "system", "content": inner.unwrapped.instructions}, {"role": "user", "content": question}]
     assert env.get_wrapper_attr("instructions") == "" and env.get_wrapper_attr("tools") == inner.unwrapped.tools
     calls = _call(env, "1+1") + _call(env, "1/0")
     second = env.step(calls)[0]
@@ -262,17 +249,6 @@ def test_a_full_prompt_is_cut_and_ends_the_episode():
         if truncated:
             break
     assert truncated and len(json.dumps(messages)) > 8000
-
-
-def test_actors_see_lists_grow():
-    env = ChatMessages(gym.make(TOOL))
-    conversation = Conversation(env.get_wrapper_attr("instructions"))
-    assert conversation.observe(*env.reset(seed=0)).fresh
-    for action in (_call(env, "1+1"), "<tool_call>"):
-        conversation.respond(action)
-        observation, *_, info = env.step(action)
-        assert not conversation.observe(observation, info).fresh
-        assert conversation.messages == observation
 
 
 # -- 4: what is shown of it --------------------------------------------------------------------------------------------
@@ -435,41 +411,18 @@ def test_specs_remake_and_snapshots_branch(name, tokenizer):
     for _ in range(4):
         env.step(rng.choice(texts))
     point = agent_envs.snapshot(env)
-    seen = (
-        copy.deepcopy(env.get_wrapper_attr("last_observation"))
-        if name not in ("StripReasoning", "PrependInstructions")
-        else None
-    )
-    actions = [rng.choice(texts) for _ in range(12)]
-    first = [copy.deepcopy(env.step(action)) for action in itertools.takewhile(bool, actions[:8])]
+    seen = None
+    if name not in ("StripReasoning", "PrependInstructions"):
+        seen = copy.deepcopy(env.get_wrapper_attr("last_observation"))
+    actions = [rng.choice(texts) for _ in range(8)]
+    first = [copy.deepcopy(env.step(action)) for action in actions]
     for other in (env, again):
         observation, _ = agent_envs.restore(other, pickle.loads(pickle.dumps(point)))
         assert seen is None or observation == seen
-        assert [other.step(action) for action in actions[:8]] == first
+        assert [other.step(action) for action in actions] == first
     while not (result := env.step("nonsense"))[3]:
         assert not result[2]
     assert env.get_wrapper_attr("_elapsed_steps") == 15
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("ChatMessages(reasoning='some')", "reasoning must be one of 'keep', 'strip', got 'some'"),
-        ("ChatMessages(tools=1)", "tools must be"),
-        ("ChatMessages(max_length=5)", "at least 10000"),
-        ("SlidingWindow(k=-1)", "k must be an integer of at least 0"),
-        ("SlidingWindow(k=True)", "k must be an integer"),
-        ("TokenBudget(n=0, tokenizer='x')", "n must be an integer of at least 1"),
-        ("TokenBudget(n=5, tokenizer='./nowhere')", "there is no tokenizer folder './nowhere'"),
-        ("TokenBudget(n=5, tokenizer='~nobody-of-this-name/x')", "there is no tokenizer folder '~nobody"),
-        ("TokenBudget(n=5, tokenizer=3)", "tokenizer must be a name, a folder or a tokenizer, got 3"),
-        ("TokenBudget(n=5, tokenizer='x', template_kwargs=3)", "template_kwargs must be a dictionary, got 3"),
-    ],
-)
-def test_bad_arguments_are_named(spec, message):
-    env = gym.make(TOOL)
-    with pytest.raises(ConfigError, match=message):
-        apply_wrappers(env if spec.startswith("Chat") else ChatMessages(env), [spec])
 
 
 # -- 6: behind a server ------------------------------------------------------------------------------------------------

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import agent_envs
-from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.rollout.many import run_episodes
 from agent_envs.testing import HOSTILE_ACTIONS
-from agent_envs.wrappers import AsTool, NumberedActions, apply_wrappers
+from agent_envs.wrappers import NumberedActions, apply_wrappers
 
 ALFWORLD, WEBSHOP = "AgentR1/ALFWorld-v0", "AgentR1/WebShop-v0"
 
@@ -132,16 +129,6 @@ def test_patterns_are_matched_in_little_time_and_know_no_other_sign():
     with_signs = ["*" * 40 + "zz", "?nventory", "[i]nventory", "*o*o*o*o*o*o*o*o*o*o*o*!"]
     _, _, (observation, _), _ = pair(ALFWORLD, leave_out=[*with_signs, "go*2"])
     assert "inventory" in listed(observation) and not any(action.endswith(" 2") for action in listed(observation))
-
-
-def test_refused_environments_and_arguments():
-    with pytest.raises(ConfigError, match="list their actions"):
-        NumberedActions(gym.make("AgentR1/GSM8KTool-v0"))
-    for refused in ("look", None, {"look": 1}, ["look", 1]):
-        with pytest.raises(ConfigError, match=re.escape(f"leave_out must be a list of patterns, got {refused!r}")):
-            NumberedActions(gym.make(ALFWORLD), leave_out=refused)
-    with pytest.raises(ConfigError, match="NumberedActions"):
-        apply_wrappers(AsTool(gym.make(ALFWORLD)), ["NumberedActions"])
 
 
 def test_instructions_say_how_to_answer():

@@ -143,25 +143,6 @@ def test_templates_of_ones_own():
     env = RebuildPrompt(gym.make(TOOL), fn=lambda view: f"{view.steps} {view.info['task_id']}")
     assert env.reset(options={"index": 3})[0].startswith("0 ")
     assert RebuildPrompt(gym.make(HOUSE, size=1), template="history").reset(seed=0)[0].startswith("Task:\n-=")
-    for template, message in (
-        ("histroy", "template must be one of 'history', 'agent-r1', got 'histroy'. Did you mean 'history'"),
-        ("hotpotqa", "template must be one of 'history', 'agent-r1', got 'hotpotqa'"),  # another environment's
-        ("$question", r"\$question; the placeholders are \$task"),
-        ("$task costs 5$", r"a \$ without a name"),
-        ("nowhere:f", "template must be one of 'history', 'agent-r1', got 'nowhere:f'"),
-        (3, "template must be one of 'history', 'agent-r1', got 3"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            RebuildPrompt(gym.make(TOOL), template=template)
-    for fn, message in (
-        ("nowhere:f", "nowhere:f cannot be loaded"),
-        (3, "fn must be a function or its name"),
-        (len, "either"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            RebuildPrompt(gym.make(TOOL), template="history" if fn is len else None, fn=fn)
-    with pytest.raises(ConfigError, match="template must be one of 'hotpotqa', 'capo', 'history'"):
-        RebuildPrompt(gym.make(QUIZ), template="alfworld")
     with pytest.raises(ConfigError, match="must return a string, got int"):
         RebuildPrompt(gym.make(TOOL), fn=lambda view: 3).reset(seed=0)
 
@@ -227,18 +208,6 @@ def test_notes_are_added_and_results_still_answer_their_calls():
     env = Augment(gym.make(TOOL), fn=lambda observation, info: "x" * 20_000, heading="")
     env.reset(seed=0)
     assert env.step(call)[0] == "42\n\n" + "x" * 10_000
-    for arguments, message in (
-        ({"fn": 3}, "fn must be a function"),
-        ({"fn": "nowhere"}, "module:function"),
-        ({"fn": fn, "heading": 3}, "heading must be a string"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            Augment(gym.make(TOOL), **arguments)
-    with pytest.raises(ConfigError, match="separator must be a string"):
-        PrependInstructions(gym.make(TOOL), separator=3)
-    for weight in (True, "much", float("nan"), float("inf"), -1):
-        with pytest.raises(ConfigError, match="weight must be a number of at least 0"):
-            FormatReward(gym.make(TOOL), weight=weight)
     with pytest.raises(ConfigError, match="must return a string"):
         Augment(gym.make(TOOL), fn=lambda observation, info: [3]).reset(seed=0)
 
@@ -344,12 +313,6 @@ def test_episodes_with_retries_run_and_branch():
     assert env.step(BAD[0]) == first and gym.make(env.spec).policy == "retry"
 
 
-def test_policies_that_do_not_exist_are_named():
-    for arguments, message in (({"policy": "retyr"}, "Did you mean 'retry'"), ({"max_retries": 0}, "at least 1")):
-        with pytest.raises(ConfigError, match=message):
-            MalformedCalls(gym.make(TOOL), **arguments)
-
-
 # -- 5: reasoning ------------------------------------------------------------------------------------------------------
 
 
@@ -364,10 +327,7 @@ def test_policies_that_do_not_exist_are_named():
         ("<think>a", "<think>a"),  # never closed
         ("<think>a</think>go<think>", "go<think>"),
         ("[THINK]a[/THINK]go", "go"),
-        (
-            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>go",
-            "go",
-        ),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>go", "go"),
         ("<|channel|>final<|message|>go<|return|>", "go"),
         ("<think>a <think>b</think> c</think>go", "go"),
         ("<think>a</think>b</think>go", "go"),
