@@ -1,13 +1,14 @@
 """Fixtures shared by the tests."""
 
 import importlib.util
+import itertools
 import json
 import os
 import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,8 +62,9 @@ class Asked:
 class FakeService:
     """An HTTP server on the loopback that answers what `answer(request, number)` returns.
 
-    An answer is (status, body) or (status, body, headers); a body is bytes, or anything that JSON can hold. None closes
-    the connection without a word, bytes are sent as they are before it closes.
+    An answer is (status, body) or (status, body, headers); a body is bytes, anything that JSON can hold, or an iterator
+    of chunks of bytes, which breaks the connection off if it raises an error. None closes the connection without a
+    word, bytes are sent as they are before it closes.
     """
 
     def __init__(self, answer: Callable[[Asked, int], Any]) -> None:
@@ -90,12 +92,19 @@ class FakeService:
                     self.close_connection = True
                     return
                 status, content, *more = given
-                content = content if isinstance(content, bytes) else json.dumps(content).encode()
+                if not isinstance(content, (bytes, Iterator)):
+                    content = json.dumps(content).encode()
+                chunked = isinstance(content, Iterator)
+                size = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(content))}
                 self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **(more[0] if more else {})}.items():
+                for name, value in {**size, **(more[0] if more else {})}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(content)
+                if not chunked:
+                    self.wfile.write(content)
+                    return
+                for chunk in itertools.chain(content, [b""]):
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
 
             do_CONNECT = do_POST = do_GET  # noqa: N815
 
