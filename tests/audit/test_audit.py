@@ -5,7 +5,7 @@ Behaviours pinned here:
 2. An environment without a fault ends with status 0, one with a fault with status 3, a wrong argument with status 2.
 3. The episodes of the findings are a file that `agentr1 view` shows; a certificate is the same when it is made again.
 4. Discrete actions are played by their names, and observations that are no text are shown as one.
-5. An expert may be given for an environment that has none; terminal escapes never reach the table.
+5. What guessing earns by nature may be declared.
 """
 
 import json
@@ -15,7 +15,6 @@ import pytest
 
 from agent_envs.audit import audit
 from agent_envs.cli.main import main
-from agent_envs.errors import ConfigError
 
 TOOL = "AgentR1/GSM8KTool-v0"
 
@@ -39,7 +38,7 @@ def test_the_released_reward_is_found():
 def test_a_sound_environment_has_the_same_certificate_again(capsys):
     said = []
     for _ in range(2):
-        assert main(["audit", "--env", TOOL, "--tasks", "3", "--json"]) == 0
+        assert main(["audit", "--env", "AgentR1/GSM8K-v0", "--tasks", "3", "--json"]) == 0
         said.append(json.loads(capsys.readouterr().out))
     assert said[0] == said[1] and said[0]["passed"] and said[0]["expert"] == 1.0
     assert said[0]["attacks"]["silent"]["solved"] == 0.0
@@ -66,35 +65,6 @@ def test_discrete_actions_are_played_by_their_names():
     assert found.expert == 1.0 and found.findings == []
 
 
-def test_an_expert_may_be_given():
-    def way(view):
-        path = ["down", "down", "right", "right", "down", "right"]
-        return path[view.step] if view.step < len(path) else None
-
-    kwargs = {"is_slippery": False, "render_mode": "ansi"}
-    found = audit("FrozenLake-v1", env_kwargs=kwargs, tasks=4, expert=way, processes=False)
-    assert found.expert == 1.0
-
-
-def test_what_an_environment_says_cannot_command_a_terminal():
-    class Hostile(gym.Env):
-        observation_space = action_space = gym.spaces.Text(100)
-
-        def reset(self, **kwargs):
-            return "\x1b[2J", {}
-
-        def step(self, action):
-            raise ValueError("\x1b[2J")
-
-    table = audit(Hostile, tasks=2).table()
-    assert "\x1b" not in table and "crash" in table
-
-
-def test_actions_that_are_neither_text_nor_discrete():
-    with pytest.raises(ConfigError, match="action space"):
-        audit("Pendulum-v1")
-
-
 def test_what_guessing_earns_by_nature_may_be_declared():
     class Coin(gym.Env):
         observation_space = action_space = gym.spaces.Text(100)
@@ -107,8 +77,8 @@ def test_what_guessing_earns_by_nature_may_be_declared():
         def step(self, action):
             return "", float(action == ("yes" if self.heads else "no")), True, False, {}
 
-    assert {finding.kind for finding in audit(Coin, tasks=40).findings} >= {"constant"}
-    assert audit(Coin, tasks=40, chance=0.5).passed
+    assert {finding.kind for finding in audit(Coin, tasks=16).findings} >= {"constant"}
+    assert audit(Coin, tasks=16, chance=0.5).passed
 
 
 def test_the_page_of_certificates_is_current_and_only_released_variants_have_exploits(root, load_file, monkeypatch):

@@ -161,13 +161,8 @@ def test_every_page_is_in_the_sites_navigation(root):
 def test_the_readme_is_short_and_both_languages_say_the_same(root):
     english, chinese = ((root / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
     assert len(english.split()) <= 600
-    for what in (
-        r"AgentR1/\w+-v\d",
-        r"^agentr1 [\w-]+",
-        r"`agentr1 verify --claims`",
-        r"\d\.\d{3}",
-        r"^!\[.*\]\((.*)\)$",
-    ):
+    commands = r"^agentr1 [\w-]+", r"`agentr1 verify --claims`"
+    for what in (r"AgentR1/\w+-v\d", *commands, r"\d\.\d{3}", r"^!\[.*\]\((.*)\)$"):
         found = [re.findall(what, text, flags=re.MULTILINE) for text in (english, chinese)]
         assert set(found[0]) == set(found[1]) and found[0], what
     assert set(agent_envs.ENV_IDS) <= set(re.findall(r"AgentR1/\w+-v\d", english))
@@ -253,19 +248,7 @@ def test_every_command_a_page_shows_is_one(root):
                 command_parser(command[0]).parse_intermixed_args(command[1:])
             except (ConfigError, SystemExit):
                 pytest.fail(f"{page.name}: {line}")
-    assert seen >= {
-        "chat",
-        "demos",
-        "eval",
-        "list",
-        "new-task",
-        "play",
-        "plot",
-        "record",
-        "score",
-        "serve",
-        "train",
-    }
+    assert seen >= {"chat", "demos", "eval", "list", "new-task", "play", "plot", "record", "score", "serve", "train"}
 
 
 FENCE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)

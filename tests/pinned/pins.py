@@ -37,12 +37,7 @@ PINS: dict[str, Pin] = {}
 
 
 def pin(
-    name: str,
-    make: Callable[[], Any],
-    *,
-    data: bool = False,
-    needs: tuple[str, ...] = (),
-    slow: bool = False,
+    name: str, make: Callable[[], Any], *, data: bool = False, needs: tuple[str, ...] = (), slow: bool = False
 ) -> None:
     assert name not in PINS, name
     PINS[name] = Pin(make, data, needs, slow)

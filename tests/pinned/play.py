@@ -77,10 +77,7 @@ for env_id in agent_envs.ENV_IDS:
     for split in SPLITS:
         pin(f"tasks/{short(env_id)}/{split}", partial(drawn, env_id, split=split))
         for name, policy in POLICIES.items():
-            pin(
-                f"episodes/{short(env_id)}/{split}/{name}",
-                partial(played, env_id, policy, 12, split=split),
-            )
+            pin(f"episodes/{short(env_id)}/{split}/{name}", partial(played, env_id, policy, 12, split=split))
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ALFWorld": [

@@ -137,9 +137,4 @@ for task, source, env_id, kwargs in (
     ("papersearch", "papersearch", PAPERS, {"split": "spar_bench_15"}),
     ("webshop", "webshop", SHOP, {"split": "all", "tagger": "rule"}),
 ):
-    pin(
-        f"files/prepare/{task}",
-        partial(prepared, task, source, env_id, **kwargs),
-        data=True,
-        needs=("pyarrow",),
-    )
+    pin(f"files/prepare/{task}", partial(prepared, task, source, env_id, **kwargs), data=True, needs=("pyarrow",))

@@ -19,11 +19,7 @@ from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.panel import Panel, digest_of
 
 FILE = Path(__file__).with_name("scores.json")
-POLICIES = {
-    "random": RandomPolicy(seed=0),
-    "noisy expert": ExpertPolicy(noise=0.3, seed=0),
-    "expert": ExpertPolicy(),
-}
+POLICIES = {"random": RandomPolicy(seed=0), "noisy expert": ExpertPolicy(noise=0.3, seed=0), "expert": ExpertPolicy()}
 
 
 def play_panel(policy, panel):

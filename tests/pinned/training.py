@@ -41,9 +41,4 @@ NEEDED = ("torch", "verl")
 for name, options in TRAIN.items():
     pin(f"text/train/{name}", partial(configuration, *options), needs=NEEDED)
 for preset in COVER:
-    pin(
-        f"text/train/{preset}",
-        partial(configuration, "--preset", preset),
-        slow=preset not in QUICK,
-        needs=NEEDED,
-    )
+    pin(f"text/train/{preset}", partial(configuration, "--preset", preset), slow=preset not in QUICK, needs=NEEDED)

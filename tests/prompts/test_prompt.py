@@ -1,11 +1,15 @@
 """Prompts grow by tokens: what was sampled is never tokenized again, what is added is the chat template's."""
 
+import copy
+
 import pytest
 
 from agent_envs.errors import PromptError
 from agent_envs.prompts.builder import PromptBuilder
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+
+from tests.prompts.toy_tokenizers import local_tokenizer, toy_tokenizer
 
 TOOL = {
     "type": "function",
@@ -21,21 +25,13 @@ RESULTS = [{"role": "tool", "content": "2"}, {"role": "tool", "content": " space
 
 
 @pytest.fixture(scope="module")
-def minimind(data_dir):
-    return transformers.AutoTokenizer.from_pretrained(data_dir / "tokenizers" / "minimind")
-
-
-@pytest.fixture(scope="module")
-def qwen(data_dir):
-    folder = data_dir / "tokenizers" / "qwen"
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
-    tokenizer.chat_template = (folder / "qwen3_nonthinking.jinja").read_text(encoding="utf-8")
-    return tokenizer
+def tokenizers(data_dir):
+    return {name: local_tokenizer(data_dir / "tokenizers", name) for name in ("minimind", "qwen")}
 
 
 @pytest.fixture(params=["minimind", "qwen"])
-def tokenizer(request):
-    return request.getfixturevalue(request.param)
+def tokenizer(request, tokenizers):
+    return tokenizers[request.param]
 
 
 @pytest.mark.parametrize("ends_turn", [True, False])  # a response that the length limit cut has no end-of-turn token
@@ -54,11 +50,11 @@ def test_an_extended_prompt_is_prompt_response_and_the_templates_next_turn(token
     assert text.startswith(f"{begin}<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_where_tokens_are_canonical_growing_equals_rendering_the_whole(minimind):
-    builder = PromptBuilder(minimind, [TOOL])
+def test_where_tokens_are_canonical_growing_equals_rendering_the_whole(tokenizers):
+    builder = PromptBuilder(tokenizers["minimind"], [TOOL])
     prompt = builder.start(START)
     for turn in range(3):
-        sampled = minimind.encode(CALL + "<|im_end|>", add_special_tokens=False)
+        sampled = builder.tokenizer.encode(CALL + "<|im_end|>", add_special_tokens=False)
         prompt = builder.extend(prompt, sampled, RESULTS)
         messages = START + [m for _ in range(turn + 1) for m in ({"role": "assistant", "content": CALL}, *RESULTS)]
         assert prompt == builder.start(messages)
@@ -76,18 +72,19 @@ def test_texts_cannot_forge_turns(tokenizer):
     assert builder.extend([], [end], [{"role": "tool", "name": evil, "content": evil}]).count(end) == clean
 
 
-def test_tokenizers_without_a_usable_template_are_refused(qwen, minimind):
-    bare = transformers.PreTrainedTokenizerFast(tokenizer_object=qwen.backend_tokenizer)
-    with pytest.raises(PromptError, match="has no chat template"):
-        PromptBuilder(bare)
-    strict = transformers.PreTrainedTokenizerFast(tokenizer_object=qwen.backend_tokenizer)
-    strict.chat_template = "{{ raise_exception('only users here') }}"
-    with pytest.raises(PromptError, match="rejects messages with the roles.*only users here"):
-        PromptBuilder(strict).start(START)
-    forgetful = transformers.PreTrainedTokenizerFast(tokenizer_object=qwen.backend_tokenizer)
-    forgetful.chat_template = "{{ messages[-1]['content'] }}"
-    with pytest.raises(PromptError, match="drops earlier assistant messages"):
-        PromptBuilder(forgetful).extend([1], [2], RESULTS)
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (None, "has no chat template"),
+        ("{{ raise_exception('only users here') }}", "rejects messages with the roles.*only users here"),
+        ("{{ messages[-1]['content'] }}", "drops earlier assistant messages"),
+    ],
+)
+def test_tokenizers_without_a_usable_template_are_refused(template, said):
+    tokenizer = copy.copy(toy_tokenizer("chatml"))
+    tokenizer.chat_template = template
+    with pytest.raises(PromptError, match=said):
+        PromptBuilder(tokenizer).extend([1], [2], RESULTS)
 
 
 LLAMA = """\
@@ -115,43 +112,26 @@ FORGETFUL = """\
 {%- if add_generation_prompt %}{{- '<assistant>' }}{% endif %}"""
 
 
-@pytest.fixture(scope="module")
-def bytes_tokenizer():
-    """A tokenizer of another family than Qwen's: made here, with <s> and </s>."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    control = ["<s>", "</s>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator([], trainers.BpeTrainer(special_tokens=control, initial_alphabet=alphabet))
-    return lambda template, end: transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bpe, bos_token="<s>", eos_token=end, extra_special_tokens=control[2:], chat_template=template
-    )
-
-
 @pytest.mark.parametrize(
-    ("template", "end"),
-    [(LLAMA, "<|eot_id|>"), (MISTRAL, "</s>"), (FORGETFUL, "</s>")],
-    ids=["llama", "mistral", "drops"],
+    ("name", "template", "end"),
+    [("llama3", LLAMA, "<|eot_id|>"), ("mistral", MISTRAL, "</s>"), ("drops", FORGETFUL, "<eos>")],
 )
-def test_other_families_grow_as_their_templates_render(bytes_tokenizer, template, end):
-    tokenizer = bytes_tokenizer(template, end)
+def test_other_families_grow_as_their_templates_render(name, template, end):
+    tokenizer = toy_tokenizer(name, template)
     builder = PromptBuilder(tokenizer, [TOOL])
     prompt = builder.start(START)
     text = tokenizer.decode(prompt)
-    assert "Act." in text and "What is 1+1?" in text and text.count("<s>") == 1
+    assert "Act." in text and "What is 1+1?" in text and text.count("<bos>") == 1
     messages = list(START)
     for results in (RESULTS[:1], RESULTS[:1], [{"role": "user", "content": "Go on."}]):
-        space = " " if template == MISTRAL else ""
+        space = " " if name == "mistral" else ""
         sampled = tokenizer.encode(space + CALL + end, add_special_tokens=False)
         prompt = builder.extend(prompt, sampled, results)
         messages += [{"role": "assistant", "content": CALL}, *results]
         assert prompt == PromptBuilder(tokenizer, [TOOL]).start(messages)
 
 
-def test_what_a_template_leaves_out_is_said_by_the_user(bytes_tokenizer):
-    builder = PromptBuilder(bytes_tokenizer(FORGETFUL, "</s>"))
+def test_what_a_template_leaves_out_is_said_by_the_user():
+    builder = PromptBuilder(toy_tokenizer("drops", FORGETFUL))
     text = builder.tokenizer.decode(builder.extend([], [], RESULTS))
-    assert text == "</s><user>2\n spaced \n</s><assistant>"
+    assert text == "<eos><user>2\n spaced \n<eos><assistant>"
