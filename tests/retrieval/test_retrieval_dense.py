@@ -42,18 +42,7 @@ def model(tmp_path_factory):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("encoder")
-    words = [
-        *WORDS,
-        "place",
-        "represent",
-        "this",
-        "sentence",
-        "for",
-        "searching",
-        "relevant",
-        ":",
-        *map(str, range(200)),
-    ]
+    words = [*WORDS, "place", *INSTRUCTION.lower().replace(":", " :").split(), *map(str, range(200))]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     transformers.BertTokenizerFast({word: n for n, word in enumerate(vocabulary)}).save_pretrained(folder)
     torch.manual_seed(0)
@@ -153,9 +142,10 @@ def test_engines_and_layouts_agree(tmp_path, monkeypatch, layout):
     vectors = rng.normal(size=(3000, 48)).astype("<f2").astype("<f4")
     vectors[rng.integers(0, 3000, 1500)] = vectors[0]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps({"text": f"{n}"}) + "\n" for n in range(3000)))
-    write_flat(tmp_path / "index.bin", vectors) if layout == "flat" else np.save(
-        tmp_path / "c.npy", vectors.astype(layout)
-    )
+    if layout == "flat":
+        write_flat(tmp_path / "index.bin", vectors)
+    else:
+        np.save(tmp_path / "c.npy", vectors.astype(layout))
     asked = {
         "0": vectors[0],
         "q": rng.normal(size=48),

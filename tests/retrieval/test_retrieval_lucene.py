@@ -71,15 +71,8 @@ def test_every_class_of_characters_has_lucenes_terms(lucene_analyze):
 
 
 def test_long_words_are_cut_as_lucene_does(lucene_analyze):
-    for text in (
-        "x" * 255,
-        "x" * 256,
-        "x" * 1000 + " y",
-        "ab_" * 200,
-        "1,2" * 300,
-        "é" * 600,
-        "It's " * 100 + "z" * 300,
-    ):
+    long = ["x" * 255, "x" * 256, "x" * 1000 + " y", "ab_" * 200, "1,2" * 300, "é" * 600, "It's " * 100 + "z" * 300]
+    for text in long:
         assert analyze(text) == list(lucene_analyze(text))
 
 
