@@ -188,6 +188,34 @@ def fake_chat():
     return _loaded("tests/fake_chat_server.py")
 
 
+@pytest.fixture
+def chat_server(fake_chat):
+    """Starts `ChatServer`s, which end with the test."""
+    running: list[Any] = []
+
+    def start(*args: Any, **settings: Any) -> Any:
+        running.append(fake_chat.ChatServer(*args, **settings))
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.close()
+
+
+@pytest.fixture
+def agentr1(capsys):
+    """Runs a command of `agentr1` in this process: what it prints, or what it says of a mistake with its status."""
+    from agent_envs.cli.main import main
+
+    def run(*words: object, status: int = 0) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == status
+        said = capsys.readouterr()
+        return str(said.err if status else said.out)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def released_files():
     """The module tests/released_files.py."""

@@ -15,11 +15,10 @@ import dataclasses
 import io
 import json
 import sys
-from typing import Any
 
 import pytest
 
-from agent_envs.cli.main import _OWN_CODE, main
+from agent_envs.cli.main import _OWN_CODE
 from agent_envs.cli.options import add_options
 from agent_envs.cli.policy import POLICIES, PolicyOptions
 from agent_envs.errors import AgentEnvsError, ConfigError
@@ -75,20 +74,6 @@ def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path, monkeypatch)
         make_text_env("half_a_task:Mine-v0", {}, ())
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--env-kwargs", "{"], "--env-kwargs is not valid JSON such as '{\"key\": 1}'"),
-        (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
-        (["--env-kwargs", '{"split": "test"}'], "use --split"),
-        (["--wrapper", "FormatRewards"], "Did you mean 'FormatReward'"),
-    ],
-)
-def test_arguments_of_an_environment_that_cannot_be_read(argv, message):
-    with pytest.raises(ConfigError, match=message):
-        _parsed(*argv).chosen_env()
-
-
 def test_policies_get_their_options():
     expert = _parsed("--policy", "expert", "--demo-noise", "0.25").chosen_policy(seed=3)
     assert isinstance(expert, ExpertPolicy) and (expert.noise, expert.seed) == (0.25, 3)
@@ -114,6 +99,10 @@ def test_an_openai_policy_from_the_command_line():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--env-kwargs", "{"], "--env-kwargs is not valid JSON such as '{\"key\": 1}'"),
+        (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
+        (["--env-kwargs", '{"split": "test"}'], "use --split"),
+        (["--wrapper", "FormatRewards"], "Did you mean 'FormatReward'"),
         (["--policy", "expertt"], "unknown policy 'expertt'. Did you mean 'expert'"),
         ([], "--policy openai needs --model"),
         (["--policy", "expert", "--model", "m"], "--policy expert does not read --model"),
@@ -122,11 +111,15 @@ def test_an_openai_policy_from_the_command_line():
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--request", "7"], "--request must be a JSON object"),
         (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url must be a URL such as http://"),
         (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
+        (["--model", ".", "--engine", "{}"], "--policy transformers does not read --engine"),
+        (["--policy", "transformers"], "either --model FOLDER or --checkpoint"),
     ],
 )
-def test_options_that_do_not_fit_a_policy(argv, message):
+def test_options_that_do_not_fit(argv, message):
     with pytest.raises(AgentEnvsError, match=message):
-        _parsed(*argv).chosen_policy()
+        options = _parsed(*argv)
+        options.chosen_env()
+        options.chosen_policy()
 
 
 def test_an_option_names_policies_that_read_it():
@@ -142,16 +135,12 @@ def test_a_folder_or_a_checkpoint_is_run_in_this_process(tmp_path):
     }
     assert _parsed("--model", str(tmp_path), "--base-url", "http://h/v1").policy_settings()["policy"] == "openai"
     assert _parsed("--model", "Qwen/Qwen3-4B").policy_settings()["policy"] == "openai"
-    with pytest.raises(ConfigError, match="--policy transformers does not read --engine"):
-        _parsed("--model", str(tmp_path), "--engine", "{}").chosen_policy()
-    with pytest.raises(AgentEnvsError, match="either --model FOLDER or --checkpoint"):
-        _parsed("--policy", "transformers").chosen_policy()
 
 
 @pytest.fixture
 def run(tmp_path):
     """The folder of a training run, as far as commands read it."""
-    settings: dict[str, Any] = {
+    settings = {
         "env": "AgentR1/GSM8KTool-v0", "env_kwargs": {"level": 1, "reward": "terminal"}, "data": "generated",
         "split": "train", "wrappers": ["StepPenalty(penalty=0.25)"], "algo": "grpo", "response_length": 48,
     }  # fmt: skip
@@ -192,12 +181,10 @@ def test_a_checkpoint_writes_as_much_as_in_training(run):
         assert _parsed(*source).policy_settings()["max_tokens"] == 48
         assert _parsed(*source, "--max-tokens", "7").policy_settings()["max_tokens"] == 7
     assert "max_tokens" not in _parsed("--model", str(run)).policy_settings()
-    (run / "run.json").write_text('{"response_length": "many"}')
-    with pytest.raises(ConfigError, match="response_length in .*run.json must be"):
-        _parsed("--checkpoint", str(run)).policy_settings()
-    (run / "run.json").write_text('{"max_response_tokens": 0}')  # of the PyTorch loop
-    with pytest.raises(ConfigError, match="max_response_tokens in .*run.json must be"):
-        _parsed("--checkpoint", str(run)).policy_settings()
+    for name, value in (("response_length", "many"), ("max_response_tokens", 0)):  # verl's, the PyTorch loop's
+        (run / "run.json").write_text(json.dumps({name: value}))
+        with pytest.raises(ConfigError, match=f"{name} in .*run.json must be"):
+            _parsed("--checkpoint", str(run)).policy_settings()
 
 
 def test_a_run_may_have_the_name_of_a_folder_in_one(run):
@@ -206,31 +193,35 @@ def test_a_run_may_have_the_name_of_a_folder_in_one(run):
         run = run.parent / name
 
 
-def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_path, monkeypatch, capsys):
-    quiet, source = "--quiet", ["--run", str(run)]
-    out = ["--out", str(tmp_path / "eval")]
-    assert main(["eval", *source, "--policy", "expert", "--n", "4", "--json", *out, quiet]) == 0
-    settings = json.loads(capsys.readouterr().out)["settings"]
+def test_a_run_is_evaluated_played_and_demonstrated_in_its_environment(run, tmp_path, monkeypatch, agentr1):
+    evaluate = ("eval", "--policy", "expert", "--n", 4, "--json", "--quiet", "--out", tmp_path / "eval")
+    settings = json.loads(agentr1(*evaluate, "--run", run))["settings"]
     assert settings["env_kwargs"] == {"level": 1, "reward": "terminal", "split": "test"}
     assert settings["wrappers"] == ["StepPenalty(penalty=0.25)"]
-    assert main(["demos", *source, "--n", "2", "--out", str(tmp_path / "demos.jsonl"), quiet]) == 0
+    agentr1("demos", "--run", run, "--n", 2, "--quiet", "--out", tmp_path / "demos.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "demos.jsonl").read_text().splitlines()]
     assert all("train/1/" in row["task_id"] and row["reward"] < 1 for row in rows)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert main(["play", "--run", str(tmp_path / "eval"), "--seed", "0"]) == 0
-    assert "test/1/" in capsys.readouterr().out
+    assert "test/1/" in agentr1("play", "--run", tmp_path / "eval", "--seed", 0)
 
 
-def test_a_run_that_names_code_or_nothing_is_refused(run, tmp_path, capsys):
-    with pytest.raises(ConfigError, match="give --env ID.* or --run DIR"):
-        _chosen("--policy", "expert")
-    with pytest.raises(ConfigError, match="run.json: there is no such file; name the --out of"):
-        _chosen("--run", str(tmp_path))
-    with pytest.raises(ConfigError, match="run.json: there is no such file; name the --out .* or an --env"):
-        _chosen("--checkpoint", str(tmp_path))
-    (run / "run.json").write_text('{"seed": 0}')
-    with pytest.raises(ConfigError, match="run.json: it names no environment"):
-        _chosen("--run", str(run))
+@pytest.mark.parametrize(
+    ("content", "argv", "message"),
+    [
+        (None, ["--policy", "expert"], "give --env ID.* or --run DIR"),
+        (None, ["--run", "RUN"], "run.json: there is no such file; name the --out of"),
+        (None, ["--checkpoint", "RUN"], "run.json: there is no such file; name the --out .* or an --env"),
+        ({"seed": 0}, ["--run", "RUN"], "run.json: it names no environment"),
+    ],
+)
+def test_a_run_that_names_nothing_is_refused(tmp_path, content, argv, message):
+    if content is not None:
+        (tmp_path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=message):
+        _chosen(*(word.replace("RUN", str(tmp_path)) for word in argv))
+
+
+def test_a_run_that_names_code_is_refused_without_trust(run):
     (run / "run.json").write_text(json.dumps({"env": "os:Evil-v0", "env_kwargs": {}, "wrappers": []}))
     with pytest.raises(ConfigError, match="--trust"):
         _chosen("--run", str(run))
@@ -250,16 +241,15 @@ def test_each_environment_of_a_run_of_several_has_its_own_arguments_and_wrappers
     assert _chosen(*source, ids[2]) == RecordedEnv(ids[2], {}, ("FormatReward",))
 
 
-def test_own_code_is_found_in_the_current_folder_where_the_command_line_names_it(tmp_path, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text(
-        'import gymnasium as gym\nclass Brief(gym.Wrapper):\n    instructions = "Be brief."\n'
-    )
+def test_own_code_is_found_in_the_current_folder_where_the_command_line_names_it(tmp_path, monkeypatch, agentr1):
+    source = 'import gymnasium as gym\nclass Brief(gym.Wrapper):\n    instructions = "Be brief."\n'
+    (tmp_path / "mine.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in sys.path if path not in ("", ".", str(tmp_path))])
-    solved = ["eval", "--env", "AgentR1/GSM8K-v0", "--policy", "expert", "--n", "1", "--quiet"]
-    assert main(solved) == 0
+    solved = ("eval", "--env", "AgentR1/GSM8K-v0", "--policy", "expert", "--n", 1, "--quiet")
+    agentr1(*solved)
     assert str(tmp_path) not in sys.path  # it may be a run that somebody else recorded
-    assert main([*solved, "--wrapper", "mine:Brief", "--out", "run"]) == 0
+    agentr1(*solved, "--wrapper", "mine:Brief", "--out", "run")
     assert json.loads((tmp_path / "run" / "episodes.jsonl").read_text())["instructions"] == "Be brief."
 
 

@@ -9,7 +9,6 @@
 import io
 import json
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +17,6 @@ import pytest
 from agent_envs.agents.loading import with_agent
 from agent_envs.cli import chat as chat_command
 from agent_envs.cli.chat import Chat
-from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded
 from agent_envs.messages import observation_messages
 from agent_envs.policies import Response
@@ -185,20 +183,16 @@ def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
     assert capsys.readouterr().out == "> caf\ufffd\n> last\n> \n"
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
-    torch = pytest.importorskip("torch")
-    from agent_envs.adapters.tiny import base
+def test_the_command(tmp_path, monkeypatch, agentr1):
+    pytest.importorskip("torch")
+    from agent_envs.adapters.tiny.base import base_folder
 
-    model = Path(base.__file__).parent / "base"
     monkeypatch.setattr(sys, "stdin", io.StringIO("1 and 1?\n/quit\n"))
-    argv = ["chat", "--env", "AgentR1/GSM8KTool-v0", "--model", str(model), "--device", "cpu", "--max-tokens", "4"]
-    assert main(argv) == 0
-    assert "agent> " in capsys.readouterr().out
-    assert main(["chat", "--env", "AgentR1/GSM8KTool-v0", "--checkpoint", str(tmp_path)]) == 2
-    assert "no verl checkpoint in" in capsys.readouterr().err
-    assert main([*argv, "--checkpoint", str(model)]) == 2
-    assert "either --model FOLDER or --checkpoint" in capsys.readouterr().err
-    assert torch.get_num_threads() >= 1
+    chat = ("chat", "--env", "AgentR1/GSM8KTool-v0")
+    model = ("--model", base_folder(), "--device", "cpu", "--max-tokens", 4)
+    assert "agent> " in agentr1(*chat, *model)
+    assert "no verl checkpoint in" in agentr1(*chat, "--checkpoint", tmp_path, status=2)
+    assert "either --model FOLDER or --checkpoint" in agentr1(*chat, *model, "--checkpoint", tmp_path, status=2)
 
 
 OWN = [

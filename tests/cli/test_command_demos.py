@@ -19,24 +19,31 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs import Problem
 from agent_envs.cli.demos import demonstration_rows, expert_episodes, write_rows
-from agent_envs.cli.main import main
 from agent_envs.errors import DataError, PolicyError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.demonstrations import without_nulls
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
 ENV = "AgentR1/GSM8KTool-v0"
 
 
-def _demos(out: Path, *options: str, env: str = ENV) -> list[dict[str, Any]]:
-    assert main(["demos", "--env", env, "--quiet", "--out", str(out), *options]) == 0
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.suffix == ".jsonl" else []
+@pytest.fixture
+def demos(agentr1):
+    """Writes demonstrations; what the command printed, and the rows of a JSON lines file."""
+
+    def run(out: Path, *options: object, env: str = ENV) -> tuple[str, list[dict[str, Any]]]:
+        said = agentr1("demos", "--env", env, "--quiet", "--out", out, *options)
+        return said, [json.loads(line) for line in out.read_text().splitlines()] if out.suffix == ".jsonl" else []
+
+    return run
 
 
-def test_a_row_is_the_conversation_of_the_rollout(tmp_path, capsys):
-    rows = _demos(tmp_path / "a.jsonl", "--n", "30", "--seed", "3", "--split", "test")
-    assert f"30 rows of 30 episodes in {tmp_path / 'a.jsonl'}" in capsys.readouterr().out
+def test_a_row_is_the_conversation_of_the_rollout(tmp_path, demos):
+    said, rows = demos(tmp_path / "a.jsonl", "--n", 30, "--seed", 3, "--split", "test")
+    assert f"30 rows of 30 episodes in {tmp_path / 'a.jsonl'}" in said
     assert len({row["index"] for row in rows}) == 30 and {row["split"] for row in rows} == {"test"}
     for row in rows[:5]:
         env = gym.make(ENV, split="test")
@@ -55,54 +62,43 @@ def test_a_row_is_the_conversation_of_the_rollout(tmp_path, capsys):
             shown = [rest.pop(0)["content"] for _ in info["tool_results"]]
             assert ended or shown == [result["content"] for result in info["tool_results"]]
         assert info["success"] and not rest
-    _demos(tmp_path / "b.jsonl", "--n", "30", "--seed", "3", "--split", "test")
+    demos(tmp_path / "b.jsonl", "--n", 30, "--seed", 3, "--split", "test")
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert _demos(tmp_path / "c.jsonl", "--n", "30", "--seed", "4", "--split", "test") != rows
+    assert demos(tmp_path / "c.jsonl", "--n", 30, "--seed", 4, "--split", "test")[1] != rows
 
 
-def test_noise_and_failed_episodes(tmp_path, capsys):
-    options = ("--n", "40", "--noise", "0.5", "--env-kwargs", '{"level": 2}')
-    good = _demos(tmp_path / "good.jsonl", *options)
-    assert "failed and were left out" in capsys.readouterr().out
-    assert len(good) == 40 and all(row["success"] for row in good)
-    every = _demos(tmp_path / "all.jsonl", *options, "--all")
+def test_noise_and_failed_episodes(tmp_path, demos):
+    options = ("--n", 40, "--noise", 0.5, "--env-kwargs", '{"level": 2}')
+    said, good = demos(tmp_path / "good.jsonl", *options)
+    assert "failed and were left out" in said and len(good) == 40 and all(row["success"] for row in good)
+    _, every = demos(tmp_path / "all.jsonl", *options, "--all")
     assert len(every) == 40 and 0 < sum(row["success"] for row in every) < 40
 
 
-def test_a_prompt_built_anew_begins_another_row(tmp_path):
-    rows = _demos(tmp_path / "a.jsonl", "--n", "4", "--wrapper", "RebuildPrompt", env="AgentR1/PaperSearch-v0")
-    assert len(rows) > 4 and len({row["task_id"] for row in rows}) == 4
-    for task in {row["task_id"] for row in rows}:
-        assert [row["step"] for row in rows if row["task_id"] == task] == list(
-            range(sum(row["task_id"] == task for row in rows))
-        )
-    assert all([m["role"] for m in row["messages"]] == ["system", "user", "assistant"] for row in rows)
+def test_a_prompt_built_anew_begins_another_row(tmp_path, demos):
+    _, rows = demos(tmp_path / "a.jsonl", "--n", 4, "--wrapper", "RebuildPrompt", env="AgentR1/PaperSearch-v0")
+    steps: dict[str, list[int]] = {}
+    for row in rows:
+        steps.setdefault(row["task_id"], []).append(row["step"])
+        assert [m["role"] for m in row["messages"]] == ["system", "user", "assistant"]
+    assert len(rows) > len(steps) == 4 and all(each == [*range(len(each))] for each in steps.values())
 
 
 class _Few(TextEnv):
     """Tasks 0 to 5: the word of task i is i // 2, so that pairs are the same; task 4 has no expert."""
 
     def open_tasks(self) -> Any:
-        class Tasks:
-            name, split = "generated", "all"
-
-            def __len__(self) -> int:
-                return 6
-
-            def __getitem__(self, index: int) -> Any:
-                return type("Task", (), {"task_id": f"few/{index}", "word": str(index // 2), "index": index})()
-
-        return Tasks()
+        return ListedTasks([Problem(f"few/{i}", f"Say {i // 2}.", str(i // 2)) for i in range(6)], "generated", "all")
 
     def begin(self, task: Any) -> tuple[str, None]:
-        return f"Say {task.word}.", None
+        return task.question, None
 
     def act(self, action: str) -> Outcome:
-        right = action == self.task.word
+        right = action == self.task.answer
         return Outcome("", float(right), True, score=float(right), success=right)
 
     def expert_action(self) -> str | None:
-        return None if self.task.index == 4 else str(self.task.word)
+        return None if self.task.task_id == "few/4" else str(self.task.answer)
 
 
 def test_duplicates_and_tasks_without_an_expert():
@@ -122,12 +118,11 @@ def test_duplicates_and_tasks_without_an_expert():
         list(expert_episodes(Without(), ExpertPolicy(), Counter()))
 
 
-def test_more_than_there_are_tasks(tmp_path, capsys):
+def test_more_than_there_are_tasks(tmp_path, demos):
     row = {"question": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    rows = _demos(tmp_path / "a.jsonl", "--n", "5", "--data", str(tmp_path / "rows.jsonl"))
-    assert len(rows) == 1
-    assert "fewer than --n 5: the split has no more tasks" in capsys.readouterr().out
+    said, rows = demos(tmp_path / "a.jsonl", "--n", 5, "--data", tmp_path / "rows.jsonl")
+    assert len(rows) == 1 and "fewer than --n 5: the split has no more tasks" in said
 
 
 @pytest.mark.parametrize(
@@ -141,10 +136,9 @@ def test_more_than_there_are_tasks(tmp_path, capsys):
         (["--out", "a.jsonl", "--seed", "-1"], "seed must be"),
     ],
 )
-def test_bad_options_leave_nothing(tmp_path, monkeypatch, capsys, options, message):
+def test_bad_options_leave_nothing(tmp_path, monkeypatch, agentr1, options, message):
     monkeypatch.chdir(tmp_path)
-    assert main(["demos", "--env", ENV, "--quiet", *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in agentr1("demos", "--env", ENV, "--quiet", *options, status=2)
     assert not list(tmp_path.iterdir())
 
 
@@ -167,11 +161,11 @@ def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path, name):
 
 
 @pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_both_formats_hold_the_same(tmp_path, env):
+def test_both_formats_hold_the_same(tmp_path, env, demos):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    rows = _demos(tmp_path / "a.jsonl", "--n", "12", env=env)
-    _demos(tmp_path / "a.parquet", "--n", "12", env=env)
+    _, rows = demos(tmp_path / "a.jsonl", "--n", 12, env=env)
+    demos(tmp_path / "a.parquet", "--n", 12, env=env)
     frame = pandas.read_parquet(tmp_path / "a.parquet", dtype_backend="pyarrow")
     assert [without_nulls(row) for row in frame.to_dict("records")] == rows
 
@@ -187,15 +181,15 @@ def tokenizer():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, capsys):
+def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, demos):
     pytest.importorskip("verl")
     from omegaconf import OmegaConf
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
     from verl.utils.import_utils import load_extern_object
 
     ours = load_extern_object("pkg://agent_envs.adapters.verl.batch.sft_dataset", "DemonstrationDataset")
-    rows = _demos(tmp_path / "a.jsonl", "--n", "6", env=env)
-    _demos(tmp_path / "a.parquet", "--n", "6", env=env)
+    _, rows = demos(tmp_path / "a.jsonl", "--n", 6, env=env)
+    demos(tmp_path / "a.parquet", "--n", 6, env=env)
     config = OmegaConf.create({"max_length": 16384, "pad_mode": "no_padding", "ignore_input_ids_mismatch": True})
     for kind in (ours, MultiTurnSFTDataset):
         dataset = kind(str(tmp_path / "a.parquet"), tokenizer, config)
@@ -217,7 +211,7 @@ def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, capsys):
         ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8}))[0]
 
 
-def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
+def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch, demos):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     pytest.importorskip("trl")
     import warnings
@@ -229,7 +223,7 @@ def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
 
         from benchmarks.pretraining.model import build_model
 
-        _demos(tmp_path / "a.jsonl", "--n", "8", env="AgentR1/PaperSearch-v0")
+        demos(tmp_path / "a.jsonl", "--n", 8, env="AgentR1/PaperSearch-v0")
         rows = datasets.load_dataset(
             "json", data_files=str(tmp_path / "a.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
         )
@@ -245,18 +239,18 @@ def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("wrappers", [[], ["--wrapper", "RebuildPrompt(history=1)"]])
-def test_the_solved_episodes_of_a_run(tmp_path, wrappers, capsys):
+def test_the_solved_episodes_of_a_run(tmp_path, wrappers, agentr1):
     """Those of an expert's run are the rows that demonstrating writes; failed ones are left out."""
-    run = ["--policy", "expert", "--split", "test", "--indices", "0-9", "--out", str(tmp_path / "run"), "--quiet"]
-    assert main(["eval", "--env", ENV, "--demo-noise", "0.4", *wrappers, *run]) == 0
+    run = ("--policy", "expert", "--split", "test", "--indices", "0-9", "--out", tmp_path / "run", "--quiet")
+    agentr1("eval", "--env", ENV, "--demo-noise", 0.4, *wrappers, *run)
     wins = [e for e in agent_envs.read_episodes(tmp_path / "run" / "episodes.jsonl") if e.success]
     for source in ("run", "run/episodes.jsonl"):
         out = tmp_path / f"{len(source)}.jsonl"
-        assert main(["demos", "--from", str(tmp_path / source), "--keep-duplicates", "--out", str(out)]) == 0
+        printed = agentr1("demos", "--from", tmp_path / source, "--keep-duplicates", "--out", out)
+        assert "failed and were left out" in printed
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert [row["index"] for row in rows if not row["step"]] == [e.reset_info["index"] for e in wins]
         said = [[m["content"] for m in row["messages"][row["opening"] :] if m["role"] == "assistant"] for row in rows]
         assert [text for texts in said for text in texts] == [step.action for e in wins for step in e.steps]
         assert 0 < len(wins) < 10 and all(row["tools"] and row["tool_instructions"] for row in rows)
-    assert "failed and were left out" in capsys.readouterr().out
-    assert main(["demos", "--from", str(tmp_path / "run"), "--noise", "0.5", "--out", str(tmp_path / "x.jsonl")]) == 2
+    agentr1("demos", "--from", tmp_path / "run", "--noise", 0.5, "--out", tmp_path / "x.jsonl", status=2)

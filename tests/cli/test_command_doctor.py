@@ -13,42 +13,37 @@ from agent_envs.cli.main import main
 
 @pytest.fixture
 def examined(capsys, tmp_path, monkeypatch):
-    """Runs the command in a data folder of its own; returns its findings by name, or what it says of bad input."""
+    """Runs the command in a data folder of its own; returns its findings by name."""
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
 
     def run(*arguments, status=0):
         assert main(["doctor", "--quick", "--json", *arguments]) == status
-        printed = capsys.readouterr()
-        return {f["name"]: f for f in json.loads(printed.out)["findings"]} if status < 2 else printed.err
+        return {f["name"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
 
     return run
 
 
-def test_what_works_here_is_found_to_work(examined, root, capsys):
+def test_what_works_here_is_found_to_work(examined, root, agentr1):
     found = examined()
     config = configparser.ConfigParser()
     config.read(root / "setup.cfg")
     if found["base"]["state"] != "differs":  # installed, and not just imported from a folder
         assert {"base", "verl", "openai"} <= set(found)
-        assert set(found) - {"base", "pins", "episode", "sandbox", "data folder"} <= set(
-            config["options.extras_require"]
-        )
+        extras = set(found) - {"base", "pins", "episode", "sandbox", "data folder"}
+        assert extras <= set(config["options.extras_require"])
     assert found["episode"]["state"] == found["data folder"]["state"] == "ok"
     assert {f["state"] for f in found.values()} <= {"ok", "absent", "differs"}
     assert all(f["remedy"] for f in found.values() if f["state"] == "differs")
-    assert main(["doctor", "--quick"]) == 0
-    text = capsys.readouterr().out
+    text = agentr1("doctor", "--quick")
     assert text.index("installed\n") < text.index("works here\n") < text.index("ok       episode")
 
 
-def test_what_is_absent_is_named_and_shown_with_all(monkeypatch, capsys):
+def test_what_is_absent_is_named_and_shown_with_all(monkeypatch, agentr1):
     absent = doctor.Finding("installed", "verl", "absent", "without verl", "pip install 'agent-envs[verl]'")
     monkeypatch.setattr(doctor, "_extras", lambda: [doctor.Finding("installed", "base", "ok", "gymnasium 1"), absent])
-    assert main(["doctor", "--quick"]) == 0
-    text = capsys.readouterr().out
+    text = agentr1("doctor", "--quick")
     assert "pip install" not in text and "absent   " not in text and "absent: verl" in text
-    assert main(["doctor", "--quick", "--all"]) == 0
-    text = capsys.readouterr().out
+    text = agentr1("doctor", "--quick", "--all")
     assert "absent   verl" in text and "without verl\n" in text and "pip install 'agent-envs[verl]'\n" in text
     assert "absent: " not in text
 
@@ -66,10 +61,10 @@ def test_pins_are_compared_and_do_not_fail(examined, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "gymnasium>=1"])
-def test_a_file_without_pins_is_bad_input(examined, tmp_path, content):
+def test_a_file_without_pins_is_bad_input(agentr1, tmp_path, content):
     if content is not None:
         (tmp_path / "pins.txt").write_text(content)
-    assert "pins.txt: " in examined("--constraints", str(tmp_path / "pins.txt"), status=2)
+    assert "pins.txt: " in agentr1("doctor", "--quick", "--constraints", tmp_path / "pins.txt", status=2)
 
 
 def test_missing_and_unsuitable_packages_come_with_what_to_do(examined, monkeypatch):

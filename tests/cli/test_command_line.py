@@ -34,23 +34,27 @@ def test_the_examples_of_a_commands_help_are_commands(name):
             command_parser(command[0]).parse_intermixed_args(command[1:])
 
 
-def test_an_unknown_command_is_answered_by_the_one_that_was_meant(capsys):
-    assert main(["evl", "--n", "3"]) == 2
-    assert "unknown command 'evl'; did you mean eval?" in capsys.readouterr().err
+def test_help_is_printed_and_is_no_mistake(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["list", "--help"])
+    assert end.value.code == 0 and "\n  agentr1 list --json" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_answered_by_the_one_that_was_meant(agentr1):
+    assert "unknown command 'evl'; did you mean eval?" in agentr1("evl", "--n", 3, status=2)
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [("--base-uri=x", "--base-url"), ("--n=x", "--n"), ("--env", "--env"), ("--tool-mode=x", "native")],
 )
-def test_a_mistaken_option_is_answered_in_a_line(wrong, named, capsys):
-    assert main(["eval", *ENV, wrong]) == 2
-    said = capsys.readouterr().err
+def test_a_mistaken_option_is_answered_in_a_line(wrong, named, agentr1):
+    said = agentr1("eval", *ENV, wrong, status=2)
     assert said.startswith("agentr1: ") and said.count("\n") == 1 and named in said and "agentr1 eval --help" in said
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "no-such-host.invalid"])
-def test_an_evaluation_knows_at_once_that_no_server_answers(host, tmp_path, monkeypatch, capsys):
+def test_an_evaluation_knows_at_once_that_no_server_answers(host, tmp_path, monkeypatch, agentr1):
     pytest.importorskip("openai")
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -59,45 +63,42 @@ def test_an_evaluation_knows_at_once_that_no_server_answers(host, tmp_path, monk
         taken.bind(("127.0.0.1", 0))
         url = f"http://{host}:{taken.getsockname()[1]}/v1"
         began = time.monotonic()
-        assert main(["eval", *ENV, "--model", "mine", "--base-url", url, "--out", str(tmp_path / "run")]) == 1
-    said = capsys.readouterr().err
+        said = agentr1("eval", *ENV, "--model", "mine", "--base-url", url, "--out", tmp_path / "run", status=1)
     assert said.count("\n") == 1 and url in said and "--base-url" in said
     assert time.monotonic() - began < 10 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("where", ["file/page.{}", "folder.{}"])
-def test_a_file_that_cannot_be_written(tmp_path, capsys, where):
+def test_a_file_that_cannot_be_written(tmp_path, agentr1, where):
     (tmp_path / "file").write_text("")
     episode = Episode("E-v0", "e", "g", None, 0, "", (), {}, (), "", StopReason.TERMINATED)
     write_episodes(tmp_path / "episodes.jsonl", [episode])
-    stored = str(tmp_path / "episodes.jsonl")
+    stored = tmp_path / "episodes.jsonl"
     for command, suffix in (
         (["view", stored], "html"),
         (["score", stored, "--quiet"], "jsonl"),
         (["plot", stored], "png"),
-        (["demos", *ENV, "--n", "1"], "jsonl"),
+        (["demos", *ENV, "--n", 1], "jsonl"),
     ):
         if command[0] == "plot":
             pytest.importorskip("matplotlib")
         out = tmp_path / where.format(suffix)
         if "folder" in where:
             out.mkdir(exist_ok=True)
-        assert main([*command, "--out", str(out)]) == 2
-        said = capsys.readouterr().err
-        assert (
-            said.startswith("agentr1: ") and said.count("\n") == 1 and str(tmp_path) in said and ".partial" not in said
-        )
+        said = agentr1(*command, "--out", out, status=2)
+        assert said.startswith("agentr1: ") and said.count("\n") == 1
+        assert str(tmp_path) in said and ".partial" not in said
     assert not list(tmp_path.rglob("*.partial"))
 
 
 @pytest.mark.parametrize("command", ["demos", "eval", "play"])
-def test_an_environment_that_is_none_of_text(command, tmp_path, capsys):
-    options = {"demos": ["--out", str(tmp_path / "a.jsonl")], "eval": ["--policy", "random"]}.get(command, [])
-    assert main([command, "--env", "CartPole-v1", *options]) == 2
-    assert "CartPole-v1 is not a text environment" in capsys.readouterr().err
+def test_an_environment_that_is_none_of_text(command, tmp_path, agentr1):
+    options = {"demos": ["--out", tmp_path / "a.jsonl"], "eval": ["--policy", "random"]}.get(command, [])
+    said = agentr1(command, "--env", "CartPole-v1", *options, status=2)
+    assert "CartPole-v1 is not a text environment" in said and "The wrapper TextGame turns" in said
     if command == "demos":
-        assert main([command, "--env", "Blackjack-v1", "--wrapper", "TextGame", *options]) == 2
-        assert "BlackjackEnv has no expert" in capsys.readouterr().err
+        said = agentr1(command, "--env", "Blackjack-v1", "--wrapper", "TextGame", *options, status=2)
+        assert "BlackjackEnv has no expert" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -112,27 +113,23 @@ def test_an_environment_that_is_none_of_text(command, tmp_path, capsys):
         ["prepare", "gsm8k", "--out", ""],
     ],
 )
-def test_a_path_that_is_none_is_not_the_current_folder(command, tmp_path, monkeypatch, capsys):
+def test_a_path_that_is_none_is_not_the_current_folder(command, tmp_path, monkeypatch, agentr1):
     monkeypatch.chdir(tmp_path)
-    assert main([*command, *(ENV if command[0] == "eval" else [])]) == 2
-    said = capsys.readouterr().err
+    said = agentr1(*command, *(ENV if command[0] == "eval" else []), status=2)
     assert said.count("\n") == 1 and ("is empty; give a path" in said or "is not a usable path" in said)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("indices", ["5-3", "0-99999999999", "0-9999999999999999999", "x", "1,", "-1", "1-2-3"])
-def test_indices_that_name_no_tasks(indices, capsys):
-    assert main(["eval", *ENV, "--policy", "expert", f"--indices={indices}"]) == 2
-    assert "--indices " in capsys.readouterr().err
+def test_indices_that_name_no_tasks(indices, agentr1):
+    assert "--indices " in agentr1("eval", *ENV, "--policy", "expert", f"--indices={indices}", status=2)
 
 
 @pytest.mark.parametrize("task", ["gsm8k", "hotpotqa", "2wiki", "musique", "papersearch"])
-def test_prepare_says_where_data_comes_from_before_it_needs_a_package(task, monkeypatch, capsys, tmp_path):
+def test_prepare_says_where_data_comes_from_before_it_needs_a_package(task, monkeypatch, agentr1, tmp_path):
     for package in ("pyarrow", "datasets"):
         monkeypatch.setitem(sys.modules, package, None)
-    assert main(["prepare", task, "--out", str(tmp_path / "out")]) == 2
-    first, last = capsys.readouterr().err.splitlines()
+    first, last = agentr1("prepare", task, "--out", tmp_path / "out", status=2).splitlines()
     assert re.match(rf"{task} comes from https://\S+; if you have the files: agentr1 prepare {task} --from PATH", first)
     assert "is not installed" in last
-    assert main(["prepare", task, "--from", str(tmp_path / "nothing")]) == 2
-    assert "comes from" not in capsys.readouterr().err
+    assert "comes from" not in agentr1("prepare", task, "--from", tmp_path / "nothing", status=2)

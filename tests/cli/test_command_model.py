@@ -2,7 +2,6 @@
 
 import pytest
 
-from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.policies import named
 from agent_envs.policies.named import NamedModel, fetch_model, model_path
@@ -24,11 +23,11 @@ def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
     assert model_path(NAME) == str(tmp_path / "models" / NAME) == str(fetch_model(NAME))
 
 
-@pytest.mark.parametrize("command", [["eval", "--env", "AgentR1/GSM8K-v0"], ["train", "--env", "AgentR1/GSM8K-v0"]])
-def test_commands_say_how_to_get_a_model(command, capsys):
+@pytest.mark.parametrize("command", ["eval", "train"])
+def test_commands_say_how_to_get_a_model(command, agentr1):
     pytest.importorskip("verl")
-    assert main([*command, "--model", NAME]) == 2
-    assert f"agentr1 model {NAME} --from-package" in capsys.readouterr().err
+    said = agentr1(command, "--env", "AgentR1/GSM8K-v0", "--model", NAME, status=2)
+    assert f"agentr1 model {NAME} --from-package" in said
 
 
 def test_python_takes_the_same_names(tmp_path):
@@ -65,7 +64,7 @@ def test_what_cannot_be_fetched(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_model_of_a_package_speaks_and_ends_its_turns(tmp_path, capsys):
+def test_the_model_of_a_package_speaks_and_ends_its_turns(tmp_path, agentr1):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("gguf")
     try:
@@ -83,6 +82,5 @@ def test_the_model_of_a_package_speaks_and_ends_its_turns(tmp_path, capsys):
         model.generate(**asked, max_new_tokens=20, do_sample=False)[0][len(asked["input_ids"][0]) :]
     )
     assert "Paris" in reply and reply.endswith("<|im_end|>")
-    evaluated = ["eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", "1", "--max-tokens", "8", "--quiet"]
-    assert main(evaluated) == 0
-    assert "1 of 1 episode," in capsys.readouterr().out
+    evaluate = ("eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", 1, "--max-tokens", 8, "--quiet")
+    assert "1 of 1 episode," in agentr1(*evaluate)

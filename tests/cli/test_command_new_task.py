@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.cli import main, new_task
+from agent_envs.cli import new_task
 
 
 def _run(folder: Path, *command: str, path: Path | None = None) -> str:
@@ -32,11 +32,10 @@ def _run(folder: Path, *command: str, path: Path | None = None) -> str:
 
 
 @pytest.mark.parametrize("variant", [(), ("--tools", "--namespace", "Lab")])
-def test_the_task_passes_its_own_tests(tmp_path, monkeypatch, capsys, variant):
+def test_the_task_passes_its_own_tests(tmp_path, monkeypatch, agentr1, variant):
     monkeypatch.chdir(tmp_path)
-    assert main(["new-task", "night_shop", *variant]) == 0
     env_id = f"night_shop:{'Lab' if variant else 'Me'}/NightShop-v0"
-    assert env_id in capsys.readouterr().out
+    assert env_id in agentr1("new-task", "night_shop", *variant)
     folder = tmp_path / "night_shop"
     written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert written == {
@@ -53,9 +52,7 @@ def test_the_task_passes_its_own_tests(tmp_path, monkeypatch, capsys, variant):
     if variant:  # which files there are makes no difference to the trainer
         pytest.importorskip("verl")
         monkeypatch.syspath_prepend(folder)
-        capsys.readouterr()
-        assert main(["train", "--env", env_id, "--dry-run"]) == 0
-        assert env_id in capsys.readouterr().out
+        assert env_id in agentr1("train", "--env", env_id, "--dry-run")
         for name in [name for name in sys.modules if name.startswith("night_shop")]:
             del sys.modules[name]
 
@@ -87,10 +84,9 @@ def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path, name, tools
         ("numpy", "is already installed"),
     ],
 )
-def test_names_that_are_refused(tmp_path, monkeypatch, capsys, name, message):
+def test_names_that_are_refused(tmp_path, monkeypatch, agentr1, name, message):
     monkeypatch.chdir(tmp_path)
-    assert main(["new-task", "--", name]) == 2
-    assert message in capsys.readouterr().err
+    assert message in agentr1("new-task", "--", name, status=2)
     assert not list(tmp_path.iterdir())
 
 
@@ -103,29 +99,28 @@ def test_names_that_are_refused(tmp_path, monkeypatch, capsys, name, message):
         (["--out", "file/below"], "cannot be written"),
     ],
 )
-def test_bad_options_leave_nothing(tmp_path, monkeypatch, capsys, options, message):
+def test_bad_options_leave_nothing(tmp_path, monkeypatch, agentr1, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    assert main(["new-task", "night_shop", *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in agentr1("new-task", "night_shop", *options, status=2)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "mine.txt", "there"]
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, agentr1):
     def fail(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(new_task, "write_text", fail)
-    assert main(["new-task", "night_shop", "--out", str(tmp_path / "new" / "shop")]) == 2
-    assert "No space left" in capsys.readouterr().err
+    assert "No space left" in agentr1("new-task", "night_shop", "--out", tmp_path / "new" / "shop", status=2)
     assert not list((tmp_path / "new").iterdir())
 
 
 @pytest.mark.slow
-def test_the_types_hold(tmp_path, monkeypatch):
+def test_the_types_hold(tmp_path, monkeypatch, agentr1):
     monkeypatch.chdir(tmp_path)
-    assert main(["new-task", "night_shop"]) == main(["new-task", "tool_shop", "--tools"]) == 0
+    agentr1("new-task", "night_shop")
+    agentr1("new-task", "tool_shop", "--tools")
     packages = [str(Path(task, task)) for task in ("night_shop", "tool_shop")]
     _run(tmp_path, "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *packages)

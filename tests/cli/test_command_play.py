@@ -34,11 +34,10 @@ TOOL = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.fixture
-def play(monkeypatch, capsys):
-    def run(*lines, env=TOOL, expected=0, options=("--seed", "0")):
+def play(monkeypatch, agentr1):
+    def run(*lines, env=TOOL, status=0, options=("--seed", 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        assert main(["play", "--env", env, *options]) == expected
-        return capsys.readouterr().out if expected == 0 else capsys.readouterr().err
+        return agentr1("play", "--env", env, *options, status=status)
 
     return run
 
@@ -66,21 +65,9 @@ def test_the_expert_is_played_to_the_end(env_id, play, tmp_path):
 
 def test_undo_is_exact_over_the_end_of_an_episode(play, tmp_path):
     path = tmp_path / "e.jsonl"
-    wrapper = ("--seed", "0", "--save", str(path), "--wrapper", "StepPenalty(penalty=0.25)")
-    said = play(
-        "1 1+1",
-        "#### 5",
-        "/undo",
-        "1 2+2",
-        "/undo 9",
-        "1 3+3",
-        "/undo 0",
-        "/undo x",
-        "/undo",
-        "/undo",
-        "#### 6",
-        options=wrapper,
-    )
+    options = ("--seed", "0", "--save", str(path), "--wrapper", "StepPenalty(penalty=0.25)")
+    lines = ("1 1+1", "#### 5", "/undo", "1 2+2", "/undo 9", "1 3+3", "/undo 0", "/undo x", "/undo", "/undo", "#### 6")
+    said = play(*lines, options=options)
     assert said.count("--- task") == 3 and "There is nothing to take back." in said
     assert said.count("/undo takes the number of actions") == 2
     (episode,) = read_episodes(path)
@@ -96,7 +83,7 @@ def test_of_a_whole_prompt_what_is_new_is_shown(play):
     assert "[tool]\n2\n" in undone and "1+1" not in two.partition("\n")[2]
 
 
-def test_ctrl_c_at_an_argument_takes_the_choice_back(monkeypatch, capsys):
+def test_ctrl_c_at_an_argument_takes_the_choice_back(monkeypatch, agentr1):
     lines = iter(["1\n", KeyboardInterrupt, "#### 5\n"])
 
     class Keys(io.StringIO):
@@ -106,8 +93,7 @@ def test_ctrl_c_at_an_argument_takes_the_choice_back(monkeypatch, capsys):
             return line
 
     monkeypatch.setattr(sys, "stdin", Keys())
-    assert main(["play", "--env", TOOL, "--seed", "0"]) == 0
-    said = capsys.readouterr().out
+    said = agentr1("play", "--env", TOOL, "--seed", 0)
     assert "expression (" in said and "Nothing was done.\n1> #### 5" in said and "over after 1 step" in said
 
 
@@ -148,20 +134,8 @@ def test_undo_plays_again_where_there_are_no_snapshots(play):
 
 
 def test_lines_that_ask_for_something(play):
-    said = play(
-        "/help",
-        "/h",
-        "/nope",
-        "/history",
-        "1 1+1",
-        "/history",
-        "/info",
-        "/more",
-        "/instructions",
-        "/actions",
-        "",
-        "/say 1",
-    )
+    asked = ("/help", "/h", "/nope", "/history", "1 1+1", "/history", "/info", "/more", "/instructions", "/actions")
+    said = play(*asked, "", "/say 1")
     for text in (
         "  take back the last action; /undo N", "There is no /h. There are: 'actions'", "There is no /nope.",
         "There are no actions yet.", '"task_id": "gsm8k', "<tool_call> {", "The answer was read as 1.",
@@ -237,52 +211,51 @@ def test_what_an_environment_says_does_nothing_to_the_terminal(play):
     ],
 )
 def test_what_cannot_be_played_is_one_message(options, message, play):
-    assert message in play(expected=2, options=options)
-    assert "The wrapper TextGame turns" in play(env="CartPole-v1", expected=2)
+    assert message in play(status=2, options=options)
 
 
-def _replay(path, *options, lines=(), expected=0, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-    assert main(["play", "--replay", str(path), *options]) == expected
-    return capsys.readouterr()
+@pytest.fixture
+def replay(monkeypatch, capsys):
+    def run(path, *options, lines=()):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        assert main(["play", "--replay", str(path), *options]) == 0
+        return capsys.readouterr()
+
+    return run
 
 
-def test_a_stored_episode_is_played_again_to_any_step(play, tmp_path, monkeypatch, capsys):
+def test_a_stored_episode_is_played_again_to_any_step(play, replay, tmp_path):
     path, again = tmp_path / "e.jsonl", tmp_path / "again.jsonl"
     options = ("--seed", "0", "--save", str(path), "--wrapper", "StepPenalty(penalty=0.25)")
     play("1 1+1", "1 2+2", "#### 5", "/new", "1 3+3", options=options)
     first, second = read_episodes(path)
     wrapped = ("--wrapper", "StepPenalty(penalty=0.25)", "--save", str(again))
-    keys = {"monkeypatch": monkeypatch, "capsys": capsys}
-    said = _replay(path, "--line", "1", "--step", "2", *wrapped, lines=["/history", "#### 5"], **keys)
+    said = replay(path, "--line", "1", "--step", "2", *wrapped, lines=["/history", "#### 5"])
     assert said.err == "agentr1: replayed 2 of 3 actions\n" and "2+2" in said.out and "over after 3 steps" in said.out
-    said = _replay(path, "--line", "2", *wrapped, lines=["/undo", "/quit"], **keys)
+    said = replay(path, "--line", "2", *wrapped, lines=["/undo", "/quit"])
     assert said.err == "agentr1: replayed 1 of 1 actions\n" and f"index {second.index})" in said.out
     [replayed] = read_episodes(again)
     assert [step.to_dict() for step in replayed.steps] == [step.to_dict() for step in first.steps]
-    said = _replay(path, "--line", "1", "--env-kwargs", '{"level": "1-2"}', **keys)
+    said = replay(path, "--line", "1", "--env-kwargs", '{"level": "1-2"}')
     assert " not as recorded" in said.err and "the environment it was played in?" in said.err
 
 
-def test_what_cannot_be_replayed_is_one_message(play, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "e.jsonl"
+def test_what_cannot_be_replayed_is_one_message(play, tmp_path, agentr1):
+    path, odd = tmp_path / "e.jsonl", tmp_path / "odd.jsonl"
     play("1 1+1", "/new", "1 2+2", options=("--seed", "0", "--save", str(path)))
-    [one, _] = path.read_text().splitlines()
-    (tmp_path / "odd.jsonl").write_text(
-        one.replace('"seed": 0', '"seed": null').replace('"index"', '"undex"', 1) + "\n"
-    )
+    odd.write_text(path.read_text().partition("\n")[0].replace('"index"', '"undex"', 1) + "\n")
     for options, message in [
-        ((), "has several episodes; choose one with --line N"),
-        (("--line", "7"), "has no episode in line 7"),
-        (("--line", "0"), "--line must be an integer of at least 1"),
-        (("--line", "1", "--step", "2"), "--step must be an integer from 0 to 1, got 2"),
-        (("--line", "1", "--seed", "2"), "--seed chooses a task, and --replay takes the episode's"),
+        (("--replay", path), "has several episodes; choose one with --line N"),
+        (("--replay", path, "--line", 7), "has no episode in line 7"),
+        (("--replay", path, "--line", 0), "--line must be an integer of at least 1"),
+        (("--replay", path, "--line", 1, "--step", 2), "--step must be an integer from 0 to 1, got 2"),
+        (("--replay", path, "--line", 1, "--seed", 2), "--seed chooses a task, and --replay takes the episode's"),
+        (("--replay", odd), "line 1: not an episode: the episode lacks the field 'index'"),
+        (("--env", TOOL, "--line", 1), "give --replay FILE too"),
     ]:
-        said = _replay(path, *options, expected=2, monkeypatch=monkeypatch, capsys=capsys)
-        assert message in said.err, said.err
-    said = _replay(tmp_path / "odd.jsonl", expected=2, monkeypatch=monkeypatch, capsys=capsys)
-    assert "line 1: not an episode: the episode lacks the field 'index'" in said.err
-    assert "give --replay FILE too" in play(expected=2, options=("--line", "1"))
+        said = agentr1("play", *options, status=2)
+        assert message in said, said
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------
@@ -351,9 +324,8 @@ def test_at_a_terminal_keys_are_edited_and_interrupted(tmp_path):
     terminal.until("1> ").keys("1 12*8\b7\n").until("84").until("2> ")
     terminal.keys("/history\n").until("<tool_call> {").until("2> ", start=terminal.said.index("<tool_call> {"))
     terminal.keys("\x03")
-    assert (
-        terminal.end(again="\x03") == 0
-    )  # one that comes between the prompt and the wait for a key is noticed at the next
+    # one that comes between the prompt and the wait for a key is noticed at the next
+    assert terminal.end(again="\x03") == 0
     assert "1 episode played, 0 solved" in terminal.said
     assert "\x1b[31m" not in terminal.said and "\\x1b[31mred" in terminal.said
     (episode,) = read_episodes(path)

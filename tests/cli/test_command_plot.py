@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 import agent_envs
-from agent_envs.cli.main import main
 from agent_envs.episodes.curves import correlation, group_runs, read_run, spread
 from agent_envs.episodes.record import StopReason, read_episodes, write_episodes
 from agent_envs.policies import ExpertPolicy
@@ -57,45 +56,41 @@ def runs(tmp_path: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def test_runs_are_grouped_over_seeds(runs: list[Path], tmp_path: Path, capsys) -> None:
+def test_runs_are_grouped_over_seeds(runs: list[Path], tmp_path: Path, agentr1: Any) -> None:
     configurations = group_runs(map(read_run, runs))
     assert [(c.label, len(c.runs)) for c in configurations] == [("algo grpo", 3), ("algo ppo", 3)]
     assert configurations[0].curve("training", "success")[2] == pytest.approx([0.2, 0.21, 0.22])
     assert configurations[0].curve("held-out", "turns") == {0: [4.0] * 3, 6: [4.0] * 3}
     assert len(configurations[0].over_steps("length")) == 18
     for name in ("a.png", "a.svg", "a.pdf"):
-        assert main(["plot", *map(str, runs), "--out", str(tmp_path / name), "--smooth", "2"]) == 0
-        said = capsys.readouterr().out
+        said = agentr1("plot", *runs, "--out", tmp_path / name, "--smooth", 2)
         assert said.strip().endswith(name)
         assert "algo grpo" in said and "success 0.600" in said and "1.000, " not in said.partition("correlation")[2]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml") and (tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
 
 
-def test_shares_over_seeds_stay_between_0_and_1(tmp_path: Path, capsys) -> None:
-    low = [str(_run(tmp_path / f"low-seed{i}", [_record(1, 0.05 * i)])) for i in range(3)]
-    high = [str(_run(tmp_path / f"high-seed{i}", [_record(1, 1 - 0.05 * i)])) for i in range(3)]
-    assert main(["plot", *low, *high, "--out", str(tmp_path / "a.svg")]) == 0
-    said = capsys.readouterr().out
+def test_shares_over_seeds_stay_between_0_and_1(tmp_path: Path, agentr1: Any) -> None:
+    low = [_run(tmp_path / f"low-seed{i}", [_record(1, 0.05 * i)]) for i in range(3)]
+    high = [_run(tmp_path / f"high-seed{i}", [_record(1, 1 - 0.05 * i)]) for i in range(3)]
+    said = agentr1("plot", *low, *high, "--out", tmp_path / "a.svg")
     assert "success 0.050 [0.000, 0.174] of 3 seeds  reward 0.100 [-0.148, 0.348] of 3 seeds" in said
     assert "success 0.950 [0.826, 1.000] of 3 seeds" in said
     assert "correlation" not in said  # of one step there is none
 
 
-def test_correlations_that_say_nothing_are_left_out(tmp_path: Path, capsys) -> None:
+def test_correlations_that_say_nothing_are_left_out(tmp_path: Path, agentr1: Any) -> None:
     steps = [_record(s, s % 7 / 10, **{"env/num_steps/mean": 3.0, "env/calls/mean": s % 5}) for s in range(60)]
     run, flat = _run(tmp_path / "run", steps), _run(tmp_path / "flat", [_record(s, 0.5) for s in range(60)])
-    assert main(["plot", str(run), str(flat), "--out", str(tmp_path / "a.svg")]) == 0
-    head, row = capsys.readouterr().out.partition("correlation with success")[2].splitlines()[:2]
+    said = agentr1("plot", run, flat, "--out", tmp_path / "a.svg")
+    head, row = said.partition("correlation with success")[2].splitlines()[:2]
     assert head.split() == ["over", "n", "calls", "length"]  # the reward is success, and turns are all the same
     assert row.split()[:3] == ["run", "steps", "60"]
 
 
 def test_names_group_where_there_are_no_settings(tmp_path: Path) -> None:
-    paths = [
-        _run(tmp_path / name, [_record(1, 0.1)])
-        for name in ("big-seed0", "big-seed1", "small_seed0", "small s1", "runs1")
-    ]
+    names = ("big-seed0", "big-seed1", "small_seed0", "small s1", "runs1")
+    paths = [_run(tmp_path / name, [_record(1, 0.1)]) for name in names]
     configurations = group_runs([read_run(path / "metrics.jsonl") for path in paths])
     assert [(c.label, len(c.runs)) for c in configurations] == [("big", 2), ("small", 2), ("runs1", 1)]
 
@@ -106,17 +101,13 @@ def test_names_group_where_there_are_no_settings(tmp_path: Path) -> None:
         [_record(1, 0.5)],
         [_record(s, 0.5) for s in range(8)],  # nothing changes
         [{"step": 1, "env/success": None, "env/return/mean": None}, _record(2, 0.5)],
-        [
-            {"step": 1, "val/success": 0.5, "val/return/mean": -1.0},
-            {"step": 2, "val/success": 0.6, "val/return/mean": 1.0},
-        ],
+        [{"step": s, "val/success": 0.5, "val/return/mean": 2.0 * s - 3} for s in (1, 2)],
         [{"step": s, "env/success": 0.1, "env/return/mean": -5.0 + s} for s in range(3)],
     ],
 )
-def test_what_a_run_may_lack(tmp_path: Path, records: list[dict[str, Any]], capsys) -> None:
+def test_what_a_run_may_lack(tmp_path: Path, records: list[dict[str, Any]], agentr1: Any) -> None:
     run = _run(tmp_path / "odd $x_{ \x1b[31m <b>", records, torn='{"step": 9, "env/suc')
-    assert main(["plot", str(run), "--out", str(tmp_path / "a.svg")]) == 0
-    said = capsys.readouterr().out
+    said = agentr1("plot", run, "--out", tmp_path / "a.svg")
     assert "\x1b" not in (tmp_path / "a.svg").read_text() and "\x1b" not in said
 
 
@@ -133,28 +124,24 @@ def test_axes_begin_at_zero(tmp_path: Path) -> None:
         assert expected is None or (low, high)[expected] == 0
 
 
-def test_evaluations(tmp_path: Path, capsys) -> None:
+def test_evaluations(tmp_path: Path, agentr1: Any) -> None:
     for name, noise in (("base", 0.5), ("trained", 0.1)):
         policy = ExpertPolicy(noise=noise)
         episodes = agent_envs.run_episodes("AgentR1/GSM8KTool-v0", policy, 30, progress=False)
         (tmp_path / name).mkdir()
         write_episodes(tmp_path / name / "episodes.jsonl", episodes)
     rate = sum(episode.success for episode in episodes) / 30
-    paths = [str(tmp_path / "base"), str(tmp_path / "trained" / "episodes.jsonl")]
-    assert main(["plot", *paths, "--out", str(tmp_path / "a.png")]) == 0
-    said = capsys.readouterr().out
+    paths = (tmp_path / "base", tmp_path / "trained" / "episodes.jsonl")
+    said = agentr1("plot", *paths, "--out", tmp_path / "a.png")
     assert f"trained  30 episodes  success {rate:.3f}" in said and "  reward  " not in said.partition("correlation")[2]
     run = _run(tmp_path / "run", [_record(1, 0.5)])
-    assert main(["plot", *paths, str(run), "--out", str(tmp_path / "b.png")]) == 2
-    assert "and evaluations separately" in capsys.readouterr().err
+    assert "and evaluations separately" in agentr1("plot", *paths, run, "--out", tmp_path / "b.png", status=2)
 
 
-def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
+def test_intervals_are_those_of_the_evaluation(tmp_path: Path, agentr1: Any) -> None:
     """Several episodes of a task are no independent ones, and those that an error ended say nothing."""
-    options = ["--n", "30", "--samples", "4", "--demo-noise", "0.3", "--quiet", "--json"]
-    env = "AgentR1/GSM8KTool-v0"
-    assert main(["eval", "--env", env, "--policy", "expert", "--out", str(tmp_path / "run"), *options]) == 0
-    said = json.loads(capsys.readouterr().out)
+    options = ("--n", 30, "--samples", 4, "--demo-noise", 0.3, "--quiet", "--json", "--out", tmp_path / "run")
+    said = json.loads(agentr1("eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", *options))
     episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
     broken = replace(episodes[0], stop_reason=StopReason.ERROR, error="the server is down")
     write_episodes(tmp_path / "more.jsonl", [*episodes, broken])
@@ -162,9 +149,9 @@ def test_intervals_are_those_of_the_evaluation(tmp_path: Path, capsys) -> None:
     for name in ("success", "reward"):
         shown = said[name]
         assert configuration.estimate(name) == pytest.approx((shown["value"], shown["low"], shown["high"]))
-    assert main(["score", str(tmp_path / "run"), "--out", str(tmp_path / "new.jsonl"), "--quiet"]) == 0
+    printed = agentr1("score", tmp_path / "run", "--out", tmp_path / "new.jsonl", "--quiet")
     value, low, high = configuration.estimate("reward")
-    assert f"{value:.3f} [{low:.3f}, {high:.3f}]" in capsys.readouterr().out
+    assert f"{value:.3f} [{low:.3f}, {high:.3f}]" in printed
 
 
 def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
@@ -196,7 +183,7 @@ def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
         (["words.jsonl"], "line 1: expected the metrics of a step"),
     ],
 )
-def test_bad_input(tmp_path: Path, monkeypatch, capsys, arguments: list[str], message: str) -> None:
+def test_bad_input(tmp_path: Path, monkeypatch, agentr1: Any, arguments: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for name, text in {
@@ -208,8 +195,7 @@ def test_bad_input(tmp_path: Path, monkeypatch, capsys, arguments: list[str], me
     }.items():
         (tmp_path / f"{name}.jsonl").write_text(text)
     before = sorted(tmp_path.iterdir())
-    assert main(["plot", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    assert message in agentr1("plot", *arguments, status=2)
     assert sorted(tmp_path.iterdir()) == before
 
 

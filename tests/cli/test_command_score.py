@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 import agent_envs
-from agent_envs.cli.main import main
 from agent_envs.episodes.record import Episode, StopReason, read_episodes, write_episodes
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 
@@ -37,25 +36,31 @@ def stored(tmp_path_factory):
     return path
 
 
-def _score(path: Path, out: Path, *options: str) -> list[Episode]:
-    assert main(["score", str(path), "--quiet", "--out", str(out), *options]) == 0
-    return list(read_episodes(out))
+@pytest.fixture
+def score(agentr1):
+    """Scores stored episodes: what the command printed, and the new ones."""
+
+    def run(path: Path, out: Path, *options: object) -> tuple[str, list[Episode]]:
+        said = agentr1("score", path, "--quiet", "--out", out, *options)
+        return said, list(read_episodes(out))
+
+    return run
 
 
-def test_the_same_arguments_change_nothing(stored, tmp_path, capsys):
-    assert _score(stored, tmp_path / "new.jsonl") == list(read_episodes(stored))
-    said = capsys.readouterr().out
+def test_the_same_arguments_change_nothing(stored, tmp_path, score):
+    said, after = score(stored, tmp_path / "new.jsonl")
+    assert after == list(read_episodes(stored))
     assert "35 episodes replayed, 35 with the same observations" in said
     assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
         [ENV, "30"], ["AgentR1/PaperSearch-v0", "5"], ["all", "35"]
     ]  # fmt: skip
 
 
-def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored, tmp_path):
+def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored, tmp_path, score):
     before = [episode for episode in read_episodes(stored) if episode.env_id == ENV]
     write_episodes(tmp_path / "one.jsonl", before)
     options = ("--env-kwargs", '{"reward": "agentr1"}', "--wrapper", "StepPenalty(penalty=0.25)")
-    after = _score(tmp_path / "one.jsonl", tmp_path / "new.jsonl", *options)
+    _, after = score(tmp_path / "one.jsonl", tmp_path / "new.jsonl", *options)
     played = agent_envs.run_episodes(
         ENV, ExpertPolicy(noise=0.4), 30, env_kwargs={"split": "test", "reward": "agentr1"},
         wrappers=["StepPenalty(penalty=0.25)"], progress=False,
@@ -68,36 +73,34 @@ def test_another_preset_and_a_wrapper_give_what_the_rollout_would(stored, tmp_pa
         assert new.steps[-1].info["reward_components"].keys() == {"last_number", "step"}
 
 
-def test_observations_that_differ_are_counted(stored, tmp_path, capsys):
+def test_observations_that_differ_are_counted(stored, tmp_path, score, agentr1):
     rows = [json.loads(line) for line in stored.read_text().splitlines()][:4]
     rows[1]["steps"][0]["observation"] = "Another question?"
     rows[2]["steps"].append(rows[2]["steps"][-1])  # goes on after the task's end
     rows[3]["steps"] = []
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    after = _score(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
-    said = capsys.readouterr().out
+    said, after = score(tmp_path / "a.jsonl", tmp_path / "new.jsonl")
     assert "3 episodes replayed, 1 with the same observations" in said
     assert "2 replays with other observations, 1 in all, 1 by an earlier end" in said
     assert "1 episode without steps kept unchanged" in said
     assert len(after) == 4 and after[2].steps[-1].reward == 0.0
-    assert len(_score(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")) == 2
-    options = ["--env", ENV, "--env-kwargs", '{"level": 1}', "--only-same", "--out", str(tmp_path / "none.jsonl")]
-    assert main(["score", str(stored), "--quiet", *options]) == 2
-    assert "--only-same leaves no episode" in capsys.readouterr().err
+    assert len(score(tmp_path / "a.jsonl", tmp_path / "same.jsonl", "--only-same")[1]) == 2
+    options = ("--env", ENV, "--env-kwargs", '{"level": 1}', "--only-same", "--out", tmp_path / "none.jsonl")
+    assert "--only-same leaves no episode" in agentr1("score", stored, "--quiet", *options, status=2)
     assert not (tmp_path / "none.jsonl").exists()
 
 
-def test_a_cut_episode_stays_cut(stored, tmp_path):
+def test_a_cut_episode_stays_cut(stored, tmp_path, score):
     episode = next(e for e in read_episodes(stored) if len(e.steps) > 2)
     step = dataclasses.replace(episode.steps[0], truncated=True)
     cut = dataclasses.replace(
         episode, steps=(step,), stop_reason=StopReason.CONTEXT_LENGTH, final_observation=episode.steps[1].observation
     )
     write_episodes(tmp_path / "a.jsonl", [cut])
-    assert _score(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == [cut]
+    assert score(tmp_path / "a.jsonl", tmp_path / "b.jsonl")[1] == [cut]
 
 
-def test_functions(stored, tmp_path, monkeypatch, capsys):
+def test_functions(stored, tmp_path, monkeypatch, score, agentr1):
     monkeypatch.chdir(tmp_path)
     Path("night_rewards.py").write_text(
         "import numpy as np\n"
@@ -108,13 +111,12 @@ def test_functions(stored, tmp_path, monkeypatch, capsys):
         "def infinite(episode): return float('inf')\n"
         "def fails(episode): return 1 / 0\n"
     )
-    after = _score(stored, tmp_path / "a.jsonl", "--by", "night_rewards:brevity")
+    _, after = score(stored, tmp_path / "a.jsonl", "--by", "night_rewards:brevity")
     assert [e.reward for e in after] == [-len(e.steps) for e in after]
     assert after[0].steps[-1].info["reward_components"] == {"night_rewards:brevity": after[0].reward}
     assert all(step.reward == 0 for e in after for step in e.steps[:-1])
-    after = _score(stored, tmp_path / "b.jsonl", "--by", "night_rewards:each")
+    _, after = score(stored, tmp_path / "b.jsonl", "--by", "night_rewards:each")
     assert all(step.reward == 0.5 for e in after for step in e.steps)
-    capsys.readouterr()
     for name, message in (
         ("text", "must return a number"),
         ("short", "one for each of the"),
@@ -123,8 +125,8 @@ def test_functions(stored, tmp_path, monkeypatch, capsys):
         ("nothing", "has no attribute"),
         ("../x", "module:function"),
     ):
-        assert main(["score", str(stored), "--by", f"night_rewards:{name}", "--out", "bad.jsonl", "--quiet"]) == 2
-        assert message in capsys.readouterr().err
+        by = ("--by", f"night_rewards:{name}")
+        assert message in agentr1("score", stored, *by, "--out", "bad.jsonl", "--quiet", status=2)
     assert not Path("bad.jsonl").exists()
 
 
@@ -137,69 +139,60 @@ def test_functions(stored, tmp_path, monkeypatch, capsys):
         (["--by", "math:sqrt", "--wrapper", "FormatReward"], "--by math:sqrt does not read --wrapper"),
     ],
 )
-def test_bad_options(stored, tmp_path, capsys, options, message):
-    assert main(["score", str(stored), "--quiet", "--out", str(tmp_path / "a.jsonl"), *options]) == 2
-    assert message in capsys.readouterr().err
+def test_bad_options(stored, tmp_path, agentr1, options, message):
+    assert message in agentr1("score", stored, "--quiet", "--out", tmp_path / "a.jsonl", *options, status=2)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_run_says_what_the_environment_was(tmp_path, capsys):
+def test_the_run_says_what_the_environment_was(tmp_path, score, agentr1):
     run = tmp_path / "run"
-    options = ["--env-kwargs", '{"level": 2}', "--wrapper", "StepPenalty(penalty=0.25)", "--split", "test", "--quiet"]
-    assert main(["eval", "--env", ENV, "--policy", "expert", "--n", "5", "--out", str(run), *options]) == 0
+    options = ("--env-kwargs", '{"level": 2}', "--wrapper", "StepPenalty(penalty=0.25)", "--split", "test", "--quiet")
+    agentr1("eval", "--env", ENV, "--policy", "expert", "--n", 5, "--out", run, *options)
     before = list(read_episodes(run / "episodes.jsonl"))
     assert before[0].steps[0].reward == -0.25
-    after = _score(run, tmp_path / "same.jsonl")
-    assert [e.reward for e in after] == [e.reward for e in before]
-    assert "5 with the same observations" in capsys.readouterr().out
-    after = _score(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
+    said, after = score(run, tmp_path / "same.jsonl")
+    assert [e.reward for e in after] == [e.reward for e in before] and "5 with the same observations" in said
+    _, after = score(run, tmp_path / "more.jsonl", "--wrapper", "InvalidActionPenalty")
     assert after[0].steps[0].info["reward_components"].keys() >= {"step", "invalid_action"}
-    after = _score(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
+    _, after = score(run, tmp_path / "bare.jsonl", "--bare", "--env-kwargs", '{"level": 2}')
     assert [e.reward for e in after] == [1.0] * 5
 
 
-def test_files(stored, tmp_path, capsys):
-    assert main(["score", str(stored), "--out", str(stored), "--force"]) == 2
-    assert "is one of the input files" in capsys.readouterr().err
-    (tmp_path / "empty.jsonl").write_text("")
-    assert main(["score", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
-    assert "no episode to score" in capsys.readouterr().err
-    (tmp_path / "odd.jsonl").write_text('{"steps": []}\n')
-    assert main(["score", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"]) == 2
-    assert "schema_version" in capsys.readouterr().err
+def test_files(stored, tmp_path, agentr1):
+    assert "is one of the input files" in agentr1("score", stored, "--out", stored, "--force", status=2)
+    for text, message in (("", "no episode to score"), ('{"steps": []}\n', "schema_version")):
+        (tmp_path / "odd.jsonl").write_text(text)
+        assert message in agentr1("score", tmp_path / "odd.jsonl", "--out", tmp_path / "a.jsonl", status=2)
     assert not (tmp_path / "a.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("stored_as", "written", "message"),
+    ("stored_as", "written", "named"),
     [
-        ('"reward": 1.0', '"reward": null', "a field of the episode has the wrong type: reward is None"),
-        ('"reward": 1.0', '"reward": "1"', "a field of the episode has the wrong type: reward is '1'"),
-        ('"action": "', '"action": 5, "said": "', "a field of the episode has the wrong type: action is 5"),
-        ('"info": {', '"info": null, "more": {', "a field of the episode has the wrong type: info is None"),
-        (
-            '"reset_info": {',
-            '"reset_info": [], "more": {',
-            "a field of the episode has the wrong type: reset_info is []",
-        ),
+        ('"reward": 1.0', '"reward": null', "reward is None"),
+        ('"reward": 1.0', '"reward": "1"', "reward is '1'"),
+        ('"action": "', '"action": 5, "said": "', "action is 5"),
+        ('"info": {', '"info": null, "more": {', "info is None"),
+        ('"reset_info": {', '"reset_info": [], "more": {', "reset_info is []"),
         ('"reward": 1.0', '"reward": 1e308', ""),  # a sum that no number holds has no mean
         ('"reward": 1.0', '"reward": -Infinity', ""),
         ('"reward": 1.0', '"reward": NaN', ""),
     ],
 )
-def test_fields_of_other_kinds(stored, tmp_path, capsys, stored_as, written, message):
+def test_fields_of_other_kinds(stored, tmp_path, agentr1, stored_as, written, named):
     pytest.importorskip("matplotlib")
-    text = stored.read_text(encoding="utf-8")
+    text, odd = stored.read_text(encoding="utf-8"), tmp_path / "odd.jsonl"
     assert stored_as in text
-    (tmp_path / "odd.jsonl").write_text(text.replace(stored_as, written), encoding="utf-8")
-    status = main(["score", str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / "a.jsonl"), "--quiet"])
-    assert status == (2 if message else 0) and message in capsys.readouterr().err
-    if not message:
-        for command, suffix in (("view", "html"), ("plot", "png")):
-            assert main([command, str(tmp_path / "odd.jsonl"), "--out", str(tmp_path / f"a.{suffix}")]) == 0
+    odd.write_text(text.replace(stored_as, written), encoding="utf-8")
+    said = agentr1("score", odd, "--out", tmp_path / "a.jsonl", "--quiet", status=2 if named else 0)
+    if named:
+        assert f"a field of the episode has the wrong type: {named}" in said
+    else:
+        agentr1("view", odd, "--out", tmp_path / "a.html")
+        agentr1("plot", odd, "--out", tmp_path / "a.png")
 
 
-def test_a_large_file_is_never_in_memory(stored, tmp_path):
+def test_a_large_file_is_never_in_memory(stored, tmp_path, agentr1):
     lines = [line for line in stored.read_text().splitlines() if ENV in line]
     row = json.loads(lines[0])
     row["final_observation"] = "x" * 1_000_000
@@ -207,9 +200,9 @@ def test_a_large_file_is_never_in_memory(stored, tmp_path):
         for _ in range(40):
             file.write(json.dumps(row) + "\n")
     tracemalloc.start()
-    by_function = ["score", str(tmp_path / "large.jsonl"), "--by", "math:fsum", "--quiet", "--out"]
-    assert main([*by_function, str(tmp_path / "a.jsonl")]) == 2  # not a function of episodes
-    assert main(["score", str(tmp_path / "large.jsonl"), "--quiet", "--out", str(tmp_path / "a.jsonl")]) == 0
+    score = ("score", tmp_path / "large.jsonl", "--quiet", "--out", tmp_path / "a.jsonl")
+    agentr1(*score, "--by", "math:fsum", status=2)  # not a function of episodes
+    agentr1(*score)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 15_000_000
