@@ -1,9 +1,10 @@
 """An OpenAI-compatible server in this process that misbehaves as real ones do, by a plan for each request.
 
-`ChatServer(think, plan)`: `think(request)` is the model, which gives a text or a list of calls; `plan(number, request)`
-names how request `number` (from 0) is treated:
+`ChatServer(think, plan)`: `think(request)` is the model, which gives a text, a list of calls, a whole `completion` or a
+status with a body; `plan(number, request)` names how request `number` (from 0) is treated:
 
     ok            a whole reply, streamed where the request asks for it
+    slow          the same, a twentieth of a second later
     rate          429 with Retry-After
     quota         429 for good
     error         500
@@ -27,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-Think = Callable[[dict[str, Any]], str | list[dict[str, Any]]]
+Think = Callable[[dict[str, Any]], str | list[dict[str, Any]] | dict[str, Any] | tuple[int, Any]]
 Plan = Callable[[int, dict[str, Any]], str | bytes]
 
 
@@ -36,9 +37,10 @@ class ChatServer:
 
     def __init__(self, think: Think, plan: Plan | None = None, *, retry_after: str = "0.05") -> None:
         self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
         self.treated: Counter[str] = Counter()
-        self.in_flight = self.most_in_flight = 0
-        self._think, self._retry_after = think, retry_after
+        self.in_flight = self.most_in_flight = self.connections = 0
+        self.think, self._retry_after = think, retry_after
         self.plan: Plan = plan or (lambda number, request: "ok")
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512))
@@ -62,6 +64,7 @@ class ChatServer:
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while await self._one(reader, writer):
                 pass
@@ -71,11 +74,12 @@ class ChatServer:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = int(head.partition("content-length:")[2].partition("\r\n")[0])
-        request = json.loads(await reader.readexactly(length))
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        request = json.loads(await reader.readexactly(int(headers["content-length"])))
         number = len(self.requests)
         self.requests.append(request)
+        self.keys.append(headers.get("authorization"))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -91,7 +95,12 @@ class ChatServer:
 
     async def _treat(self, how: str, request: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         stream = bool(request.get("stream"))
-        body = json.dumps(completion(self._think(request))).encode()
+        said = self.think(request)
+        if isinstance(said, tuple):
+            return await _send(writer, said[0], json.dumps(said[1]).encode(), "Retry-After-Ms: 1\r\n")
+        body = json.dumps(said if isinstance(said, dict) else completion(said)).encode()
+        if how == "slow":
+            await asyncio.sleep(0.05)
         if how == "drop":
             return False
         if how == "rate":
@@ -143,25 +152,33 @@ async def _send(writer: asyncio.StreamWriter, status: int, body: bytes, headers:
     return True
 
 
-def completion(said: str | list[dict[str, Any]]) -> dict[str, Any]:
-    """A chat completion that says a text or makes calls, each {"name", "arguments"} and perhaps {"id"}."""
-    message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
-    if not isinstance(said, str):
+def completion(
+    said: str | list[dict[str, Any]] | None, words: str | None = None, *, used: int = 10,
+    message: dict[str, Any] | None = None, **choice: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A chat completion that says a text or, perhaps after some words, makes calls.
+
+    A call is {"name", "arguments"} and perhaps {"id"}; arguments that are a text are sent as they are. What `message`
+    and `choice` hold is added to the message and to its choice.
+    """
+    message = {"role": "assistant", "content": words if isinstance(said, list) else said, **(message or {})}
+    if isinstance(said, list):
         message["tool_calls"] = [
             {
                 "id": call.get("id", f"call-{i}"),
                 "type": "function",
-                "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
+                "function": {
+                    "name": call["name"],
+                    "arguments": a if isinstance(a := call["arguments"], str) else json.dumps(a),
+                },
             }
             for i, call in enumerate(said)
         ]
     usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 10,
-        "total_tokens": 110,
+        "prompt_tokens": 100, "completion_tokens": used, "total_tokens": 100 + used,
         "prompt_tokens_details": {"cached_tokens": 40},
-    }
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    }  # fmt: skip
+    choice = {"index": 0, "message": message, "finish_reason": "stop", **choice}
     return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
 

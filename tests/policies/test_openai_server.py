@@ -23,11 +23,12 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendRefusedError, BackendReplyError, ConfigError
+from agent_envs.episodes.record import Episode, StopReason
+from agent_envs.errors import BackendRefusedError, BackendReplyError
 from agent_envs.policies.openai.reply import read_reply
 from agent_envs.policies.openai.stream import Events, StreamedCompletion
 from agent_envs.wrapping.specs import apply_wrappers
+from tests.fake_chat_server import broken_rule, completion, streamed
 
 pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
@@ -37,6 +38,24 @@ from agent_envs.policies.openai import client as openai_server
 
 ENV = "AgentR1/GSM8KTool-v0"
 CALL = {"name": "calculator", "arguments": {"expression": "6*7"}}
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    """Makes policies that ask a server, and closes them with the test."""
+    made: list[OpenAIPolicy] = []
+
+    def make(server: Any, **settings: Any) -> OpenAIPolicy:
+        made.append(OpenAIPolicy("m", base_url=server.url, **settings))
+        return made[-1]
+
+    yield make
+    for policy in made:
+        policy.close()
+
+
+def play(policy: OpenAIPolicy) -> Episode:
+    return agent_envs.run_episode(gym.make(ENV), policy, seed=0)
 
 
 def _delta(**delta: Any) -> dict[str, Any]:
@@ -121,8 +140,7 @@ def test_replies_that_are_none(data: Any, message: str) -> None:
             read_reply({"error": error})
 
 
-def test_a_stream_is_the_whole_reply_in_pieces(fake_chat: Any) -> None:
-    completion, streamed = fake_chat.completion, fake_chat.streamed
+def test_a_stream_is_the_whole_reply_in_pieces() -> None:
     for said in ("some words", [CALL, {**CALL, "name": "other"}]):
         whole = completion(said)
         reply = StreamedCompletion()
@@ -288,52 +306,45 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("status", "said"), REFUSALS)
-def test_a_field_that_a_server_refuses_is_left_out_and_remembered(serve: Any, status: int, said: Any) -> None:
-    server = serve(lambda request: "#### 1")
+def test_a_field_that_a_server_refuses_is_left_out_and_remembered(
+    chat_server: Any, client: Any, status: int, said: Any
+) -> None:
+    server = chat_server(lambda request: "#### 1")
     server.plan = lambda number, request: _refusal(status, said) if "stream_options" in request else "ok"
-    policy = OpenAIPolicy("m", base_url=server.url, stream=True, max_retries=0)
+    policy = client(server, stream=True, max_retries=0)
     for _ in range(2):
-        assert agent_envs.run_episode(gym.make(ENV), policy, seed=0).stop_reason is StopReason.TERMINATED
+        assert play(policy).stop_reason is StopReason.TERMINATED
     assert ["stream_options" in request for request in server.requests] == [True, False, False]
-    policy.close()
-    told = OpenAIPolicy("m", base_url=server.url, stream=True, request={"stream_options": {}}, max_retries=0)
-    episode = agent_envs.run_episode(gym.make(ENV), told, seed=0)  # what the user asks for is not left out
+    told = client(server, stream=True, request={"stream_options": {}}, max_retries=0)
+    episode = play(told)  # what the user asks for is not left out
     assert episode.stop_reason is StopReason.ERROR
     named = status < 500 and "stream_options" in json.dumps(said)
     assert len(server.requests) == 4 and ("told to send stream_options" in str(episode.error)) == named
-    told.close()
 
 
 @pytest.mark.parametrize("refused", [None, "reasoning_content", "extra_content"])
-def test_what_a_server_said_is_sent_back_whole(
-    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch, refused: str | None
-) -> None:
-    plain = fake_chat.completion
+def test_what_a_server_said_is_sent_back_whole(chat_server: Any, client: Any, refused: str | None) -> None:
+    extra: dict[str, Any] = {"reasoning_content": "So.", "extra_content": {"google": {"thought_signature": "abc"}}}
 
-    def rich(said: Any) -> dict[str, Any]:
-        whole = plain(said)
+    def think(request: dict[str, Any]) -> dict[str, Any]:
+        whole = completion([CALL] if len(server.requests) < 3 else "#### 42")
         message = whole["choices"][0]["message"]
-        message.update(reasoning_content="So.", refusal=None, annotations=[])
+        message |= {"reasoning_content": extra["reasoning_content"], "refusal": None, "annotations": []}
         for call in message.get("tool_calls", []):
-            call["extra_content"] = {"google": {"thought_signature": "abc"}}
+            call["extra_content"] = extra["extra_content"]
         return whole
 
-    monkeypatch.setattr(fake_chat, "completion", rich)
-    server = serve(lambda request: [CALL] if len(server.requests) < 3 else "#### 42")
+    server = chat_server(think)
     if refused is not None:
         error = {"detail": [{"loc": ["body", "messages", 2, "assistant", refused], "type": "extra_forbidden"}]}
         server.plan = lambda number, request: _refusal(422, error) if refused in json.dumps(request) else "ok"
-    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
-    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    episode = play(client(server, max_retries=0))
     assert episode.stop_reason is StopReason.TERMINATED, episode.error
     said = server.requests[-1]["messages"][2]
-    extra = {"reasoning_content": "So.", "extra_content": {"google": {"thought_signature": "abc"}}}
-    extra.pop(refused, None)
-    assert {**said, **said["tool_calls"][0]}.keys() - {"role", "content", "tool_calls", "id", "type", "function"} == {
-        *extra
-    }
-    assert {**said, **said["tool_calls"][0]}.items() >= extra.items()
-    policy.close()
+    further = {**said, **said["tool_calls"][0]}
+    for usual in ("role", "content", "tool_calls", "id", "type", "function"):
+        del further[usual]
+    assert further == {name: value for name, value in extra.items() if name != refused}
 
 
 def _body(*chunks: Any, mark: str = "data: ") -> bytes:
@@ -343,41 +354,37 @@ def _body(*chunks: Any, mark: str = "data: ") -> bytes:
     return head + "".join(f"{mark}{line}\n\n" for line in lines).encode()
 
 
-def test_lines_of_a_stream_end_at_line_feeds_alone(serve: Any) -> None:
+def test_lines_of_a_stream_end_at_line_feeds_alone(chat_server: Any, client: Any) -> None:
     said = "a\u2028b\x85c #### 1"
     for mark in ("data: ", ": alive\nevent: x\ndata:"):
-        server = serve(lambda request: "", lambda number, request, mark=mark: _body(_delta(content=said), mark=mark))
-        policy = OpenAIPolicy("m", base_url=server.url, stream=True, max_retries=0)
-        episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+        server = chat_server(
+            lambda request: "", lambda number, request, mark=mark: _body(_delta(content=said), mark=mark)
+        )
+        episode = play(client(server, stream=True, max_retries=0))
         assert [step.action for step in episode.steps] == [said], episode.error
-        policy.close()
 
 
-def test_half_characters_do_not_end_an_episode(serve: Any, fake_chat: Any) -> None:
+def test_half_characters_do_not_end_an_episode(chat_server: Any, client: Any) -> None:
     call = {"name": "calculator", "arguments": {"expression": "1+1"}}
-    server = serve(lambda request: [call] if len(request["messages"]) < 3 else "#### 1")
+    server = chat_server(lambda request: [call] if len(request["messages"]) < 3 else "#### 1")
     half = '"call-0\\ud83d"'
 
     def plan(number: int, request: dict[str, Any]) -> str | bytes:
-        body = json.dumps(fake_chat.completion([call])).replace('"call-0"', half).encode()
+        body = json.dumps(completion([call])).replace('"call-0"', half).encode()
         head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         return "ok" if number else head + body
 
     server.plan = plan
-    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
-    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+    episode = play(client(server, max_retries=0))
     assert episode.stop_reason is StopReason.TERMINATED, episode.error
     assert server.requests[1]["messages"][-1]["tool_call_id"] == "call-0\ufffd"
-    policy.close()
-    unsendable = OpenAIPolicy("m", base_url=server.url, api_key="schl\xfcssel")
-    assert "headers cannot be sent" in str(agent_envs.run_episode(gym.make(ENV), unsendable, seed=0).error)
-    unsendable.close()
+    assert "headers cannot be sent" in str(play(client(server, api_key="schl\xfcssel")).error)
 
 
-def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
+def test_calls_that_nobody_offered_are_played(chat_server: Any, client: Any) -> None:
     """A server may return calls where the tools were told in the prompt: they are calls all the same, shown as text."""
-    server = serve(lambda request: [CALL] if len(request["messages"]) < 3 else "#### 42")
-    policy = OpenAIPolicy("m", base_url=server.url, tool_mode="text", max_retries=0)
+    server = chat_server(lambda request: [CALL] if len(request["messages"]) < 3 else "#### 42")
+    policy = client(server, tool_mode="text", max_retries=0)
     env = gym.make(ENV)
     episode = agent_envs.run_episode(env, policy, seed=0)
     assert [step.action for step in episode.steps] == [
@@ -388,58 +395,35 @@ def test_calls_that_nobody_offered_are_played(serve: Any) -> None:
         {"role": "assistant", "content": episode.steps[0].action},
         {"role": "user", "content": "42"},
     ]
-    policy.close()
 
 
-def test_a_reply_larger_than_any_is_not_read(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_larger_than_any_is_not_read(chat_server: Any, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_envs.policies.openai.stream._LONGEST", 1 << 20)
     packed = gzip.compress(b" " * (3 << 20) + b"{}")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
-    server = serve(lambda request: "", lambda number, request: head + packed)
+    server = chat_server(lambda request: "", lambda number, request: head + packed)
     for stream in (False, True):
-        policy = OpenAIPolicy("m", base_url=server.url, stream=stream, max_retries=0)
-        assert "more than 1 MiB" in str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
-        policy.close()
+        assert "more than 1 MiB" in str(play(client(server, stream=stream, max_retries=0)).error)
 
 
-def test_keys_and_passwords_are_no_part_of_an_error(serve: Any) -> None:
+def test_keys_and_passwords_are_no_part_of_an_error(chat_server: Any, client: Any) -> None:
     key = "sk-0123456789"
     said = json.dumps({"error": {"message": f"{key} is wrong", "code": "invalid_api_key", "headers": [key]}}).encode()
     head = b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said)
-    server = serve(lambda request: "", lambda number, request: head + said)
-    policy = OpenAIPolicy("m", base_url=server.url, api_key=key)
-    error = str(agent_envs.run_episode(gym.make(ENV), policy, seed=0).error)
+    server = chat_server(lambda request: "", lambda number, request: head + said)
+    error = str(play(client(server, api_key=key)).error)
     assert "(the key) is wrong" in error and key not in error
-    policy.close()
-    with pytest.raises(ConfigError, match="a user, a password or a query") as refused:
-        OpenAIPolicy("m", base_url=server.url.replace("//", "//me:secret@"))
-    assert "secret" not in str(refused.value)
-    with pytest.raises(ConfigError, match="a user, a password or a query"):
-        OpenAIPolicy("m", base_url=f"{server.url}?key=secret")
 
 
-@pytest.fixture
-def serve(fake_chat: Any) -> Iterator[Any]:
-    servers = []
-
-    def start(*args: Any, **kwargs: Any) -> Any:
-        servers.append(fake_chat.ChatServer(*args, **kwargs))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
-def test_a_rate_limit_holds_all_requests_back(serve: Any) -> None:
+def test_a_rate_limit_holds_all_requests_back(chat_server: Any, client: Any) -> None:
     times = []
 
     def plan(number: int, request: dict[str, Any]) -> str:
         times.append(time.monotonic())
         return "rate" if number == 0 else "ok"
 
-    server = serve(lambda request: "#### 1", plan, retry_after="0.6")
-    policy = OpenAIPolicy("m", base_url=server.url, max_retries=0)
+    server = chat_server(lambda request: "#### 1", plan, retry_after="0.6")
+    policy = client(server, max_retries=0)
     result = agent_envs.evaluate(ENV, policy, 6, concurrency=1)
     assert result.errors == 0 and policy.server.retries == 1 and times[1] - times[0] > 0.55
 
@@ -450,11 +434,9 @@ def test_a_rate_limit_holds_all_requests_back(serve: Any) -> None:
         return [time.monotonic() - began]
 
     assert asyncio.run(two())[0] > 0.25
-    policy.close()
-    impatient = OpenAIPolicy("m", base_url=serve(lambda r: "", lambda n, r: "rate", retry_after="30").url, max_wait=5)
-    episode = agent_envs.run_episode(gym.make(ENV), impatient, seed=0)
+    limited = chat_server(lambda request: "", lambda number, request: "rate", retry_after="30")
+    episode = play(client(limited, max_wait=5))
     assert "BackendBusyError" in str(episode.error) and "slow down" in str(episode.error)
-    impatient.close()
 
 
 def test_how_long_a_server_asks_to_wait() -> None:
@@ -476,107 +458,77 @@ def test_how_long_a_server_asks_to_wait() -> None:
     assert asked(retry_after_ms="0") == 0
 
 
-def test_a_server_of_pages_is_told_in_one_line(serve: Any) -> None:
-    policy = OpenAIPolicy("m", base_url=serve(lambda request: "", lambda number, request: "page").url, max_retries=0)
-    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+def test_a_server_of_pages_is_told_in_one_line(chat_server: Any, client: Any) -> None:
+    episode = play(client(chat_server(lambda request: "", lambda number, request: "page"), max_retries=0))
     assert str(episode.error).splitlines()[-1].endswith("status 501: <html> <p>Unsupported method </html>")
-    policy.close()
 
 
-def test_a_spent_quota_is_not_asked_for_again(serve: Any) -> None:
-    server = serve(lambda request: "", lambda number, request: "quota")
-    policy = OpenAIPolicy("m", base_url=server.url)
-    episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+def test_a_spent_quota_is_not_asked_for_again(chat_server: Any, client: Any) -> None:
+    server = chat_server(lambda request: "", lambda number, request: "quota")
+    episode = play(client(server))
     assert "insufficient_quota" in str(episode.error) and len(server.requests) == 1
-    policy.close()
 
 
-def test_a_silent_stream_ends_at_the_silence(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stream_ends_at_the_silence(chat_server: Any, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_server, "_FIRST_PAUSE", 0.01)
-    server = serve(lambda request: "#### 12345678", lambda number, request: "stall" if number == 0 else "ok")
-    policy = OpenAIPolicy("m", base_url=server.url, stream=True, stall_timeout=0.3)
+    server = chat_server(lambda request: "#### 12345678", lambda number, request: "stall" if number == 0 else "ok")
+    policy = client(server, stream=True, stall_timeout=0.3)
     began = time.monotonic()
-    assert agent_envs.run_episode(gym.make(ENV), policy, seed=0).stop_reason is StopReason.TERMINATED
+    assert play(policy).stop_reason is StopReason.TERMINATED
     assert 0.25 < time.monotonic() - began < 5 and policy.server.retries == 1
-    policy.close()
 
 
-def test_requests_in_flight_are_limited(serve: Any) -> None:
-    server = serve(lambda request: "#### 1")
-    policy = OpenAIPolicy("m", base_url=server.url, max_in_flight=3)
+def test_requests_in_flight_are_limited(chat_server: Any, client: Any) -> None:
+    server = chat_server(lambda request: "#### 1")
+    policy = client(server, max_in_flight=3)
     agent_envs.evaluate(ENV, policy, 40, concurrency=20)
     assert 1 <= server.most_in_flight <= 3
-    policy.close()
 
 
-def test_tokens_are_asked_for_and_kept(serve: Any) -> None:
-    server = serve(lambda request: "#### 1")
-    policy = OpenAIPolicy("m", base_url=server.url, token_ids=True, request={"extra_body": {"top_k": 3}})
-    agent_envs.run_episode(gym.make(ENV), policy, seed=0)
-    assert server.requests[0]["return_token_ids"] is True and server.requests[0]["top_k"] == 3
-    policy.close()
+def test_reasoning_is_kept_where_asked_and_sent_back_in_its_field(chat_server: Any, client: Any) -> None:
+    def think(request: dict[str, Any]) -> dict[str, Any]:
+        said = [CALL] if request["messages"][-1]["role"] != "tool" else "#### 42"
+        return completion(said, message={"reasoning_content": "I think."})
 
-
-def test_reasoning_is_kept_where_asked_and_sent_back_in_its_field(
-    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = fake_chat.completion
-
-    def thoughtful(said: Any) -> dict[str, Any]:
-        whole = plain(said)
-        whole["choices"][0]["message"]["reasoning_content"] = "I think."
-        return whole
-
-    monkeypatch.setattr(fake_chat, "completion", thoughtful)
-    server = serve(lambda request: [CALL] if request["messages"][-1]["role"] != "tool" else "#### 42")
+    server = chat_server(think)
     for keep in (False, True):
-        policy = OpenAIPolicy("m", base_url=server.url, keep_reasoning=keep)
-        episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0)
+        episode = play(client(server, keep_reasoning=keep))
         assert [("<think>\nI think.\n</think>\n" in step.action) for step in episode.steps] == [keep, keep]
         assert episode.stop_reason is StopReason.TERMINATED and not episode.steps[0].info["invalid_action"]
         said = server.requests[-1]["messages"][2]
         assert said["reasoning_content"] == "I think." and "think" not in (said["content"] or "")
-        policy.close()
 
 
-def test_calls_are_restored_where_reasoning_was_taken_out(
-    serve: Any, fake_chat: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = fake_chat.completion
+def test_calls_are_restored_where_reasoning_was_taken_out(chat_server: Any, client: Any) -> None:
+    def think(request: dict[str, Any]) -> dict[str, Any]:
+        return completion([CALL] if len(server.requests) < 3 else "#### 42", message={"reasoning": "Deep."})
 
-    def thoughtful(said: Any) -> dict[str, Any]:
-        whole = plain(said)
-        whole["choices"][0]["message"].update(reasoning="Deep.", content=None if isinstance(said, list) else said)
-        return whole
-
-    monkeypatch.setattr(fake_chat, "completion", thoughtful)
-    server = serve(lambda request: [CALL] if len(server.requests) < 3 else "#### 42")
-    policy = OpenAIPolicy("m", base_url=server.url, keep_reasoning=True, max_retries=0)
+    server = chat_server(think)
+    policy = client(server, keep_reasoning=True, max_retries=0)
     episode = agent_envs.run_episode(apply_wrappers(gym.make(ENV), ["ChatMessages(reasoning='strip')"]), policy, seed=0)
     assert episode.stop_reason is StopReason.TERMINATED and "Deep" in episode.steps[0].action
     last = server.requests[-1]["messages"]
     assert [m["role"] for m in last] == ["system", "user", "assistant", "tool", "assistant", "tool"]
-    assert fake_chat.broken_rule(last) is None
+    assert broken_rule(last) is None
     assert "Deep" not in json.dumps(last) and all(m["tool_calls"] for m in last if m["role"] == "assistant")
-    policy.close()
 
 
 @pytest.mark.parametrize("wrappers", [["ChatMessages"], ["ChatMessages", "SlidingWindow(k=2)"], []])
 @pytest.mark.parametrize("mode", ["native", "text"])
-def test_prompts_that_are_lists(serve: Any, fake_chat: Any, wrappers: list[str], mode: Any) -> None:
+def test_prompts_that_are_lists(chat_server: Any, client: Any, wrappers: list[str], mode: Any) -> None:
     env = apply_wrappers(gym.make(ENV), wrappers)
     text = env.get_wrapper_attr("format_call")
 
     def think(request: dict[str, Any]) -> Any:
-        assert fake_chat.broken_rule(request["messages"]) is None
+        assert broken_rule(request["messages"]) is None
         calls = sum("6*7" in json.dumps(message) for message in request["messages"] if message["role"] == "assistant")
         if len(server.requests) > 4:
             return "#### 42"
         two = [CALL, {**CALL, "arguments": {"expression": f"1+{calls}"}}]
         return two if request.get("tools") else "\n".join(text(c["name"], c["arguments"]) for c in two)
 
-    server = serve(think)
-    policy = OpenAIPolicy("m", base_url=server.url, tool_mode=mode, max_retries=0)
+    server = chat_server(think)
+    policy = client(server, tool_mode=mode, max_retries=0)
     episode = agent_envs.run_episode(env, policy, seed=0)
     assert episode.stop_reason is StopReason.TERMINATED, episode.error
     assert len(episode.steps) == 5 and not any(step.info["invalid_action"] for step in episode.steps)
@@ -589,12 +541,3 @@ def test_prompts_that_are_lists(serve: Any, fake_chat: Any, wrappers: list[str],
             assert sum(m["role"] == "tool" for m in messages) == 2 * len(made)
     if "SlidingWindow(k=2)" in wrappers:
         assert len(server.requests[-1]["messages"]) < len(server.requests[0]["messages"]) + 4 * 3
-    policy.close()
-
-
-@pytest.mark.parametrize(
-    "bad", [{"max_tokens": 0}, {"max_in_flight": 0}, {"max_retries": -1}, {"timeout": 0}, {"stall_timeout": -1.0}]
-)
-def test_numbers_out_of_range(bad: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        OpenAIPolicy("m", base_url="http://127.0.0.1:9/v1", **bad)

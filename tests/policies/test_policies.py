@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 import agent_envs
 import agent_envs.policies
+from agent_envs import Problem
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
@@ -23,25 +23,14 @@ from agent_envs.policies.policy import episode_rng
 from agent_envs.policies.random import random_value
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import run_episode
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool
 
 
-@dataclass(frozen=True)
-class Task:
-    task_id: str
-
-
-class Tasks:
-    name = "a file"
-    split = "all"
-
-    def __len__(self) -> int:
-        return 50
-
-    def __getitem__(self, index: int) -> Task:
-        return Task(f"task/{index}")
+def tasks() -> ListedTasks[Problem]:
+    return ListedTasks([Problem(f"task/{i}", "", "") for i in range(50)], "a file", "all")
 
 
 @tool
@@ -56,10 +45,10 @@ class DoubleEnv(ToolEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(tools=ToolRegistry([double]), **kwargs)
 
-    def open_tasks(self) -> Tasks:
-        return Tasks()
+    def open_tasks(self) -> ListedTasks[Problem]:
+        return tasks()
 
-    def begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Problem) -> tuple[str, Any]:
         return "go", None
 
     def answer(self, text: str) -> Outcome:
@@ -77,10 +66,10 @@ class DoubleEnv(ToolEnv):
 class RoomEnv(TextEnv):
     """Lists what can be done; the last of it ends the episode. It has no expert."""
 
-    def open_tasks(self) -> Tasks:
-        return Tasks()
+    def open_tasks(self) -> ListedTasks[Problem]:
+        return tasks()
 
-    def begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Problem) -> tuple[str, Any]:
         return "a room", None
 
     def act(self, action: str) -> Outcome:
@@ -114,12 +103,10 @@ def test_a_task_without_an_expert_says_so() -> None:
 
 def test_an_environment_without_an_expert_is_not_sent_back_to_its_own_data() -> None:
     class Writing(RoomEnv):
-        def open_tasks(self) -> Tasks:
-            tasks = Tasks()
-            tasks.name = "generated"
-            return tasks
+        def open_tasks(self) -> ListedTasks[Problem]:
+            return ListedTasks([Problem("task/0", "", "")], "generated", "all")
 
-    episode = run_episode(Writing(), ExpertPolicy(), options={"index": 3})
+    episode = run_episode(Writing(), ExpertPolicy(), options={"index": 0})
     assert "the environment's expert_action(); or play another policy" in (episode.error or "")
 
 

@@ -245,11 +245,14 @@ def test_what_cannot_be_loaded(folder, tmp_path):
         TransformersPolicy(folder, tokenizer=tokenizer, device="cpu")
 
 
-@pytest.mark.parametrize("package", ["transformers", "torch"])
-def test_a_missing_package_names_its_extra(folder, monkeypatch, package):
+@pytest.mark.parametrize(
+    ("package", "extra", "policy"),
+    [("transformers", "hf", TransformersPolicy), ("torch", "hf", TransformersPolicy), ("vllm", "vllm", VLLMPolicy)],
+)
+def test_a_missing_package_names_its_extra(folder, monkeypatch, package, extra, policy):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"agent-envs\[hf\]"):
-        TransformersPolicy(folder)
+    with pytest.raises(MissingExtraError, match=rf"agent-envs\[{extra}\]"):
+        policy(folder)
 
 
 def test_a_failing_model_is_an_error_of_the_episode_and_of_no_later_one(folder):
@@ -406,12 +409,6 @@ def test_vllm_that_fails_or_does_not_start(folder, fake_vllm):
         VLLMPolicy(folder, top_p=0.0)
     with pytest.raises(ConfigError, match="tensor_parallel_sise"):
         VLLMPolicy(folder, engine={"tensor_parallel_sise": 2})
-
-
-def test_vllm_that_is_not_installed_names_its_extra(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(MissingExtraError, match=r"agent-envs\[vllm\]"):
-        VLLMPolicy(folder)
 
 
 def test_the_n_th_episode_of_a_task_has_a_name(folder, greedy):

@@ -11,16 +11,12 @@ What these tests pin:
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +24,22 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs import Problem
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import arun_episode, run_episode
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool
-from tests.fake_chat_server import broken_rule
+from tests.fake_chat_server import broken_rule, completion
 
 pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
 
 from agent_envs.policies import OpenAIPolicy
 from agent_envs.policies.openai.overflow import is_overflow
-
-
-@dataclass(frozen=True)
-class Task:
-    task_id: str
-
-
-class Tasks:
-    name = "generated"
-    split = "train"
-
-    def __len__(self) -> int:
-        return 10
-
-    def __getitem__(self, index: int) -> Task:
-        return Task(f"sum/{index}")
 
 
 @tool
@@ -74,11 +56,12 @@ class SumEnv(ToolEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(tools=ToolRegistry([add]), **kwargs)
 
-    def open_tasks(self) -> Tasks:
-        return Tasks()
+    def open_tasks(self) -> ListedTasks[Problem]:
+        problems = [Problem(f"sum/{i}", f"What is 2 + 3? (sum/{i})", "5") for i in range(10)]
+        return ListedTasks(problems, "generated", "train")
 
-    def begin(self, task: Task) -> tuple[str, Any]:
-        return f"What is 2 + 3? ({task.task_id})", None
+    def begin(self, task: Problem) -> tuple[str, Any]:
+        return task.question, None
 
     def answer(self, text: str) -> Outcome:
         won = text.strip() == "5"
@@ -87,98 +70,34 @@ class SumEnv(ToolEnv):
 
 gym.register("Test/Sum-v0", SumEnv, max_episode_steps=6)
 
-Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+
+def call(arguments: str = '{"a": 2, "b": 3}', call_id: str = "x", name: str = "add") -> dict[str, Any]:
+    return {"id": call_id, "name": name, "arguments": arguments}
 
 
-def call(name: str, arguments: str, call_id: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def say(content: str | None, calls: list[dict[str, Any]] | None = None, **more: Any) -> tuple[int, dict[str, Any]]:
-    """A chat completion."""
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    if calls:
-        message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "finish_reason": more.pop("finish_reason", "stop"), "logprobs": None}
-    choice.update({key: more.pop(key) for key in ("logprobs",) if key in more})
-    usage = {"prompt_tokens": 9, "completion_tokens": more.pop("completion_tokens", 4), "total_tokens": 13}
-    return 200, {
-        "id": "c",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "m",
-        "choices": [choice],
-        "usage": usage,
-    }
-
-
-class Server(ThreadingHTTPServer):
-    """Answers with what ``answer`` makes of a request; keeps every request."""
-
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer: Answer = sums
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.connections = 0
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections += 1
-        super().process_request(request, client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of these tests."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append(request)
-        self.server.keys.append(self.headers["Authorization"])
-        problem = broken_rule(request["messages"])
-        status, body = (400, {"error": {"message": problem}}) if problem else self.server.answer(request)
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("retry-after-ms", "1")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Quiet."""
-
-
-def sums(request: dict[str, Any]) -> tuple[int, Any]:
+def sums(request: dict[str, Any]) -> Any:
     """A model that adds with the tool and answers with the tool's result."""
     last = request["messages"][-1]
     if last["role"] == "tool":
-        return say(last["content"])
-    return say("Let me add.", [call("add", '{"a": 2, "b": 3}', f"id-{len(request['messages'])}")])
-
-
-def in_turn(*answers: tuple[int, Any]) -> Answer:
-    remaining = list(answers)
-    return lambda request: remaining.pop(0)
+        return last["content"]
+    return completion([call(call_id=f"id-{len(request['messages'])}")], "Let me add.")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(chat_server: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A server with a model that adds, or says what `says` is given; it refuses what a strict one would."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    answers: list[Any] = []
+
+    def think(request: dict[str, Any]) -> Any:
+        if problem := broken_rule(request["messages"]):
+            return 400, {"error": {"message": problem}}
+        return answers.pop(0) if answers else sums(request)
+
+    server = chat_server(think)
+    server.says = lambda *said: answers.extend(said)
+    return server
 
 
 def make() -> gym.Env[str, str]:
@@ -186,13 +105,13 @@ def make() -> gym.Env[str, str]:
 
 
 @pytest.fixture
-def policy(server: Server) -> Iterator[OpenAIPolicy]:
+def policy(server: Any) -> Iterator[OpenAIPolicy]:
     policy = OpenAIPolicy("m", base_url=server.url, max_retries=1, max_wait=1)
     yield policy
     policy.close()
 
 
-def test_native_calls_are_played_as_text(server: Server, policy: OpenAIPolicy) -> None:
+def test_native_calls_are_played_as_text(server: Any, policy: OpenAIPolicy) -> None:
     episode = run_episode(make(), policy, options={"index": 4})
     assert episode.error is None and episode.success
     expected = make().unwrapped.format_call("add", {"a": 2, "b": 3})  # type: ignore[attr-defined]
@@ -205,14 +124,13 @@ def test_native_calls_are_played_as_text(server: Server, policy: OpenAIPolicy) -
     assert first["tools"][0]["function"]["name"] == "add" and first["model"] == "m"
     assert "temperature" not in first and "max_tokens" not in first
     assert second["messages"][2:] == [
-        {"role": "assistant", "content": "Let me add.", "tool_calls": [call("add", '{"a": 2, "b": 3}', "id-2")]},
+        completion([call(call_id="id-2")], "Let me add.")["choices"][0]["message"],
         {"role": "tool", "tool_call_id": "id-2", "content": "5"},
     ]
 
 
-def test_parallel_calls_are_answered_in_order(server: Server, policy: OpenAIPolicy) -> None:
-    calls = [call("add", '{"a": 1, "b": 1}', "x"), call("nothing", "{}", "y"), call("add", "", "z")]
-    server.answer = in_turn(say(None, calls), say("5"))
+def test_parallel_calls_are_answered_in_order(server: Any, policy: OpenAIPolicy) -> None:
+    server.says([call('{"a": 1, "b": 1}', "x"), call("{}", "y", "nothing"), call("", "z")], "5")
     episode = run_episode(make(), policy, seed=0)
     assert episode.success and episode.steps[0].info["invalid_action"]
     results = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
@@ -221,17 +139,16 @@ def test_parallel_calls_are_answered_in_order(server: Server, policy: OpenAIPoli
     assert "wrong arguments" in results[2]["content"]
 
 
-def test_calls_over_the_cap_are_answered_too(server: Server, policy: OpenAIPolicy) -> None:
-    server.answer = in_turn(say(None, [call("add", '{"a": 1, "b": 1}', str(i)) for i in range(6)]), say("5"))
+def test_calls_over_the_cap_are_answered_too(server: Any, policy: OpenAIPolicy) -> None:
+    server.says([call(call_id=str(i)) for i in range(6)], "5")
     assert run_episode(make(), policy, seed=0).success
     results = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
     assert [m["tool_call_id"] for m in results] == list("012345") and "at most 4" in results[-1]["content"]
 
 
 @pytest.mark.parametrize("raw", ['{"a": 2, "b"', "[1, 2]", "not json"])
-def test_malformed_arguments_stay_as_written(server: Server, policy: OpenAIPolicy, raw: str) -> None:
-    calls = [call("add", raw, "bad"), call("add", '{"a": 2, "b": 3}', "good")]
-    server.answer = in_turn(say("Hm.", calls), say("5"))
+def test_malformed_arguments_stay_as_written(server: Any, policy: OpenAIPolicy, raw: str) -> None:
+    server.says(completion([call(raw, "bad"), call(call_id="good")], "Hm."), "5")
     episode = run_episode(make(), policy, seed=0)
     assert episode.success, episode.error
     assert raw in episode.steps[0].action and episode.steps[0].info["invalid_action"]
@@ -242,18 +159,18 @@ def test_malformed_arguments_stay_as_written(server: Server, policy: OpenAIPolic
     assert rest == {"role": "user", "content": episode.steps[0].info["tool_results"][0]["content"]}
 
 
-def test_calls_written_as_text_too_leave_no_id_without_an_answer(server: Server, policy: OpenAIPolicy) -> None:
+def test_calls_written_as_text_too_leave_no_id_without_an_answer(server: Any, policy: OpenAIPolicy) -> None:
     text = make().unwrapped.format_call("add", {"a": 7, "b": 1})  # type: ignore[attr-defined]
-    server.answer = in_turn(say(text, [call("add", '{"a": 2, "b": 3}', "x")]), say("5"))
+    server.says(completion([call()], text), "5")
     episode = run_episode(make(), policy, seed=0)
     assert episode.success and episode.steps[0].info["tool_results"][0]["content"] == "8"
     assert server.requests[1]["messages"][-1] == {"role": "tool", "tool_call_id": "x", "content": "8\n5"}
 
 
-def test_text_mode_sends_no_tools(server: Server) -> None:
+def test_text_mode_sends_no_tools(server: Any) -> None:
     policy = OpenAIPolicy("m", base_url=server.url, tool_mode="text", temperature=0.5, max_tokens=9)
     text = make().unwrapped.format_call("add", {"a": 2, "b": 3})  # type: ignore[attr-defined]
-    server.answer = in_turn(say(text), say("5"))
+    server.says(text, "5")
     episode = run_episode(make(), policy, seed=0)
     assert episode.success and episode.steps[0].action == text
     assert all("tools" not in request for request in server.requests)
@@ -265,9 +182,9 @@ def test_text_mode_sends_no_tools(server: Server) -> None:
     policy.close()
 
 
-def test_a_wrapper_that_changes_the_observation(server: Server, policy: OpenAIPolicy) -> None:
+def test_a_wrapper_that_changes_the_observation(server: Any, policy: OpenAIPolicy) -> None:
     env = gym.wrappers.TransformObservation(make(), lambda o: f"[{o}]", make().observation_space)
-    server.answer = in_turn(say(None, [call("add", '{"a": 2, "b": 3}', i) for i in "xy"]), say("5"))
+    server.says([call(call_id=i) for i in "xy"], "5")
     assert run_episode(env, policy, seed=0).success
     assert [m["content"] for m in server.requests[1]["messages"][-2:]] == ["[5\n5]", "(shown with the first call)"]
 
@@ -280,8 +197,8 @@ class Rebuilt(gym.Wrapper[str, str, str, str]):
         return "all there is to know", *rest, {**info, "rebuilt": True, "tool_results": []}
 
 
-def test_a_rebuilt_observation_begins_the_conversation_anew(server: Server, policy: OpenAIPolicy) -> None:
-    server.answer = in_turn(say(None, [call("add", '{"a": 2, "b": 3}', "x")]), say("5"))
+def test_a_rebuilt_observation_begins_the_conversation_anew(server: Any, policy: OpenAIPolicy) -> None:
+    server.says([call()], "5")
     assert run_episode(Rebuilt(make()), policy, seed=0).success
     first, second = (request["messages"] for request in server.requests)
     assert [m["role"] for m in first] == [m["role"] for m in second] and first[0] == second[0]
@@ -336,9 +253,8 @@ def test_the_words_for_a_prompt_that_does_not_fit() -> None:
         (500, {"error": {"message": TOO_LONG["llama.cpp"], "type": "exceed_context_size_error"}}),
     ],
 )
-def test_a_prompt_that_does_not_fit(server: Server, policy: OpenAIPolicy, status: int, error: Any) -> None:
-    first = say(None, [call("add", '{"a": 2, "b": 3}', "x")])
-    server.answer = in_turn(first, (status, error))
+def test_a_prompt_that_does_not_fit(server: Any, policy: OpenAIPolicy, status: int, error: Any) -> None:
+    server.says([call()], (status, error))
     episode = run_episode(make(), policy, seed=0)
     assert episode.stop_reason is StopReason.CONTEXT_LENGTH
     assert len(episode.steps) == 1 and episode.steps[0].truncated
@@ -354,32 +270,26 @@ def test_a_prompt_that_does_not_fit(server: Server, policy: OpenAIPolicy, status
         (4, 4, StopReason.TERMINATED),  # the limit cut it: the text is the action
     ],
 )
-def test_a_response_that_was_cut(server: Server, max_tokens: int | None, used: int, reason: StopReason) -> None:
+def test_a_response_that_was_cut(server: Any, max_tokens: int | None, used: int, reason: StopReason) -> None:
     policy = OpenAIPolicy("m", base_url=server.url, max_tokens=max_tokens)
-    server.answer = in_turn(say("5", finish_reason="length", completion_tokens=used))
+    server.says(completion("5", finish_reason="length", used=used))
     assert run_episode(make(), policy, seed=0).stop_reason is reason
     policy.close()
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_an_empty_answer(server: Server, policy: OpenAIPolicy, content: str | None) -> None:
-    server.answer = in_turn(say(content))
+def test_an_empty_answer(server: Any, policy: OpenAIPolicy, content: str | None) -> None:
+    server.says(completion(content))
     episode = run_episode(make(), policy, seed=0)
     assert episode.stop_reason is StopReason.EMPTY_GENERATION and episode.steps == ()
-
-
-def test_a_server_that_recovers_is_asked_again(server: Server, policy: OpenAIPolicy) -> None:
-    server.answer = in_turn((503, {"error": {"message": "busy"}}), say("5"))
-    assert run_episode(make(), policy, seed=0).success
-    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
     ("status", "attempts", "name"),
     [(500, 2, "Down"), (429, 2, "Busy"), (401, 1, "Refused"), (400, 1, "Refused")],
 )
-def test_a_server_that_fails(server: Server, policy: OpenAIPolicy, status: int, attempts: int, name: str) -> None:
-    server.answer = lambda request: (status, {"error": {"message": "no luck"}})
+def test_a_server_that_fails(server: Any, policy: OpenAIPolicy, status: int, attempts: int, name: str) -> None:
+    server.think = lambda request: (status, {"error": {"message": "no luck"}})
     episode = run_episode(make(), policy, seed=0)
     assert episode.stop_reason is StopReason.ERROR and len(server.requests) >= attempts
     assert status == 429 or len(server.requests) == attempts
@@ -395,59 +305,39 @@ def test_a_server_that_is_not_there() -> None:
     policy.close()
 
 
-def test_a_completion_without_choices(server: Server, policy: OpenAIPolicy) -> None:
-    server.answer = lambda request: (200, {**say("")[1], "choices": []})
-    episode = run_episode(make(), policy, seed=0)
-    assert episode.error is not None and "with choices" in episode.error
-
-
-def test_logprobs_and_further_arguments(server: Server) -> None:
-    policy = OpenAIPolicy("m", base_url=server.url, logprobs=True, request={"top_p": 0.5, "extra_body": {"top_k": 7}})
+def test_logprobs_and_further_arguments(server: Any) -> None:
+    more = {"top_p": 0.5, "extra_body": {"top_k": 7}}
+    policy = OpenAIPolicy("m", base_url=server.url, logprobs=True, token_ids=True, request=more)
     content = [{"token": "5", "logprob": -0.25, "bytes": None, "top_logprobs": []}]
-    server.answer = in_turn(say("5", logprobs={"content": content, "refusal": None}))
+    server.says(completion("5", logprobs={"content": content, "refusal": None}))
     episode = run_episode(make(), policy, seed=0)
     assert episode.steps[0].response_logprobs == (-0.25,) and episode.steps[0].response_ids is None
     request = server.requests[0]
-    assert (request["logprobs"], request["top_p"], request["top_k"]) == (True, 0.5, 7)
+    assert (request["logprobs"], request["return_token_ids"]) == (True, True)
+    assert (request["top_p"], request["top_k"]) == (0.5, 7)
     policy.close()
 
 
-def test_a_hung_server_is_left_at_the_time_out(server: Server, policy: OpenAIPolicy) -> None:
-    release = threading.Event()
-
-    def hang(request: dict[str, Any]) -> tuple[int, Any]:
-        if "sum/0" in request["messages"][1]["content"]:
-            release.wait(30.0)
-        return sums(request)
-
-    server.answer = hang
+def test_a_hung_server_is_left_at_the_time_out(server: Any, policy: OpenAIPolicy) -> None:
+    server.plan = lambda number, request: "stall" if "sum/0" in request["messages"][1]["content"] else "ok"
     options = [{"index": i} for i in range(4)]
     start = time.monotonic()
     episodes = run_episodes("Test/Sum-v0", policy, 4, options=options, step_timeout=2.0, progress=False)
     assert time.monotonic() - start < 10.0
     assert [e.stop_reason is StopReason.STEP_TIMEOUT for e in episodes] == [True, False, False, False]
     assert all(e.success for e in episodes[1:])
-    release.set()
 
 
-def test_many_episodes_at_once_share_a_client(server: Server, policy: OpenAIPolicy) -> None:
-    eight = threading.Barrier(8)  # none of eight first requests is answered before all are there
-
-    def together(request: dict[str, Any]) -> tuple[int, Any]:
-        if request["messages"][-1]["role"] == "user":
-            eight.wait(30.0)
-        return sums(request)
-
-    server.answer = together
+def test_many_episodes_at_once_share_a_client(server: Any, policy: OpenAIPolicy) -> None:
+    server.plan = lambda number, request: "slow"
     episodes = run_episodes("Test/Sum-v0", policy, 32, concurrency=32, progress=False)
-    assert all(e.success for e in episodes)
-    server.answer = sums
+    assert all(e.success for e in episodes) and server.most_in_flight >= 8
     assert server.connections <= 32
     run_episodes("Test/Sum-v0", policy, 2, concurrency=1, progress=False)
     assert server.connections <= 32  # the next rollout uses the same ones
 
 
-def test_all_event_loops_share_a_client(server: Server) -> None:
+def test_all_event_loops_share_a_client(server: Any) -> None:
     policy = OpenAIPolicy("m", base_url=server.url)
     for _ in range(2):
         assert asyncio.run(arun_episode(make(), policy, seed=0)).success
@@ -455,7 +345,7 @@ def test_all_event_loops_share_a_client(server: Server) -> None:
     policy.close()
 
 
-def test_nothing_is_left_open_at_exit(server: Server, tmp_path: Path) -> None:
+def test_nothing_is_left_open_at_exit(server: Any, tmp_path: Path) -> None:
     script = tmp_path / "play.py"
     script.write_text(
         textwrap.dedent(f"""
@@ -484,7 +374,7 @@ def test_nothing_is_left_open_at_exit(server: Server, tmp_path: Path) -> None:
         print(asyncio.run(arun_episode(Env(), policy)).stop_reason.value)
         """)
     )
-    server.answer = lambda request: say("hello")
+    server.think = lambda request: "hello"
     done = subprocess.run(
         [sys.executable, "-X", "dev", str(script)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -492,7 +382,7 @@ def test_nothing_is_left_open_at_exit(server: Server, tmp_path: Path) -> None:
     assert "Unclosed" not in done.stderr and "Error" not in done.stderr, done.stderr
 
 
-def test_the_key_comes_from_the_argument_or_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_comes_from_the_argument_or_the_environment(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for argument, variable in ((None, None), (None, "from-env"), ("given", "from-env")):
         if variable is not None:
             monkeypatch.setenv("OPENAI_API_KEY", variable)
@@ -502,13 +392,26 @@ def test_the_key_comes_from_the_argument_or_the_environment(server: Server, monk
         assert server.keys[-1] == f"Bearer {argument or variable or 'none'}"
 
 
-def test_arguments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"base_url": None}, "no API key: set OPENAI_API_KEY.*--base-url"),
+        ({"tool_mode": "both"}, "tool_mode must be one of 'native', 'text', got 'both'"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"max_retries": -1}, "max_retries"),
+        ({"timeout": 0}, "timeout"),
+        ({"stall_timeout": -1.0}, "stall_timeout"),
+        ({"base_url": "http://me:secret@h/v1"}, "a user, a password or a query"),
+        ({"base_url": "http://h/v1?key=secret"}, "a user, a password or a query"),
+    ],
+)
+def test_arguments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigError, match="no API key: set OPENAI_API_KEY.*--base-url"):
-        OpenAIPolicy("m")
-    with pytest.raises(ConfigError, match="tool_mode must be one of 'native', 'text', got 'both'"):
-        OpenAIPolicy("m", api_key="k", tool_mode="both")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=message) as refused:
+        OpenAIPolicy("m", **{"base_url": "http://127.0.0.1:9/v1", **arguments})
+    assert "secret" not in str(refused.value)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
