@@ -108,7 +108,7 @@ def test_the_plain_loop_as_an_agent_is_the_plain_loop(agent):
 
 
 @pytest.mark.parametrize("tool_mode", ["native", "text"])
-def test_a_server_is_asked_what_the_plain_loop_asks(tool_mode, fake_chat):
+def test_a_server_is_asked_what_the_plain_loop_asks(tool_mode, chat_server):
     """Native calls go back under their own ids, those of equal calls too."""
     pytest.importorskip("openai")
 
@@ -121,12 +121,11 @@ def test_a_server_is_asked_what_the_plain_loop_asks(tool_mode, fake_chat):
 
     requests = []
     for agent in (None, plain):
-        server = fake_chat.ChatServer(think)
+        server = chat_server(think)
         policy = agent_envs.policies.OpenAIPolicy("m", base_url=server.url, tool_mode=tool_mode)
         episode = agent_envs.run_episode(gym.make(ENV), policy, seed=0, agent=agent)
         assert episode.stop_reason is StopReason.TERMINATED, episode.error
         policy.close()
-        server.close()
         requests.append([request["messages"] for request in server.requests])
     one, other = json.dumps(requests[0]), json.dumps(requests[1])
     assert one == other and len(requests[0]) == 4
@@ -204,28 +203,24 @@ def test_a_text_that_is_carried_out_belongs_to_the_reply_that_said_it():
 
 @pytest.mark.parametrize("name", ["reinforce", "gigpo", "gae"])
 def test_thinking_twice_costs_no_discount(name):
-    options = EstimatorOptions(gamma=0.5, lam=1.0, whiten=False)
-
-    def advantages(times, rewards):
+    def returns(times, rewards):
+        """Of an episode beside one that is paid nothing, with which gigpo compares it at every step."""
         n = len(times)
-        zeros = torch.zeros(n, dtype=torch.int64)
+        step, other = torch.arange(n).repeat(2), torch.arange(2 * n) >= n
         rows = StepRows(
-            torch.tensor(rewards), zeros, torch.arange(n), zeros, zeros == 0, zeros == 1,
-            values=torch.zeros(n), anchor=torch.arange(n), time=torch.tensor(times),
+            torch.tensor([*rewards, *[0.0] * n]), other.long(), step, torch.zeros_like(step), other | True,
+            other & False, values=torch.zeros(2 * n), anchor=step, time=torch.tensor([*times, *times]),
         )  # fmt: skip
-        return get_estimator(name)(rows, options).returns.tolist()
+        options = EstimatorOptions(gamma=0.5, lam=1.0, whiten=False, gigpo_norm="mean_norm")
+        found = get_estimator(name)(rows, options).advantages[:n]
+        return (2 * found - sum(rewards) if name == "gigpo" else found).tolist()
 
-    once, thought = advantages([0, 1, 2], [0.0, 0.0, 1.0]), advantages([0, 0, 1, 1, 2], [0.0, 0.0, 0.0, 0.0, 1.0])
-    if name != "gigpo":  # which compares within a group, and here there is one
-        assert once == [0.25, 0.5, 1.0] and thought == [0.25, 0.25, 0.5, 0.5, 1.0]
-    long = torch.rand(150, dtype=torch.float64).tolist()
-    times = sorted(random.Random(3).choices(range(60), k=150))
-    g, expected = 0.0, []
-    for k in reversed(range(150)):
-        g = long[k] + (0.5 ** (times[k + 1] - times[k]) * g if k < 149 else 0.0)
-        expected.insert(0, g)
-    if name == "reinforce":
-        assert advantages(times, long) == pytest.approx(expected, rel=1e-6)
+    assert returns([0, 1, 2], [0.0, 0.0, 1.0]) == [0.25, 0.5, 1.0]
+    assert returns([0, 0, 1, 1, 2], [0.0, 0.0, 0.0, 0.0, 1.0]) == [0.25, 0.25, 0.5, 0.5, 1.0]
+    draw = random.Random(3)
+    rewards, times = [draw.random() for _ in range(150)], sorted(draw.choices(range(60), k=150))
+    expected = [sum(0.5 ** (times[j] - times[k]) * rewards[j] for j in range(k, 150)) for k in range(150)]
+    assert returns(times, rewards) == pytest.approx(expected, abs=1e-4)
 
 
 def test_two_roles_are_two_batches():
@@ -418,13 +413,8 @@ def test_a_long_conversation_is_summed_up_by_the_model_itself():
     texts = [CALL, CALL, CALL, "Three times 2.", CALL, "#### 2"]
     after = len(play(plain, CALL, CALL, CALL, "#### 2").steps[2].prompt_ids) + 1
     episode = play(f"compact(after={after}, keep=1)", *texts, max_episode_steps=20)
-    assert [step.action for step in episode.steps] == texts and [s.after for s in episode.steps[:5]] == [
-        None,
-        0,
-        1,
-        2,
-        None,
-    ]
+    assert [step.action for step in episode.steps] == texts
+    assert [step.after for step in episode.steps[:5]] == [None, 0, 1, 2, None]
     contents = [message["content"] for message in episode.steps[4].observation]
     assert contents[2] == "So far:\nThree times 2." and len(contents) == 5
     assert all(step.trained for step in episode.steps) and [s.time for s in episode.steps] == [0, 1, 2, 3, 3, 4]
@@ -435,9 +425,7 @@ def test_the_best_candidate_is_played_and_the_conversation_goes_on_with_it():
     episode = play("best_of(n=3)", *texts)
     assert [step.action for step in episode.steps] == texts
     assert [bool(step.info.get("tool_results")) for step in episode.steps[:3]] == [True, False, False]
-    assert [s.after for s in episode.steps] == [None, None, None, 0, 0, 0] and [s.time for s in episode.steps] == [
-        0
-    ] * 3 + [1] * 3
+    assert [(s.after, s.time) for s in episode.steps] == [(None, 0)] * 3 + [(0, 1)] * 3
     longest = partial(best_of, n=2, by=lambda env, candidates: [len(c.text) for c in candidates])
     episode = play(longest, "#### 1", CALL, "#### 2", "#### 22")
     assert [bool(step.info.get("tool_results")) for step in episode.steps] == [False, True, False, False]

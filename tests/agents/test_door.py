@@ -355,10 +355,8 @@ def test_bad_requests_are_answered_with_a_sentence(scripted):
 
 
 def test_tools_of_the_programs_own_are_shown_and_read(scripted):
-    own = {
-        "type": "function",
-        "function": {"name": "ask_a_friend", "description": "Ask.", "parameters": {"type": "object"}},
-    }
+    function = {"name": "ask_a_friend", "description": "Ask.", "parameters": {"type": "object"}}
+    own = {"type": "function", "function": function}
 
     def agent(env, model):
         with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key) as client:
@@ -413,6 +411,9 @@ def test_a_reply_that_a_limit_cut_says_so(scripted):
     assert [reply["status"] for reply in response] == ["incomplete", "completed"]
 
 
+TEXT = {"type": "text"}
+
+
 def broken(body: Any, draw: random.Random) -> Any:
     """Return a request with another value, or none, somewhere in it."""
     body = copy.deepcopy(body)
@@ -423,9 +424,7 @@ def broken(body: Any, draw: random.Random) -> Any:
         ]
     place = draw.choice(inner)
     key = draw.choice([*place] if isinstance(place, dict) else range(len(place)))
-    place[key] = draw.choice(
-        [None, True, -1, 10**30, "", "x", "\ud800", [], {}, [None], [[]], ["x"], [{}], {"type": "text"}]
-    )
+    place[key] = draw.choice([None, True, -1, 10**30, "", "x", "\ud800", [], {}, [None], [[]], ["x"], [{}], TEXT])
     if draw.random() < 0.2:
         del place[key]
     return body
@@ -471,9 +470,7 @@ def test_no_request_is_an_error_of_the_server(scripted):
                     statuses[wire, e.code] += 1
 
     assert play(scripted, agent, *[CALL.replace("calculator", name) for name in ("n__c", "c")] * 99).error is None
-    assert all(
-        statuses[wire, code] > 9 for wire in ("chat/completions", "messages", "responses") for code in (200, 400)
-    )
+    assert len(statuses) == 6 and min(statuses.values()) > 9  # three wires, answered and refused
 
 
 def test_tools_of_a_namespace_have_its_name_before_theirs(scripted):
@@ -502,14 +499,11 @@ def test_a_tool_is_shown_where_it_was_searched_for(scripted):
 
     def agent(env, model):
         said = post(f"{model.url}/v1/messages", asked)[1]["content"]
-        found = {
-            "type": "tool_result",
-            "tool_use_id": "a",
-            "content": [{"type": "tool_reference", "tool_name": "adds"}],
-        }
+        content = [{"type": "tool_reference", "tool_name": "adds"}]
+        found = {"type": "tool_result", "tool_use_id": "a", "content": content}
         asked["messages"] += [{"role": "assistant", "content": said}, {"role": "user", "content": [found]}]
         post(f"{model.url}/v1/messages", asked)
-        found["content"][0]["tool_name"] = "else"
+        content[0]["tool_name"] = "else"
         assert post(f"{model.url}/v1/messages", asked)[0] == 400
 
     first, second = play(scripted, agent, "I search.", "a").steps

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -111,30 +112,40 @@ def test_tasks_that_one_side_has_not_played_are_left_out():
 
 
 @pytest.fixture
-def played(tmp_path, monkeypatch, capsys):
+def played(tmp_path, monkeypatch, agentr1):
     """Evaluates an expert with mistakes in a folder."""
     monkeypatch.chdir(tmp_path)
 
-    def play(out: str, *more: str, noise: float = 0.3) -> str:
-        command = ["eval", "--policy", "expert", "--demo-noise", str(noise), "--out", out, "--quiet"]
-        assert main([*command, *(more if "--panel" in more else ["--env", TOOL, "--n", "12", *more])]) == 0
-        capsys.readouterr()
+    def play(out: str, *more: object, noise: float = 0.3) -> str:
+        tasks = more if "--panel" in more else ("--env", TOOL, "--n", 12, *more)
+        agentr1("eval", "--policy", "expert", "--demo-noise", noise, "--out", out, "--quiet", *tasks)
         return out
 
     return play
 
 
-def test_the_command(played, capsys):
-    first = played("first", "--samples", "3")
+@pytest.fixture
+def two(played):
+    """The folders of two evaluations, and a function that changes the rows of the second one's episodes."""
+    first, second = played("first"), played("second", noise=0.0)
+
+    def change(changed: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]) -> None:
+        file = Path(second, "episodes.jsonl")
+        rows = changed([json.loads(line) for line in file.read_text().splitlines()])
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return first, second, change
+
+
+def test_the_command(played, agentr1):
+    first = played("first", "--samples", 3)
     second = played("second", "--panel", first, noise=0.0)
     for seed in (1, 2):
-        played(f"seeds/{seed}", "--panel", first, "--seed", str(seed))
-    assert main(["compare", first, second, "seeds"]) == 0
-    said = capsys.readouterr().out
+        played(f"seeds/{seed}", "--panel", first, "--seed", seed)
+    said = agentr1("compare", first, second, "seeds")
     assert said.startswith(f"{TOOL}, split test, panel ") and "second against first: 12 tasks\n" in said
     assert "seeds against first: 12 tasks, 2 runs against 1\n" in said and said.count("success ") == 2
-    assert main(["compare", first, second, "seeds/1,seeds/2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["comparisons"]
+    found = json.loads(agentr1("compare", first, second, "seeds/1,seeds/2", "--json"))["comparisons"]
     assert [c["second"] for c in found] == [["second"], ["seeds/1", "seeds/2"]]
     summaries = [json.loads(Path(name, "summary.json").read_text()) for name in (first, second)]
     for name in ("success", "score", "reward"):
@@ -151,66 +162,58 @@ def test_the_command(played, capsys):
         (["--wrapper", "StepPenalty(penalty=0.1)"], "wrappers: [] in first, ['StepPenalty(penalty=0.1)'] in other"),
     ],
 )
-def test_other_panels_are_refused(played, more, said, capsys):
-    first, other = played("first"), played("other", *more)
-    assert main(["compare", first, other]) == 2
-    error = capsys.readouterr().err
+def test_other_panels_are_refused(played, more, said, agentr1):
+    error = agentr1("compare", played("first"), played("other", *more), status=2)
     assert said in error and ("--common compares on the tasks" in error) == (more[0] == "--seed")
 
 
-def test_common_tasks(played, capsys):
-    first, more, level = played("first"), played("more", "--n", "20"), played("level", "--env-kwargs", '{"level": 2}')
-    assert main(["compare", first, more]) == 2 and "8 tasks (" in capsys.readouterr().err
-    assert (
-        main(["compare", first, more, "--common"]) == 0 and "more against first: 12 tasks\n" in capsys.readouterr().out
-    )
-    assert main(["compare", first, level, "--common"]) == 2 and "argument level" in capsys.readouterr().err
+def test_common_tasks(played, agentr1):
+    first, more, level = played("first"), played("more", "--n", 20), played("level", "--env-kwargs", '{"level": 2}')
+    assert "8 tasks (" in agentr1("compare", first, more, status=2)
+    assert "more against first: 12 tasks\n" in agentr1("compare", first, more, "--common")
+    assert "argument level" in agentr1("compare", first, level, "--common", status=2)
 
 
-def test_episodes_that_an_error_ended_do_not_count(played, capsys):
-    first, second = played("first"), played("second")
-    file = Path(second, "episodes.jsonl")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows[0] |= {"stop_reason": "error", "error": "it broke"}
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["compare", first, second]) == 0
-    assert "11 tasks; 1 more not played by all runs" in capsys.readouterr().out
+def test_episodes_that_an_error_ended_do_not_count(two, agentr1):
+    first, second, change = two
+    change(lambda rows: [rows[0] | {"stop_reason": "error", "error": "it broke"}, *rows[1:]])
+    assert "11 tasks; 1 more not played by all runs" in agentr1("compare", first, second)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
-def test_scores_that_are_no_numbers_are_refused(value, played, capsys):
-    first, second = played("first"), played("second")
-    file = Path(second, "episodes.jsonl")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows[0]["steps"][-1]["info"]["score"] = value
-    rows[1]["steps"][0]["reward"] = value
-    for bad in rows[:2]:
-        file.write_text("".join(json.dumps(row) + "\n" for row in (bad, *rows[2:])))
-        assert main(["compare", first, second, "--json"]) == 2
-        said = capsys.readouterr()
-        assert "must be finite" in said.err and bad["episode_id"] in said.err and not said.out
+@pytest.mark.parametrize("place", ["score", "reward"])
+def test_scores_that_are_no_numbers_are_refused(value, place, two, capsys):
+    first, second, change = two
+
+    def spoil(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        spoilt = rows[0]["steps"][-1]["info"] if place == "score" else rows[0]["steps"][0]
+        spoilt[place] = value
+        names.append(rows[0]["episode_id"])
+        return rows
+
+    names: list[str] = []
+    change(spoil)
+    assert main(["compare", first, second, "--json"]) == 2
+    said = capsys.readouterr()
+    assert "must be finite" in said.err and names[0] in said.err and not said.out
 
 
-def test_a_line_that_was_written_twice_counts_once(played, capsys):
-    first, second = played("first"), played("second", noise=0.0)
-    assert main(["compare", first, second]) == 0
-    once = capsys.readouterr().out
-    file = Path(second, "episodes.jsonl")
-    file.write_text(file.read_text() + file.read_text().splitlines()[0] + "\n")
-    assert main(["compare", first, second]) == 0 and capsys.readouterr().out == once
+def test_a_line_that_was_written_twice_counts_once(two, agentr1):
+    first, second, change = two
+    once = agentr1("compare", first, second)
+    change(lambda rows: [*rows, rows[0]])
+    assert agentr1("compare", first, second) == once
 
 
-def test_names_in_a_panel_move_no_cursor(played, capsys):
-    first, second = played("first"), played("second")
-    for folder in (first, second):
+def test_names_in_a_panel_move_no_cursor(two, agentr1):
+    for folder in two[:2]:
         file = Path(folder, "panel.json")
         file.write_text(json.dumps({**json.loads(file.read_text()), "env": "\x1b[31mEVIL\x1b]0;title\x07"}))
-    assert main(["compare", first, second]) == 0
-    said = capsys.readouterr().out
+    said = agentr1("compare", *two[:2])
     assert said.startswith(r"\x1b[31mEVIL") and "\x1b" not in said and "\x07" not in said
 
 
-def test_what_is_no_evaluation(played, tmp_path, capsys):
+def test_what_is_no_evaluation(played, tmp_path, agentr1):
     first = played("first")
     (tmp_path / "empty").mkdir()
     for argv, said in (
@@ -220,5 +223,4 @@ def test_what_is_no_evaluation(played, tmp_path, capsys):
         ([first, f"{first},{first}"], "names a run twice"),
         ([first, f"{first},{tmp_path / first}"], "names a run twice"),
     ):
-        assert main(["compare", *argv]) == 2
-        assert said in capsys.readouterr().err
+        assert said in agentr1("compare", *argv, status=2)

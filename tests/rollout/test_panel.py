@@ -20,6 +20,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.cli.main import main
 from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.registration import ENV_IDS
 from agent_envs.rollout.panel import Panel, canonical, panel_of, read_panel
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import TextEnv
 
 TOOL = "AgentR1/GSM8KTool-v0"
@@ -51,36 +52,22 @@ def panel(env_id: str, indices: Any = range(3), wrappers: Any = (), **kwargs: An
 
 def played(episodes: Any) -> list[Any]:
     """Everything that was said, done and paid."""
-    return [
-        [
-            *[(s.observation, s.action, s.reward, s.terminated, s.truncated) for s in e.steps],
-            e.final_observation,
-            e.score,
-        ]
-        for e in episodes
-    ]
+    steps = ([(s.observation, s.action, s.reward, s.terminated, s.truncated) for s in e.steps] for e in episodes)
+    return [(said, e.final_observation, e.score) for said, e in zip(steps, episodes, strict=True)]
 
 
 # -- 1. what does not matter ---------------------------------------------------------------------------------------
 
 
-def test_another_process_plays_the_committed_panels(root):
-    environment = {**os.environ, "PYTHONHASHSEED": "20261122"}
-    command = [sys.executable, "tests/pinned/scores.py"]
-    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+PYTHONS = [python for python in os.environ.get("AGENT_ENVS_TEST_PYTHONS", "").split(os.pathsep) if python]
+
+
+@pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
+def test_another_process_plays_the_committed_panels(root, python):
+    """AGENT_ENVS_TEST_PYTHONS: more interpreters with the package's base dependencies, separated as in PATH."""
+    environment = {**os.environ, "PYTHONHASHSEED": "20261122", "PYTHONPATH": str(root)}
+    done = subprocess.run([python, "tests/pinned/scores.py"], env=environment, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("success of random") == len(ENV_IDS), done.stdout + done.stderr
-
-
-def test_another_python_plays_the_committed_panels(root):
-    """AGENT_ENVS_TEST_PYTHONS: interpreters that have the package's base dependencies, separated as in PATH."""
-    named = os.environ.get("AGENT_ENVS_TEST_PYTHONS")
-    if not named:
-        pytest.skip("AGENT_ENVS_TEST_PYTHONS names no interpreter")
-    for python in named.split(os.pathsep):
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        command = [python, "tests/pinned/scores.py"]
-        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-        assert done.returncode == 0, f"{python}: {done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -106,14 +93,12 @@ def _hotpotqa(folder: Path) -> None:
     for split in ("train", "test"):
         rows = [
             {
-                "_id": f"{split}-{i}",
-                "question": f"Who built bridge {i}?",
-                "answer": f"Builder {i}",
+                "_id": f"{split}-{i}", "question": f"Who built bridge {i}?", "answer": f"Builder {i}",
                 "supporting_facts": [[f"Bridge {i}", 0]],
                 "context": [[f"Bridge {j}", [f"Builder {j} built bridge {j}."]] for j in (i, i + 1)],
             }
             for i in range(6)
-        ]
+        ]  # fmt: skip
         (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
@@ -131,25 +116,16 @@ def shuffled_folders(monkeypatch):
     """Folders are listed in another order than on the rest of this machine."""
     rng, listdir, scandir = random.Random(3), os.listdir, os.scandir
 
-    class Scan:
+    class Scan(nullcontext):
         def __init__(self, path: Any) -> None:
             with scandir(path) as entries:
-                self.entries = sorted(entries, key=lambda entry: rng.random())
-
-        def __enter__(self) -> Any:
-            return iter(self.entries)
-
-        def __exit__(self, *_: object) -> None: ...
+                super().__init__(iter(sorted(entries, key=lambda entry: rng.random())))
 
         def __iter__(self) -> Any:
-            return iter(self.entries)
+            return self.enter_result
 
         def __next__(self) -> Any:
-            if not self.entries:
-                raise StopIteration
-            return self.entries.pop()
-
-        def close(self) -> None: ...
+            return next(self.enter_result)
 
     def arm() -> None:
         monkeypatch.setattr(os, "listdir", lambda path=".": sorted(listdir(path), key=lambda name: rng.random()))
@@ -282,31 +258,21 @@ def test_environments_without_known_tasks_have_panels():
     assert list(one.tasks.values()) == [("", "")] * 2 and one.content["arguments"]["max_episode_steps"] == 500
 
 
+class Riddle:
+    """A task without a base class, and with a set in it."""
+
+    def __init__(self, number: int) -> None:
+        self.task_id, self.answers = f"riddle/{number}", {f"answer {i}" for i in range(number, number + 5)}
+
+
 class Riddles(TextEnv):
-    """Tasks without a base class, and with a set and an object in them."""
-
-    class Riddle:
-        def __init__(self, number: int) -> None:
-            self.task_id, self.answers = f"riddle/{number}", {f"answer {i}" for i in range(number, number + 5)}
-
     def open_tasks(self) -> Any:
-        class Source:
-            name, split = "generated", "train"
-
-            def __len__(self) -> int:
-                return 3
-
-            def __getitem__(self, index: int) -> Any:
-                return Riddles.Riddle(index)
-
-        return Source()
+        return ListedTasks([Riddle(number) for number in range(3)], "generated", "train")
 
 
 def test_tasks_of_any_form_have_content():
     words = {f"answer {i}" for i in range(50)}
-    assert canonical(Riddles.Riddle(0))["answers"] == [f"answer {i}" for i in range(5)] and canonical(words) == sorted(
-        words
-    )
+    assert canonical(Riddle(0))["answers"] == [f"answer {i}" for i in range(5)] and canonical(words) == sorted(words)
     env = Riddles()
     one, other = (panel_of(env, range(3), "riddles", {}) for _ in range(2))
     assert one == other and len(set(one.tasks.values())) == 3 and one.tasks[1][0] == "riddle/1"
@@ -315,26 +281,24 @@ def test_tasks_of_any_form_have_content():
 # -- 3. and 4. playing a panel -------------------------------------------------------------------------------------
 
 
+EVAL = ("eval", "--env", TOOL, "--policy", "expert", "--seed", 3, "--quiet", "--out")
+
+
 @pytest.fixture
-def first(tmp_path):
-    out = tmp_path / "first"
-    assert (
-        main(["eval", "--env", TOOL, "--policy", "expert", "--n", "5", "--seed", "3", "--out", str(out), "--quiet"])
-        == 0
-    )
-    return out
+def first(tmp_path, agentr1):
+    agentr1(*EVAL, tmp_path / "first", "--n", 5)
+    return tmp_path / "first"
 
 
-def test_eval_prints_keeps_and_plays_a_panel(first, tmp_path, capsys):
+def test_eval_prints_keeps_and_plays_a_panel(first, tmp_path, agentr1):
     stored = read_panel(first)
     assert json.loads((first / "summary.json").read_text())["panel"] == stored.digest
-    assert main(["eval", "--panel", str(first), "--policy", "random", "--quiet"]) == 0
-    assert f"panel         {stored.name} " in capsys.readouterr().out
+    assert f"panel         {stored.name} " in agentr1("eval", "--panel", first, "--policy", "random", "--quiet")
     for given in (first, first / "panel.json"):
-        assert main(["eval", "--panel", str(given), "--policy", "random", "--json", "--quiet"]) == 0
-        assert json.loads(capsys.readouterr().out)["panel"] == stored.digest
+        said = agentr1("eval", "--panel", given, "--policy", "random", "--json", "--quiet")
+        assert json.loads(said)["panel"] == stored.digest
     again = tmp_path / "again"
-    assert main(["eval", "--panel", str(first), "--policy", "expert", "--out", str(again), "--quiet"]) == 0
+    agentr1("eval", "--panel", first, "--policy", "expert", "--out", again, "--quiet")
     one, other = (sorted(agent_envs.read_episodes(f / "episodes.jsonl"), key=lambda e: e.index) for f in (first, again))
     assert played(one) == played(other) and [e.index for e in one] == sorted(stored.tasks)
 
@@ -349,25 +313,23 @@ def test_eval_prints_keeps_and_plays_a_panel(first, tmp_path, capsys):
         (["--run", "runs/other"], "give either --run or --panel"),
     ],
 )
-def test_another_panel_is_refused(first, more, said, capsys):
-    assert main(["eval", "--panel", str(first), "--policy", "expert", "--quiet", *more]) == 2
-    assert said in capsys.readouterr().err
+def test_another_panel_is_refused(first, more, said, agentr1):
+    assert said in agentr1("eval", "--panel", first, "--policy", "expert", "--quiet", *more, status=2)
 
 
-def test_changed_content_is_refused(tmp_path, changed_answer, monkeypatch, capsys):
-    command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "2", "--out", str(tmp_path / "run"), "--quiet"]
-    assert main(command) == 0
+def test_changed_content_is_refused(tmp_path, changed_answer, monkeypatch, agentr1):
+    command = ("eval", "--env", TOOL, "--policy", "expert", "--out", tmp_path / "run", "--quiet", "--n")
+    agentr1(*command, 2)
     monkeypatch.undo()
-    capsys.readouterr()
-    assert main(["eval", "--panel", str(tmp_path / "run"), "--policy", "random", "--quiet"]) == 2
-    assert "the content of task 459 is not the same" in capsys.readouterr().err
-    assert main([*command[:6], "3", *command[7:]]) == 2  # nor is it mixed with what was played
-    assert "holds episodes of other tasks: the content of task 459" in capsys.readouterr().err
+    said = agentr1("eval", "--panel", tmp_path / "run", "--policy", "random", "--quiet", status=2)
+    assert "the content of task 459 is not the same" in said
+    said = agentr1(*command, 3, status=2)  # nor is it mixed with what was played
+    assert "holds episodes of other tasks: the content of task 459" in said
 
 
-def test_more_tasks_go_into_the_same_folder(first):
-    command = ["eval", "--env", TOOL, "--policy", "expert", "--n", "7", "--seed", "3", "--out", str(first), "--quiet"]
-    assert main(command) == 0 and len(read_panel(first).tasks) == 7
+def test_more_tasks_go_into_the_same_folder(first, agentr1):
+    agentr1(*EVAL, first, "--n", 7)
+    assert len(read_panel(first).tasks) == 7
 
 
 @pytest.mark.parametrize(
@@ -387,12 +349,12 @@ def test_broken_panels_are_refused(first, change, said):
         read_panel(first)
 
 
-def test_a_panel_runs_no_code(first, tmp_path, capsys):
+def test_a_panel_runs_no_code(first, tmp_path, agentr1):
     data = json.loads((first / "panel.json").read_text())
     for name, value in (("env", "antigravity:X-v0"), ("wrappers", ["antigravity:geohash()"])):
         (tmp_path / "panel.json").write_text(json.dumps({**data, name: value}))
-        assert main(["eval", "--panel", str(tmp_path), "--policy", "expert", "--quiet"]) == 2
-        assert "which a record may not set" in capsys.readouterr().err
+        said = agentr1("eval", "--panel", tmp_path, "--policy", "expert", "--quiet", status=2)
+        assert "which a record may not set" in said
     assert "antigravity" not in sys.modules
 
 

@@ -19,7 +19,6 @@ import sys
 import textwrap
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs import Problem
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
 from agent_envs.policies import Response, ScriptedPolicy
@@ -35,32 +35,14 @@ from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import arun_episode, run_episode
 from agent_envs.rollout.slots import play_tasks
+from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop
 from tests.helpers import until
 
 
-@dataclass(frozen=True)
-class Task:
-    task_id: str
-    answer: str
-
-
-class Tasks:
-    """A hundred numbers to guess."""
-
-    name = "generated"
-    split = "train"
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> Task:
-        return Task(f"guess/{index}", str(index))
-
-
 class GuessEnv(TextEnv):
-    """Actions: a number (the answer ends the task), "sleep:S", "crash", "exit"."""
+    """A hundred numbers to guess. Actions: a number (the answer ends the task), "sleep:S", "crash", "exit"."""
 
     instructions = "Guess the number."
     made: list[GuessEnv] = []
@@ -77,13 +59,15 @@ class GuessEnv(TextEnv):
     def close(self) -> None:
         self.closed = True
 
-    def open_tasks(self) -> Tasks:
-        return Tasks()
+    def open_tasks(self) -> ListedTasks[Problem]:
+        return ListedTasks(
+            [Problem(f"guess/{i}", f"Guess guess/{i}", str(i)) for i in range(100)], "generated", "train"
+        )
 
-    def begin(self, task: Task) -> tuple[str, Any]:
+    def begin(self, task: Problem) -> tuple[str, Any]:
         time.sleep(self.slow_reset)
         self.log = []
-        return f"Guess {task.task_id}", None
+        return task.question, None
 
     def act(self, action: str) -> Outcome:
         self.log.append(action)
@@ -107,6 +91,10 @@ def _no_envs_made():
 
 def make() -> gym.Env[str, str]:
     return gym.make("Test/Guess-v0")
+
+
+def play(policy: Any, n: int, **more: Any) -> list[Episode]:
+    return run_episodes("Test/Guess-v0", policy, n, progress=False, **more)
 
 
 class Guesser:
@@ -280,7 +268,7 @@ def test_everything_works_inside_a_running_loop():
     async def main() -> None:
         policy = Guesser(use_async=True)
         assert run_episode(make(), policy, options={"index": 1}).success
-        assert all(e.success for e in run_episodes("Test/Guess-v0", policy, 3, progress=False))
+        assert all(e.success for e in play(policy, 3))
         assert (await arun_episode(make(), policy, options={"index": 1})).success
 
     asyncio.run(main())
@@ -373,7 +361,7 @@ def test_a_reset_that_hangs_is_a_step_timeout():
 
 def test_a_hung_async_act_is_cancelled():
     policy = Guesser(delay=60.0, use_async=True)
-    episodes = run_episodes("Test/Guess-v0", policy, 2, step_timeout=0.2, progress=False)
+    episodes = play(policy, 2, step_timeout=0.2)
     assert [e.stop_reason for e in episodes] == [StopReason.STEP_TIMEOUT] * 2
     assert policy.cancelled.wait(5.0)
     assert until(lambda: policy.active == 0)
@@ -398,7 +386,7 @@ def test_cancelling_an_episode_cancels_its_act_and_closes_its_env():
 
 
 def test_a_system_exit_in_an_env_is_an_error_and_no_hang():
-    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(["exit"]), 1, on_error="record", progress=False)
+    episodes = play(ScriptedPolicy(["exit"]), 1, on_error="record")
     assert episodes[0].stop_reason is StopReason.ERROR
     assert episodes[0].error is not None and "SystemExit: 3" in episodes[0].error
 
@@ -429,7 +417,7 @@ def test_a_function_is_a_policy(use_async):
 
     function = double_soon if use_async else double
     one = run_episode(gym.make("Test/Guess-v0"), function, seed=0)
-    (many,) = run_episodes("Test/Guess-v0", function, 1, progress=False)
+    (many,) = play(function, 1)
     (scored,) = evaluate("Test/Guess-v0", function, 1).episodes
     scripted = ScriptedPolicy(lambda observation, info: double(observation))
     expected = run_episode(gym.make("Test/Guess-v0"), scripted, seed=0)
@@ -547,10 +535,7 @@ def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path):
 
 
 def test_results_are_in_input_order_and_do_not_depend_on_concurrency():
-    runs = [
-        run_episodes("Test/Guess-v0", Guesser(), 30, concurrency=concurrency, progress=False)
-        for concurrency in (1, 4, 30)
-    ]
+    runs = [play(Guesser(), 30, concurrency=concurrency) for concurrency in (1, 4, 30)]
     assert [e.seed for e in runs[0]] == list(range(30))
     assert len({e.index for e in runs[0]}) > 10
     for other in runs[1:]:
@@ -560,7 +545,7 @@ def test_results_are_in_input_order_and_do_not_depend_on_concurrency():
 
 def test_seeds_and_options_per_episode():
     options = [{"index": i} for i in (5, 3, 3, 8)]
-    episodes = run_episodes("Test/Guess-v0", Guesser(), 4, options=options, seeds=11, progress=False)
+    episodes = play(Guesser(), 4, options=options, seeds=11)
     assert [(e.index, e.seed, e.group_id) for e in episodes] == [
         (5, 11, "guess/5"),
         (3, 11, "guess/3"),
@@ -568,12 +553,13 @@ def test_seeds_and_options_per_episode():
         (8, 11, "guess/8"),
     ]
     assert options[0] == {"index": 5}
-    same = run_episodes("Test/Guess-v0", Guesser(), 2, options={"index": 6}, seeds=[4, None], progress=False)
+    same = play(Guesser(), 2, options={"index": 6}, seeds=[4, None])
     assert [(e.index, e.seed) for e in same] == [(6, 4), (6, None)]
+    assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
 
 
 def test_environments_are_used_again_and_closed():
-    assert all(e.success for e in run_episodes("Test/Guess-v0", Guesser(), 20, concurrency=3, progress=False))
+    assert all(e.success for e in play(Guesser(), 20, concurrency=3))
     assert len(GuessEnv.made) == 3
     assert all(env.closed for env in GuessEnv.made)
 
@@ -583,7 +569,7 @@ def test_environments_are_replaced_after_an_error():
         return "crash" if info["index"] % 2 else str(info["index"])
 
     options = [{"index": i} for i in range(6)]
-    episodes = run_episodes("Test/Guess-v0", ScriptedPolicy(act), 6, options=options, concurrency=1, progress=False)
+    episodes = play(ScriptedPolicy(act), 6, options=options, concurrency=1)
     assert [e.stop_reason is StopReason.ERROR for e in episodes] == [False, True] * 3
     assert len(GuessEnv.made) == 3 and all(env.closed for env in GuessEnv.made)
 
@@ -605,22 +591,14 @@ def test_a_straggler_delays_only_itself():
 
     options = [{"index": i} for i in range(40)]
     start = time.monotonic()
-    episodes = run_episodes(
-        "Test/Guess-v0",
-        ScriptedPolicy(act),
-        40,
-        options=options,
-        wrappers=[Watch],
-        concurrency=2,
-        progress=False,
-    )
+    episodes = play(ScriptedPolicy(act), 40, options=options, wrappers=[Watch], concurrency=2)
     assert all(e.success for e in episodes)
     assert ends[0] >= 1.5 and max(end for index, end in ends.items() if index) < 1.2
 
 
 def test_async_acts_overlap_up_to_the_concurrency():
     policy = Guesser(delay=0.05, use_async=True)
-    run_episodes("Test/Guess-v0", policy, 16, concurrency=8, progress=False)
+    play(policy, 16, concurrency=8)
     assert policy.most_active == 8
 
 
@@ -628,10 +606,8 @@ def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes():
     with pytest.raises(
         ConfigError, match=r"cannot be made: RuntimeError: no more environments .*test_rollout.py, line"
     ):
-        run_episodes("Test/Guess-v0", Guesser(), 3, env_kwargs={"fail_after": 0}, progress=False)
-    episodes = run_episodes(
-        "Test/Guess-v0", Guesser(0.05), 2, env_kwargs={"fail_after": 1}, concurrency=2, progress=False
-    )
+        play(Guesser(), 3, env_kwargs={"fail_after": 0})
+    episodes = play(Guesser(0.05), 2, env_kwargs={"fail_after": 1}, concurrency=2)
     assert episodes[0].success
     assert episodes[1].stop_reason is StopReason.ERROR
     assert episodes[1].error is not None and "no more environments" in episodes[1].error
@@ -640,14 +616,8 @@ def test_the_first_constructor_that_fails_raises_and_later_ones_are_episodes():
 def test_ids_specs_functions_and_wrappers():
     for env_id in ("Test/Guess-v0", gym.spec("Test/Guess-v0"), GuessEnv, make):
         assert run_episodes(env_id, Guesser(), 1, progress=False)[0].success
-    wrapped = run_episodes(
-        "Test/Guess-v0",
-        Guesser(),
-        1,
-        options={"index": 1},
-        wrappers=["PrependInstructions", lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * r)],
-        progress=False,
-    )[0]
+    wrappers = ["PrependInstructions", lambda env: gym.wrappers.TransformReward(env, lambda r: 2 * r)]
+    (wrapped,) = play(Guesser(), 1, options={"index": 1}, wrappers=wrappers)
     assert wrapped.reward == 2.0
     assert wrapped.steps[0].observation.startswith("Guess the number.") and wrapped.instructions == ""
 
@@ -655,7 +625,7 @@ def test_ids_specs_functions_and_wrappers():
 def test_the_progress_bar_shows_the_mean_success(capsys):
     run_episodes("Test/Guess-v0", Guesser(), 4)
     assert "4/4" in capsys.readouterr().err
-    run_episodes("Test/Guess-v0", Guesser(), 4, progress=False)
+    play(Guesser(), 4)
     assert capsys.readouterr().err == ""
 
 
@@ -677,18 +647,13 @@ def test_the_progress_bar_shows_the_mean_success(capsys):
         ({"wrappers": ["PrependInstruction"]}, "PrependInstructions"),
         ({"wrappers": [5]}, "a wrapper must be a spec .* got 5"),
         ({"env_id": 7}, "env_id must be an id"),
+        ({"env_id": "Test/Gues-v0"}, "unknown environment 'Test/Gues-v0'. Did you mean 'Test/Guess-v0'"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments, message):
     arguments = {"env_id": "Test/Guess-v0", "n": 3, "progress": False, **arguments}
     with pytest.raises(ConfigError, match=message):
         run_episodes(arguments.pop("env_id"), Guesser(), arguments.pop("n"), **arguments)
-
-
-def test_an_unknown_id_is_named():
-    with pytest.raises(ConfigError, match="unknown environment 'Test/Gues-v0'. Did you mean 'Test/Guess-v0'"):
-        run_episodes("Test/Gues-v0", Guesser(), 1, progress=False)
-    assert run_episodes("Test/Guess-v0", Guesser(), 0) == []
 
 
 class BlocksItsLoop:
