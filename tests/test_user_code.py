@@ -6,7 +6,6 @@ import gymnasium as gym
 import pytest
 
 from agent_envs import Outcome, Problem, ProblemEnv, TextEnv, evaluate, run_episode
-from agent_envs.cli.main import main
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, run_command, what_failed
 from agent_envs.policies import RandomPolicy
 from agent_envs.registration import make_env
@@ -14,6 +13,7 @@ from agent_envs.tasks import ListedTasks
 from agent_envs.testing import ContractError, check_text_env
 from agent_envs.text import cut
 
+COMMANDS = (("audit", "--env"), ("eval", "--policy", "random", "--env"))
 PROBLEMS = [Problem(f"sums/{i}", f"What is {i} and {i} together?", str(2 * i)) for i in range(9)]
 
 
@@ -118,50 +118,44 @@ def test_an_episode_that_does_not_begin_is_no_episode():
 @pytest.mark.parametrize(
     "error", [KeyError("words"), TypeError("no words"), FileNotFoundError(2, "No such file", "w.txt")]
 )
-def test_a_constructor_that_raises_is_told_with_its_place(error, registered, capsys):
+def test_a_constructor_that_raises_is_told_with_its_place(error, registered, agentr1):
     env_id = registered(task_that(made=error))
-    with pytest.raises(
-        ConfigError, match=f"{env_id} cannot be made: {type(error).__name__}: .*test_user_code.py, line"
-    ):
+    place = f"{env_id} cannot be made: {type(error).__name__}: .*test_user_code.py, line"
+    with pytest.raises(ConfigError, match=place):
         make_env(env_id)
-    for command in (["audit", "--env"], ["eval", "--policy", "random", "--env"], ["play", "--env"]):
-        assert main([*command, env_id]) == 2
-        said = capsys.readouterr().err
+    for command in (*COMMANDS, ("play", "--env")):
+        said = agentr1(*command, env_id, status=2)
         assert said.startswith(f"agentr1: {env_id} cannot be made") and said.count("\n") == 1
-    assert main(["list", env_id]) == 0 and "Problem: " in capsys.readouterr().out
+    assert "Problem: " in agentr1("list", env_id)
 
 
-def test_a_constructor_that_calls_this_package_wrongly_is_told_with_its_place(registered):
-    env_id = registered(type("Cuts", (Task,), {"__init__": lambda self, **kwargs: cut(None, 5)}))
-    with pytest.raises(ConfigError, match=r"cannot be made: TypeError: .* \(.*test_user_code.py, line"):
-        make_env(env_id)
+@pytest.mark.parametrize(
+    ("constructor", "message"),
+    [
+        (lambda self, **kwargs: cut(None, 5), r"TypeError: .* \(.*test_user_code.py, line"),  # a wrong call of ours
+        (lambda self: None, "The environment must specify an action space"),  # without that of its base class
+    ],
+)
+def test_a_constructor_that_is_wrong_is_told(constructor, message, registered):
+    with pytest.raises(ConfigError, match=f"cannot be made: {message}"):
+        make_env(registered(type("Broken", (Task,), {"__init__": constructor})))
 
 
-def test_a_constructor_that_leaves_out_its_base_class_is_told(registered):
-    with pytest.raises(ConfigError, match="cannot be made: The environment must specify an action space"):
-        make_env(registered(type("Bare", (Task,), {"__init__": lambda self: None})))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_other_code_that_raises_is_one_line_with_its_place(command, registered, agentr1):
+    said = agentr1(*command, registered(task_that(open_tasks=KeyError("rows"))), status=2)
+    assert "your code failed: KeyError: 'rows' (" in said and "test_user_code.py, line" in said
+    assert "Traceback" not in said
 
 
-def test_other_code_that_raises_is_one_line_with_its_place(registered, capsys):
-    env_id = registered(task_that(open_tasks=KeyError("rows")))
-    for command in (["audit", "--env"], ["eval", "--policy", "random", "--env"]):
-        assert main([*command, env_id]) == 2
-        said = capsys.readouterr().err
-        assert "your code failed: KeyError: 'rows' (" in said and "test_user_code.py, line" in said
-        assert "Traceback" not in said
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_method_that_is_not_written_is_named(command, registered, agentr1):
+    assert "a subclass must define open_tasks()" in agentr1(*command, registered(Nothing), status=2)
 
 
-def test_a_method_that_is_not_written_is_named(registered, capsys):
-    for command in (["audit", "--env"], ["eval", "--policy", "random", "--env"]):
-        assert main([*command, registered(Nothing)]) == 2
-        assert "a subclass must define open_tasks()" in capsys.readouterr().err
-        gym.registry.pop("Me/Broken-v0")
-
-
-def test_a_fault_of_this_package_keeps_its_traceback(monkeypatch, capsys):
+def test_a_fault_of_this_package_keeps_its_traceback(monkeypatch, agentr1):
     monkeypatch.setattr("agent_envs.cli.list.NEEDS", None)
-    assert main(["list", "GSM8K"]) == 1
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in agentr1("list", "GSM8K", status=1)
 
 
 def test_a_fault_of_this_package_below_a_users_code_keeps_its_traceback(capsys):

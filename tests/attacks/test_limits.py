@@ -33,7 +33,7 @@ from agent_envs.text_env import MAX_ACTION_LENGTH
 from agent_envs.wrappers import ChatMessages, RebuildPrompt, RecordEpisodes
 from tests.helpers import full_disk
 
-HUGE = "<tool_call>" * (3 << 20)  # 33 MB
+HUGE = "<tool_call>" * (1 << 18)  # 3 MB, of which no copy may be kept
 PATHS = {
     "long": "x" * 5000,
     "long file": "x" * 5000 + ".jsonl",

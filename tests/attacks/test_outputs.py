@@ -19,17 +19,9 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import versions
+from tests.attacks.commands import EVAL
 
 ENV = "AgentR1/GSM8KTool-v0"
-EVAL = ["eval", "--env", ENV, "--policy", "expert", "--n", "2", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("outputs") / "run"
-    assert main([*EVAL, "--out", str(folder)]) == 0
-    return folder
-
 
 COMMANDS = {
     "demos": ["--env", ENV, "--n", "1", "--quiet", "--out", "new.jsonl"],
@@ -78,7 +70,7 @@ def test_names_by_default_are_refused_too(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["episodes.jsonl", "summary.json"])
 def test_an_evaluation_does_not_replace_what_is_not_its_own(name, tmp_path, capsys):
     (tmp_path / name).write_text('{"mine": 1}\n')
-    assert main([*EVAL, "--out", str(tmp_path)]) == 2
+    assert main([*EVAL, str(tmp_path)]) == 2
     assert f"holds files of an unknown run: {name} without run.json" in capsys.readouterr().err
     assert (tmp_path / name).read_text() == '{"mine": 1}\n'
 
@@ -128,7 +120,7 @@ def test_another_version_resumes_with_a_warning(run, caplog):
     settings["versions"]["agent_envs"] = "0.0.1"
     (run / "run.json").write_text(json.dumps(settings))
     with caplog.at_level(logging.WARNING):
-        assert main([*EVAL, "--out", str(run)]) == 0
+        assert main([*EVAL, str(run)]) == 0
     [record] = [r for r in caplog.records if "begun with" in r.message]
     assert "0.0.1" in record.message and agent_envs.__version__ in record.message
     assert json.loads((run / "run.json").read_text())["versions"]["agent_envs"] == agent_envs.__version__

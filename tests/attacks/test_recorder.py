@@ -90,15 +90,14 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(tmp_path, fake_chat):
+def recorder(tmp_path, chat_server):
     """A recorder before a model that never says the same twice; to be started."""
     numbers = itertools.count()
-    model = fake_chat.ChatServer(lambda request: f"answer {next(numbers)}.")
+    model = chat_server(lambda request: f"answer {next(numbers)}.")
     recorder = Recorder(model.url, tmp_path / "run", tmp_path / "log")
     yield recorder
     recorder.process.kill()
     recorder.process.communicate()
-    model.close()
 
 
 class Agent(threading.Thread):

@@ -11,7 +11,6 @@ import dataclasses
 import gzip
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,23 +29,9 @@ from agent_envs.text_env import TextEnv
 from agent_envs.viewer.write import training_curves
 from agent_envs.wrapping.recorded import recorded_env
 from agent_envs.wrapping.specs import parse_wrapper, wrapper_names
+from tests.attacks.commands import EVAL
 
 ENV = "AgentR1/GSM8KTool-v0"
-EVAL = ["eval", "--env", ENV, "--split", "test", "--policy", "expert", "--n", "2", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """The folder of a small evaluation."""
-    folder = tmp_path_factory.mktemp("played") / "run"
-    assert main([*EVAL, "--out", str(folder)]) == 0
-    return folder
-
-
-@pytest.fixture
-def run(played, tmp_path):
-    """A copy of that folder, to be spoilt."""
-    return Path(shutil.copytree(played, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -122,7 +107,7 @@ def test_what_a_run_names_does_not_run(attack, run, canary, tmp_path, capsys):
     said = _refused(capsys, "score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
     assert "run.json names" in said and "--trust" in said
     assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
-    assert "other settings" in _refused(capsys, *EVAL, "--out", str(run))
+    assert "other settings" in _refused(capsys, *EVAL, str(run))
     assert not canary.exists() and not (tmp_path / "new.jsonl").exists()
 
 
@@ -381,15 +366,13 @@ BROKEN: dict[str, bytes] = {
 def test_a_broken_run_json(broken, run, tmp_path, capsys):
     (run / "run.json").write_bytes(BROKEN[broken])
     _refused(capsys, "score", str(run), "--quiet", "--out", str(tmp_path / "new.jsonl"))
-    _refused(capsys, *EVAL, "--out", str(run))
+    _refused(capsys, *EVAL, str(run))
     assert main(["view", str(run), "--out", str(tmp_path / "a.html")]) == 0
     capsys.readouterr()
     status = main(["plot", str(run), "--out", str(tmp_path / "a.png")])
     said = capsys.readouterr().err
     assert (status, said) == (0, "") or (status == 2 and said.startswith("agentr1: ") and said.count("\n") == 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["a.html", "run", *(["a.png"] if status == 0 else [])]
-    )
+    assert {path.name for path in tmp_path.iterdir()} == {"a.html", *(["a.png"] if status == 0 else [])}
 
 
 def _episodes(text: str) -> dict[str, bytes]:
@@ -518,6 +501,6 @@ def test_broken_metrics(content, tmp_path, capsys):
 def test_a_broken_summary_is_written_again(run):
     before = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text("{" * 1000)
-    assert main([*EVAL, "--out", str(run)]) == 0
+    assert main([*EVAL, str(run)]) == 0
     after = json.loads((run / "summary.json").read_text())
     assert after["success"] == before["success"] and after.keys() == before.keys()

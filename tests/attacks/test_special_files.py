@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -15,13 +14,6 @@ from agent_envs.tasks import read_rows
 from tests.attacks.commands import EVAL
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("played") / "run"
-    assert main([*EVAL, str(folder)]) == 0
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +33,7 @@ def _put(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/random", "itself"])
 @pytest.mark.parametrize("name", ["episodes.jsonl", "run.json", "panel.json", "summary.json", "metrics.jsonl"])
-def test_a_file_that_is_none(name, kind, played, tmp_path, capsys):
-    run = Path(shutil.copytree(played, tmp_path / "run"))
+def test_a_file_that_is_none(name, kind, played, run, tmp_path, capsys):
     _put(run / name, kind)
     for command in (
         ["view", str(run), "--out", str(tmp_path / "a.html"), "--force"],

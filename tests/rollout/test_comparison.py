@@ -69,7 +69,7 @@ def test_runs_are_a_level():
 
     def width(runs: int) -> float:
         first, second = (
-            [run(rng.normal(0, 0.01, (400, 1)) + offset) for offset in np.linspace(-1, 1, runs)] for _ in range(2)
+            [run(rng.normal(0, 0.01, (100, 1)) + offset) for offset in np.linspace(-1, 1, runs)] for _ in range(2)
         )
         low, high = score(first, second).difference[1:]
         return high - low
