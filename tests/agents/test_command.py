@@ -67,6 +67,16 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+ASK = """
+import os, urllib.request
+
+def ask():
+    body = b'{"messages": [{"role": "user", "content": "?"}]}'
+    urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)).read()
+
+"""
+
+
 @pytest.fixture(scope="module")
 def scripted(load_file):
     return load_file("tests/agents/test_agents.py").Scripted
@@ -109,13 +119,7 @@ def test_a_program_with_an_sdk_and_mcp_plays(scripted, program):
 def test_what_the_environment_gets_when_the_program_ends(scripted, program, answer, reward):
     env = gym.make(ENV)
     env.reset(seed=0)
-    says = f"""
-        import json, os, urllib.request
-        body = json.dumps({{"messages": [{{"role": "user", "content": "?"}}]}}).encode()
-        asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)
-        urllib.request.urlopen(asked).read()
-        print("#### {env.unwrapped.task.answer}")
-    """
+    says = f"{ASK}ask(); print('#### {env.unwrapped.task.answer}')"
     episode = play(scripted, command(program(says), answer=answer), "#### -77", seeds=0)
     assert episode.stop_reason is (StopReason.TRUNCATED if reward is None else StopReason.TERMINATED)
     assert episode.reward == (reward or 0.0) and len(episode.steps) == 1
@@ -143,34 +147,22 @@ def test_what_a_program_gets(scripted, program, monkeypatch):
         ("raise SystemExit(3)", StopReason.ERROR, "ended with status 3"),
         ("ask(); raise ValueError('no plan')", StopReason.AGENT_ERROR, "ValueError: no plan"),
         ("ask(); print('The last', 'words'); raise SystemExit(1)", StopReason.AGENT_ERROR, "status 1: The last words"),
-        ("ask(); import os; os.kill(os.getpid(), 9)", StopReason.ERROR, "was ended by signal 9"),
+        ("ask(); os.kill(os.getpid(), 9)", StopReason.ERROR, "was ended by signal 9"),
         ("ask(); import time; time.sleep(60)", StopReason.AGENT_ERROR, "took longer than 3 seconds"),
     ],
 )
 def test_how_a_program_ends(scripted, program, says, reason, words):
-    ask = """
-def ask():
-    import os, urllib.request
-    body = b'{"messages": [{"role": "user", "content": "?"}]}'
-    urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)).read()
-"""
     began = time.monotonic()
-    episode = play(scripted, command(program(ask + says), timeout=3), "hm")
+    episode = play(scripted, command(program(ASK + says), timeout=3), "hm")
     assert episode.stop_reason is reason and words in str(episode.error) and time.monotonic() - began < 30
 
 
 def test_what_a_program_wrote_is_judged(scripted, program):
-    says = """
-        import os, urllib.request
-        body = b'{"messages": [{"role": "user", "content": "?"}]}'
-        urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)).read()
-        open("done.txt", "w").write("yes")
-    """
-
     def score(episode, env, workdir):
         assert len(episode.steps) == 1
         return float(Path(workdir, "done.txt").read_text() == "yes")
 
+    says = f"{ASK}ask(); open('done.txt', 'w').write('yes')"
     episode = play(scripted, command(program(says), answer="none"), "hm", score=score)
     assert episode.success and episode.reward == 1.0 and episode.stop_reason is StopReason.TERMINATED
 

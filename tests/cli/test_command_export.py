@@ -55,16 +55,14 @@ def logits(folder, dtype=torch.float32):
 
 @pytest.mark.parametrize("part", ["", "checkpoint", "checkpoint/model"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_of_the_loop(loop_run, tmp_path, capsys, part):
+def test_a_run_of_the_loop(loop_run, tmp_path, agentr1, part):
     out = tmp_path / "models" / "mine"
-    assert main(["export", str(loop_run / part), "--out", str(out)]) == 0
-    assert f"agentr1 serve-model {out}" in capsys.readouterr().out
+    assert f"agentr1 serve-model {out}" in agentr1("export", loop_run / part, "--out", out)
     trained = logits(loop_run / "checkpoint" / "model")
     assert torch.equal(logits(out), trained) and not torch.equal(trained, logits(loop_run.parent / "start"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     assert "<tool_call>" in tokenizer.chat_template and [path.name for path in out.parent.iterdir()] == ["mine"]
-    assert main(["export", str(loop_run), "--out", str(out)]) == 2
-    assert "already exists" in capsys.readouterr().err
+    assert "already exists" in agentr1("export", loop_run, "--out", out, status=2)
 
 
 def verl_checkpoint(run, model):
@@ -78,7 +76,7 @@ def verl_checkpoint(run, model):
     return actor
 
 
-def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch):
+def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch, agentr1):
     pytest.importorskip("verl")
     model, run, out = loop_run / "checkpoint" / "model", tmp_path / "run", tmp_path / "out"
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
@@ -88,13 +86,12 @@ def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch)
     assert torch.equal(logits(folder, torch.bfloat16), logits(model, torch.bfloat16))
     tokenizers = [transformers.AutoTokenizer.from_pretrained(path) for path in (folder, model)]
     assert tokenizers[0].encode("user 12 assistant?") == tokenizers[1].encode("user 12 assistant?")
-    merge = subprocess.run
-    monkeypatch.setattr(subprocess, "run", None)  # not a second time
-    for place in (run, run / "checkpoints", actor.parent, actor):
-        assert hugging_face_folder(place) == folder
-    assert hugging_face_folder(model) == model
-    monkeypatch.setattr(subprocess, "run", merge)
-    assert main(["export", str(run), "--out", str(out)]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", None)  # not a second time
+        for place in (run, run / "checkpoints", actor.parent, actor):
+            assert hugging_face_folder(place) == folder
+        assert hugging_face_folder(model) == model
+    agentr1("export", run, "--out", out)
     assert torch.equal(logits(out), logits(folder))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "run"]
     shutil.copy(model / "model.safetensors", actor / "huggingface")  # as verl saves weights where it is told to
@@ -124,12 +121,11 @@ def test_the_latest_checkpoint_counts_and_broken_ones_leave_nothing(tmp_path, mo
 
 
 @pytest.mark.parametrize("command", ["export", "serve-model"])
-def test_what_is_no_model(tmp_path, capsys, command):
+def test_what_is_no_model(tmp_path, agentr1, command):
     (tmp_path / "empty").mkdir()
-    more = ["--out", str(tmp_path / "out")] if command == "export" else ["--dry-run"]
-    assert main([command, str(tmp_path / "empty"), *more]) == 2
-    assert "no verl checkpoint in" in capsys.readouterr().err
-    assert main([command, str(tmp_path / "absent"), *more]) == 2
+    more = ("--out", tmp_path / "out") if command == "export" else ("--dry-run",)
+    assert "no verl checkpoint in" in agentr1(command, tmp_path / "empty", *more, status=2)
+    agentr1(command, tmp_path / "absent", *more, status=2)
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
@@ -140,7 +136,7 @@ def served(capsys, *arguments):
     return shlex.split(command)
 
 
-def test_vllm_is_told_what_to_serve(loop_run, tmp_path, capsys):
+def test_vllm_is_told_what_to_serve(loop_run, tmp_path, capsys, agentr1):
     command = served(capsys, loop_run, "--port", 8123, "--engine", '{"max_model_len": 512, "enforce_eager": true}')
     assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     model = loop_run / "checkpoint" / "model"
@@ -160,30 +156,28 @@ def test_vllm_is_told_what_to_serve(loop_run, tmp_path, capsys):
         flags = {flag for flag in served(capsys, model, "--chat-template", template) if "tool" in flag}
         assert flags == ({"--enable-auto-tool-choice", f"--tool-call-parser={parser}"} if parser else set())
 
-    for wrong, message in (
-        (["--chat-template", str(tmp_path / "none")], "cannot be read"),
-        (["--engine", "[]"], "--engine"),
-        (["--host", "0.0.0.0"], "there is no token"),
-    ):
-        assert main(["serve-model", str(model), "--dry-run", *wrong]) == 2
-        assert message in capsys.readouterr().err
     bare = tmp_path / "bare"
     shutil.copytree(model, bare)
     (bare / "chat_template.jinja").unlink()
-    assert main(["serve-model", str(bare), "--dry-run"]) == 2 and "no chat template" in capsys.readouterr().err
+    for wrong, message in (
+        ([model, "--chat-template", tmp_path / "none"], "cannot be read"),
+        ([model, "--engine", "[]"], "--engine"),
+        ([model, "--host", "0.0.0.0"], "there is no token"),
+        ([bare], "no chat template"),
+    ):
+        assert message in agentr1("serve-model", "--dry-run", *wrong, status=2)
 
 
-def test_the_command_becomes_vllm(loop_run, capsys, monkeypatch):
+def test_the_command_becomes_vllm(loop_run, agentr1, monkeypatch):
     if importlib.util.find_spec("vllm") is None:
-        assert main(["serve-model", str(loop_run)]) == 2
-        assert "pip install 'agent-envs[vllm]'" in capsys.readouterr().err
+        assert "pip install 'agent-envs[vllm]'" in agentr1("serve-model", loop_run, status=2)
     fake, ran = types.ModuleType("vllm"), []
     fake.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     monkeypatch.setitem(sys.modules, "vllm", fake)
     monkeypatch.setenv("AGENT_ENVS_TOKEN", "a-token-of-this-test")
     monkeypatch.setenv("VLLM_API_KEY", "")
     monkeypatch.setattr(os, "execv", lambda path, command: ran.append((path, command, os.environ["VLLM_API_KEY"])))
-    assert main(["serve-model", str(loop_run), "--host", "0.0.0.0"]) == 0
+    agentr1("serve-model", loop_run, "--host", "0.0.0.0")
     ((path, command, key),) = ran
     assert path == command[0] == sys.executable and "--host=0.0.0.0" in command
     assert key == "a-token-of-this-test" and not any(key in part for part in command)  # which other users can list
