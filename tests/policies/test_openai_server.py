@@ -123,6 +123,7 @@ def test_calls_that_are_read() -> None:
         ([], "as a JSON object"),
         ({}, "with choices"),
         ({"choices": {}}, "with choices"),
+        ({"choices": []}, "with choices"),
         ({"choices": [None]}, "with choices"),
         ({"choices": [{"text": "a"}]}, "with a message"),
         (_choice(message={"content": 5}), "content as a string, got 5"),

@@ -106,8 +106,8 @@ FOLDERS = {
     "AgentR1/ALFWorld-v0": lambda folder, _: generate_alfworld(folder, 6, split="valid_unseen", progress=False),
     "AgentR1/GSM8K-v0": lambda folder, _: _gsm8k(folder),
     "AgentR1/HotpotQA-v0": lambda folder, _: _hotpotqa(folder),
-    "AgentR1/PaperSearch-v0": lambda folder, files: files.write_literature(folder, 40, "test"),
-    "AgentR1/WebShop-v0": lambda folder, files: files.write_shop(folder, 60),
+    "AgentR1/PaperSearch-v0": lambda folder, files: files.write_literature(folder, 12, "test", 1000),
+    "AgentR1/WebShop-v0": lambda folder, files: files.write_shop(folder, 20),
 }
 
 
