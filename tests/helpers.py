@@ -1,8 +1,21 @@
-"""What tests of several folders do: wait for something, and fill a disk."""
+"""What tests of several folders do: write a call, read a prompt's sections, wait for something, fill a disk."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+
+def tool_call(tool: str, /, **arguments: Any) -> str:
+    """A call as models write it by default."""
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+def prompt_sections(prompt: str) -> dict[str, str]:
+    """The headings of a released prompt, and the text under each."""
+    parts = (part.partition("\n") for part in f"\n\n{prompt}".split("\n\n### ")[1:])
+    return {heading: text for heading, _, text in parts}
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:

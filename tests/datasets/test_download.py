@@ -27,13 +27,8 @@ NAME = "file.bin"
 def released(fake_service, monkeypatch):
     """Serve CONTENT, at most `step` bytes an answer; returns the requests. `about` may be changed."""
     about = {"bytes": len(CONTENT), "sha256": [hashlib.sha256(CONTENT).hexdigest()]}
-    served = {
-        "content": CONTENT,
-        "step": len(CONTENT),
-        "ranges": True,
-        "type": "application/octet-stream",
-        "status": 200,
-    }
+    served = {"content": CONTENT, "step": len(CONTENT), "type": "application/octet-stream", "status": 200}
+    served["ranges"] = True
 
     def answer(asked, number):
         if served["status"] != 200:

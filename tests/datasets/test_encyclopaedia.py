@@ -103,7 +103,7 @@ def test_splits_share_no_word_of_a_name_and_no_question() -> None:
         english = {word for kind in KINDS.values() for form in (*kind.shapes, *kind.words) for word in form.split()}
         words.append({w for title in titles for w in re.findall(r"[A-Z]\w+", title)} - english)
         tasks = GeneratedQA("hotpotqa", split, "2-4", 1000)
-        questions.append({tasks[index].question for index in range(300)})
+        questions.append({tasks[index].question for index in range(150)})
     for some in (words, questions):
         for one, other in itertools.combinations(some, 2):
             assert not one & other
@@ -115,7 +115,7 @@ def test_every_supporting_article_is_needed_and_they_are_enough(dataset: str, ho
     tasks = GeneratedQA(dataset, "train", hops, 200)
     pages = {a.title: a.text for a in (article_at(tasks.world, index) for index in range(200))}
     seen: collections.Counter[str] = collections.Counter()
-    for index in range(80):
+    for index in range(30):
         task = tasks[index]
         seen[task.question_type] += 1
         assert len(task.supporting) == len(set(task.supporting)) == task.hops == hops
@@ -136,14 +136,14 @@ def test_questions_do_not_give_their_answers_away() -> None:
     said: collections.Counter[str] = collections.Counter()
     for hops in (2, 3, 4):
         tasks = GeneratedQA("hotpotqa", "train", hops, 1000)
-        for index in range(700):
+        for index in range(300):
             task = tasks[index]
             if task.question_type == "bridge":
                 answers[task.answers[0]] += 1
                 assert not any(answer in task.question for answer in task.answers)
             elif task.question_type == "yesno":
                 said[task.answers[0]] += 1
-    assert answers.most_common(1)[0][1] < 0.01 * answers.total()  # the best answer to give always
+    assert answers.most_common(1)[0][1] < 0.015 * answers.total()  # the best answer to give always
     assert 0.4 < said["yes"] / said.total() < 0.6
 
 

@@ -162,17 +162,6 @@ def test_unusable_paths_are_named(tmp_path):
     with pytest.raises(DataError, match=r"train\.jsonl cannot be read \(broken symbolic link\)"):
         gsm8k_rows(str(tmp_path / "folder"))
     assert len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 5
-    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
-    for path, says in [
-        (tmp_path / "loop.jsonl", "there is no file or folder|is not a usable path"),
-        ("x" * 5000, "is not a usable path: File name too long"),
-        ("~no_such_user_here/x", "is not a usable path|there is no file"),
-        ("a\0b", "is not a usable path|there is no file"),
-    ]:
-        for function in (gsm8k_rows, lambda p: prepare("gsm8k", str(p), tmp_path / "out")):
-            with pytest.raises(DataError, match=says) as caught:
-                function(path)
-            assert len(str(caught.value)) < 600
     with pytest.raises(DataError, match="did you mean 'official'"):
         gsm8k_rows("offical")
     assert gsm8k_rows(tmp_path / "folder" / "test.jsonl").name == str(tmp_path / "folder" / "test.jsonl")
@@ -295,7 +284,7 @@ LEVELS = [1, 2, 3, 4, 5, 6, 7, 8]
 @pytest.mark.parametrize("level", LEVELS)
 def test_generated_tasks_are_true(level):
     tasks = GeneratedGSM8K("train", level)
-    for index in range(300):
+    for index in range(100):
         task = tasks[index]
         assert len(task.operations) == task.level == level
         used: set[int] = set()
@@ -323,7 +312,7 @@ def test_no_split_shares_a_problem():
     for split in seen:
         for level in ("1-8", 1, 2):
             tasks = GeneratedGSM8K(split, level)
-            for index in range(1000):
+            for index in range(400):
                 key = tasks[index].key
                 seen[split].add(key)
                 bucket = hashlib.sha256(key.encode()).digest()[0] % 10

@@ -29,9 +29,6 @@ def write(path, *rows):
     return path
 
 
-# queries
-
-
 def test_real_autoscholar_rows(data_dir):
     path = data_dir / "papersearch" / "AutoScholarQuery_300.jsonl"
     rows = query_rows(str(path))
@@ -138,9 +135,6 @@ def test_folders_and_splits(tmp_path):
         query_rows(str(tmp_path), "empty")
     with pytest.raises(DataError, match="no file or folder"):
         query_rows(str(tmp_path / "none"))
-
-
-# papers
 
 
 def test_real_unarxive_papers(data_dir):
@@ -267,9 +261,6 @@ def test_halves_of_characters_can_be_prepared(tmp_path, capsys):
         "B",
         "Half \ufffd a title",
     )
-
-
-# prepared
 
 
 @pytest.fixture

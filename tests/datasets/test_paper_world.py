@@ -18,12 +18,7 @@ import pytest
 
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_papers
-from agent_envs.datasets.papersearch.generated.literature import (
-    HIDDEN,
-    WORDS,
-    Literature,
-    literature,
-)
+from agent_envs.datasets.papersearch.generated.literature import HIDDEN, WORDS, Literature, literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.envs.papersearch.expert import parse_query
 from agent_envs.errors import DataError, TaskIndexError
@@ -32,17 +27,7 @@ from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import paper_row, read_papers
 
 SPLITS = ("train", "validation", "test")
-ENGLISH = set(
-    re.findall(
-        r"[a-z]+",
-        " ".join(
-            str(value) for value in WORDS.values()
-        ).lower(),
-    )
-)  # fmt: skip
-
-
-# -- 1 -----------------------------------------------------------------------------------------------------------------
+ENGLISH = set(re.findall(r"[a-z]+", " ".join(map(str, WORDS.values())).lower()))
 
 
 def test_papers_and_queries_are_functions_of_their_numbers():
@@ -71,15 +56,12 @@ def test_splits_are_disjoint():
         assert all(not a & b for a, b in itertools.combinations(kinds, 2))
 
 
-# -- 2 -----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("papers", "hidden"), [(100, 0.6), (101, 0.0), (2000, 0.4), (2000, 0.6)])
 def test_every_query_can_be_answered(papers, hidden):
     """From the plain papers that the query names, following edges between its answers alone."""
     world = literature("validation", papers, hidden)
     number = {world.paper_id(n): n for n in range(papers)}
-    for task in GeneratedQueries("validation", papers, hidden):
+    for task in itertools.islice(GeneratedQueries("validation", papers, hidden), 300):
         gold = [world.planned(number[i]) for i in task.ids]
         assert 2 <= len(gold) <= 30 and len(set(task.ids)) == len(gold)
         assert task.titles == tuple(paper.title for paper in gold)
@@ -115,9 +97,6 @@ def test_queries_are_complete():
         assert {world.paper_id(n) for n, day in days.items() if day <= task.date} == set(task.ids)
 
 
-# -- 3 -----------------------------------------------------------------------------------------------------------------
-
-
 def test_hidden_papers_share_no_invented_word_with_their_topic():
     world = literature("train", 2000)
     for number in range(2000):
@@ -139,9 +118,6 @@ def test_expansion_finds_what_search_does_not():
         assert not hidden & found
         expanded = {p.id for i in found for p in papers.expand(i)}
         assert hidden <= expanded | {p.id for i in expanded for p in papers.expand(i)}
-
-
-# -- 4 -----------------------------------------------------------------------------------------------------------------
 
 
 def recall(env, index, act):
@@ -168,10 +144,10 @@ def search_only(env):
 
 def test_the_expert_and_a_policy_that_only_searches():
     env = gym.make("AgentR1/PaperSearch-v0", split="validation")
-    expert = [recall(env, index, lambda e: e.expert_action()) for index in range(50)]
-    searching = [recall(env, index, search_only) for index in range(50)]
-    assert min(expert) >= 0.9 and sum(expert) / 50 >= 0.97
-    assert sum(searching) / 50 <= 0.75
+    expert = [recall(env, index, lambda e: e.expert_action()) for index in range(20)]
+    searching = [recall(env, index, search_only) for index in range(20)]
+    assert min(expert) >= 0.9 and sum(expert) / 20 >= 0.97
+    assert sum(searching) / 20 <= 0.75
 
 
 def test_the_expert_reads_only_what_was_shown():
@@ -182,9 +158,6 @@ def test_the_expert_reads_only_what_was_shown():
     before = env.expert_action()
     env._task = dataclasses.replace(env.task, titles=("Something else",))  # a copy: other tests play the task as well
     assert env.expert_action() == before
-
-
-# -- 5 -----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_default_takes_less_than_a_second():
@@ -218,9 +191,6 @@ def test_files_are_what_is_played(tmp_path, released_files):
     assert env.reset(options={"index": 7})[0] == same.reset(options={"index": 7})[0] and env.num_tasks == 50
     action = same.expert_action()
     assert env.step(action)[:2] == same.step(action)[:2] and env.expert_action() is None
-
-
-# -- a corpus on disk --------------------------------------------------------------------------------------------------
 
 
 def test_a_corpus_is_built_once_and_opened_by_all(tmp_path, monkeypatch):

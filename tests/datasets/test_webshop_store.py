@@ -276,20 +276,7 @@ def test_streams_do_not_depend_on_the_size_of_what_is_read(chunk, tmp_path, monk
         assert sum(read) == path.stat().st_size
     path.write_text(json.dumps({str(n): value for n, value in enumerate(values)}))
     assert list(JSONStream(path).pairs()) == [(str(n), value) for n, value in enumerate(values)]
-    for broken in (
-        "[1,2",
-        "[",
-        '["a',
-        '["a",',
-        "[tru",
-        "[1 2]",
-        "[1,]",
-        "[,1]",
-        "[1]]",
-        "{",
-        "[nope, 1]",
-        "[\x00]",
-    ):
+    for broken in ("[1,2", "[", '["a', '["a",', "[tru", "[1 2]", "[1,]", "[,1]", "[1]]", "{", "[nope, 1]", "[\x00]"):
         path.write_text(broken)
         with pytest.raises(DataError, match="a.json"):
             list(JSONStream(path).rows())

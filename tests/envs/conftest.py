@@ -18,6 +18,12 @@ def compared():
     return int(os.environ.get("AGENT_ENVS_COMPARED", "10"))
 
 
+@pytest.fixture(params=["three", pytest.param("many", marks=pytest.mark.slow)])
+def episodes(request, compared):
+    """The number of episodes to compare: three, and in a slow test many."""
+    return compared if request.param == "many" else 3
+
+
 @pytest.fixture(scope="session")
 def play():
     """Let the expert play a task to its end; returns the sum of rewards, the steps and the last info."""

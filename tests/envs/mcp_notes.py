@@ -1,5 +1,5 @@
 """A server of the Model Context Protocol that keeps notes, in plain Python. Its argument is a fault that it has, or a
-JSON object of what it answers: "tools", and as "answer" the members of its answer to every call.
+JSON object of what it answers: "tools", and as "answers" the members of its answer to each call.
 """
 
 import json
@@ -66,7 +66,7 @@ def answered(method, parameters):
         }  # fmt: skip
     if method == "tools/list":
         return {"tools": ODD.get("tools", TOOLS)}
-    if "answer" in ODD:
+    if "answers" in ODD:
         return {"content": []}
     return called(parameters["name"], parameters.get("arguments") or {})
 
@@ -87,7 +87,7 @@ for line in sys.stdin:
     if result is None:
         del reply["result"]
         reply["error"] = {"code": -32602, "message": "unknown tool"}
-    if message["method"] == "tools/call" and "answer" in ODD:
-        reply = {"jsonrpc": "2.0", "id": message["id"], **ODD["answer"]}
+    if message["method"] == "tools/call" and "answers" in ODD:
+        reply = {"jsonrpc": "2.0", "id": message["id"], **ODD["answers"].pop(0)}
     sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()

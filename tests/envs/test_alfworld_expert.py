@@ -50,7 +50,7 @@ def play_out(house, expert, *, noise=0.0, seed=0, most=MOST):
 
 
 @pytest.mark.parametrize("expert", EXPERTS)
-@pytest.mark.parametrize(("split", "size", "count"), [("train", "2-4", 50), ("valid_unseen", 1, 40), ("train", 5, 20)])
+@pytest.mark.parametrize(("split", "size", "count"), [("train", "2-4", 24), ("valid_unseen", 1, 24), ("train", 5, 18)])
 def test_experts_win_generated_houses(expert, split, size, count):
     tasks, lost, families, seconds = GeneratedHouses(split, size=size), [], collections.Counter(), []
     for index in range(count):
@@ -68,18 +68,18 @@ def test_experts_win_generated_houses(expert, split, size, count):
 def test_oracle_opens_what_is_closed_and_carries_two():
     tasks = GeneratedHouses("train", families="pick_two_obj_and_place")
     opened = 0
-    for index in range(40):
+    for index in range(15):
         house = GroundedGame(tasks[index].problem)
         plan = oracle_plan(house, begin(house))
         assert 6 <= len(plan) <= 11
         assert sum(command.startswith("take ") for command in plan) == 2
         opened += any(command.startswith("open ") for command in plan)
-    assert opened > 10
+    assert opened >= 3
 
 
 def test_plans_get_shorter_by_one_with_every_step():
     tasks = GeneratedHouses("valid_seen")
-    for index in range(30):
+    for index in range(12):
         house = GroundedGame(tasks[index].problem)
         state = begin(house)
         plan = oracle_plan(house, state)
@@ -92,14 +92,14 @@ def test_plans_get_shorter_by_one_with_every_step():
 @pytest.mark.parametrize("expert", EXPERTS)
 def test_experts_recover_from_mistakes(expert):
     tasks = GeneratedHouses("train", size=2)
-    for index in range(60):
+    for index in range(25):
         commands, won, _ = play_out(GroundedGame(tasks[index].problem), expert, noise=0.4, seed=index, most=150)
         assert won, (index, commands)
 
 
 def test_a_plan_may_begin_with_something_else_in_hand():
     tasks, tried = GeneratedHouses("train", size=3), 0
-    for index in range(40):
+    for index in range(16):
         house = GroundedGame(tasks[index].problem)
         state = begin(house)
         rng, sought = np.random.default_rng(index), tasks[index].problem.params["object_target"].lower()
@@ -119,7 +119,7 @@ def test_a_plan_may_begin_with_something_else_in_hand():
             assert command in state.commands
             play(house, state, command)
         assert state.won
-    assert tried > 20
+    assert tried > 8
 
 
 def test_explore_reads_and_nothing_else():
@@ -130,13 +130,8 @@ def test_explore_reads_and_nothing_else():
     admissible = ["go to desk 1", "go to drawer 1", "go to sofa 1", "inventory", "look"]
     assert explore_action([first], admissible) == "go to desk 1"
     seen = "You arrive at loc 4. On the desk 1, you see a pen 1, and a remotecontrol 2."
-    here = [
-        "examine desk 1",
-        "go to drawer 1",
-        "go to sofa 1",
-        "take pen 1 from desk 1",
-        "take remotecontrol 2 from desk 1",
-    ]
+    here = ["examine desk 1", "go to drawer 1", "go to sofa 1", "take pen 1 from desk 1"]
+    here.append("take remotecontrol 2 from desk 1")
     assert explore_action([first, "go to desk 1", seen], here) == "take remotecontrol 2 from desk 1"
     taken = [first, "go to desk 1", seen, "take remotecontrol 2 from desk 1",
              "You pick up the remotecontrol 2 from the desk 1."]  # fmt: skip
@@ -265,7 +260,7 @@ out.write("\\n" + json.dumps(lengths) + "\\n")
 ORACLE = """
 import gymnasium as gym, agent_envs
 env = gym.make("AgentR1/ALFWorld-v0", split="valid_seen", expert="oracle")
-for index in range(40):
+for index in range(12):
     env.reset(options={"index": index})
     over = False
     while not over:

@@ -34,13 +34,14 @@ from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.sandbox import run
 from agent_envs.sandbox.forked.host import ForkedSandbox
 from agent_envs.sandbox.result import Result
+from tests.helpers import tool_call
 
 GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"
 IDS = (GSM8K, MATH, TABLE)
 
 
 def call(code: str) -> str:
-    return f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': code}})}</tool_call>"
+    return tool_call("python", code=code)
 
 
 @pytest.mark.parametrize("tasks", [GeneratedMath("test"), GeneratedTables("validation")])
@@ -153,21 +154,6 @@ def test_the_gold_answer_is_never_where_a_policys_program_runs():
                     assert gold.encode() not in memory.read(end - start)
     env.close()
     sandbox.close()
-
-
-def test_arguments():
-    for env_id, wrong, words in (
-        (GSM8K, {"style": "tol"}, "Did you mean 'tool'"),
-        (GSM8K, {"style": "retool", "parser": "hermes"}, "has its own format"),
-        (GSM8K, {"sandbox": "forkd"}, "Did you mean 'forked'"),
-        (MATH, {"families": "dice,dats"}, "Did you mean 'dates'"),
-        (MATH, {"data": "official"}, "give the path"),
-        (TABLE, {"level": 9}, "level must be"),
-        (TABLE, {"data": "official"}, "give the path"),
-        (TABLE, {"code_timeout": 0}, "code_timeout must be"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            gym.make(env_id, **wrong)
 
 
 # -- mathematics

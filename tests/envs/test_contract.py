@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import tracemalloc
 
 import gymnasium as gym
 import pytest
@@ -24,10 +25,19 @@ def test_every_id_keeps_the_contract(env_id):
     check_text_env(env_id, tasks=5)
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_ids_work_without_an_import_of_the_package(env_id):
-    env = gym.make(f"agent_envs:{env_id}", split="test")
-    assert env.reset(seed=0)[1]["split"] == "test"
+@pytest.mark.parametrize("env_id", ["AgentR1/HotpotQA-v0", "AgentR1/PaperSearch-v0", "AgentR1/WebShop-v0"])
+def test_a_further_environment_shares_its_index(env_id):
+    gym.make(f"agent_envs:{env_id}").reset(seed=0)  # the name of who has not imported the package
+    tracemalloc.start()
+    envs = [gym.make(env_id) for _ in range(20)]
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+        env.step(env.unwrapped.expert_action())
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / len(envs) < 200_000
+    for env in envs:
+        env.close()
 
 
 @pytest.mark.parametrize("env_id", IDS)

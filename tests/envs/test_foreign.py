@@ -11,40 +11,7 @@ import random
 import sys
 import threading
 
-import gymnasium as gym
-import pytest
-
 from agent_envs.envs.foreign import OwnDraws
-from agent_envs.errors import ConfigError
-
-WRONG = [
-    ("gem", "Gem-v0", {"env": "game:Mastermind"}, "Mastermind-v0-easy"),
-    ("gem", "Gem-v0", {"env": "code:Taco8k"}, "trust=True"),
-    ("gem", "Gem-v0", {"env": "math:GSM8K"}, "trust=True"),
-    ("Gym.environment", "RLVE-v0", {"problem": "AdditionTables"}, "Did you mean 'AdditionTable'"),
-    ("Gym.environment", "RLVE-v0", {"problem": "CountdownEqual"}, "trust=True"),
-    ("Gym.environment", "RLVE-v0", {"level": -1}, "level"),
-    ("reasoning_gym", "ReasoningGym-v0", {"dataset": "chain_sums"}, "chain_sum"),
-    ("reasoning_gym", "ReasoningGym-v0", {"config": {"no_such": 1}}, "no_such"),
-    ("reasoning_gym", "ReasoningGym-v0", {"dataset": "countdown"}, "trust=True"),
-    ("skyrl_gym", "SkyRLGym-v0", {"env": "gsm9k"}, "gsm8k"),
-    ("skyrl_gym", "SkyRLGym-v0", {"env": "lcb"}, "trust=True"),
-    ("skyrl_gym", "SkyRLGym-v0", {"env": "text2sql", "trust": True}, "path of rows"),
-    ("textarena", "TextArena-v0", {"env": "Mastermnd-v0"}, "Mastermind-v0"),
-    ("textarena", "TextArena-v0", {"env": "SettlersOfCatan-v0"}, "one player or two"),
-    ("textarena", "TextArena-v0", {"env": "TicTacToe-v0", "player": 2}, "player"),
-    ("textarena", "TextArena-v0", {"player": 1}, "player"),
-    ("textarena", "TextArena-v0", {"opponent": "no_such:thing"}, "no_such"),
-    ("gem", "Gem-v0", {"split": "dev"}, "validation"),
-    ("Gym.environment", "RLVE-v0", {"split": "dev"}, "validation"),
-    ("reasoning_gym", "ReasoningGym-v0", {"split": "dev"}, "validation"),
-    ("skyrl_gym", "SkyRLGym-v0", {"split": "dev"}, "validation"),
-    ("textarena", "TextArena-v0", {"split": "dev"}, "validation"),
-    ("gem", "Gem-v0", {"data": "official"}, "generated"),
-    ("Gym.environment", "RLVE-v0", {"data": "official"}, "generated"),
-    ("reasoning_gym", "ReasoningGym-v0", {"data": "official"}, "generated"),
-    ("textarena", "TextArena-v0", {"data": "official"}, "generated"),
-]
 
 
 def test_only_the_games_own_output_is_dropped(capsys):
@@ -67,10 +34,3 @@ def test_draws_are_the_games_own():
     with OwnDraws(1).playing():
         random.random()
     assert random.random() == wanted
-
-
-@pytest.mark.parametrize(("package", "name", "kwargs", "message"), WRONG)
-def test_wrong_arguments(package, name, kwargs, message):
-    pytest.importorskip(package)
-    with pytest.raises(ConfigError, match=message):
-        gym.make(f"AgentR1/{name}", **kwargs)

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/Gem-v0"
@@ -29,9 +30,10 @@ MOVES = {
 }
 
 
-def same_games(name: str, indices: range) -> None:
+@pytest.mark.parametrize("name", MOVES)
+def test_games_are_those_of_the_package(name, episodes):
     env = gym.make(ENV_ID, env=name, split="test")
-    for index in indices:
+    for index in range(episodes):
         random.seed(20_000_000 + index)
         np.random.seed(20_000_000 + index)
         source = gem.make(name)
@@ -51,17 +53,6 @@ def same_games(name: str, indices: range) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", MOVES)
-def test_games_are_those_of_the_package(name):
-    same_games(name, range(3))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MOVES)
-def test_many_games_are_those_of_the_package(name, compared):
-    same_games(name, range(compared))
-
-
 @pytest.mark.parametrize("name", ["game:Mastermind-v0-easy", "game:GuessTheNumber-v0-random"])
 def test_it_keeps_the_contract_and_the_winning_move_wins(name):
     check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=name.endswith("easy"))
@@ -79,3 +70,18 @@ def test_nobodys_draws_and_logging_change():
     env.step("\\boxed{1 2}")
     assert (random.random(), np.random.random()) == wanted
     assert logging.getLogger().handlers == handlers
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": "game:Mastermind"}, "Mastermind-v0-easy"),
+        ({"env": "code:Taco8k"}, "trust=True"),
+        ({"env": "math:GSM8K"}, "trust=True"),
+        ({"split": "dev"}, "validation"),
+        ({"data": "official"}, "generated"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)

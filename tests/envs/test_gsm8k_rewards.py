@@ -237,25 +237,10 @@ def test_every_gold_row_scores_one_and_a_perturbed_one_zero(data_dir):
             assert judge(body + form, gold).reward == 1.0, (body, form)
 
 
-HOSTILE = [
-    "9",
-    "1,",
-    "1,234",
-    "####",
-    "#### ",
-    "\\boxed{",
-    "the answer is ",
-    " ",
-    "-",
-    "1/",
-    "$ ",
-    "\\frac{",
-    "{",
-    "1 ",
-]
-HOSTILE += ["1 234 ", "½", "1^", "2^2", "sqrt{", "1.000.", "4 million "]
-HOSTILE += ["answer:", "2 ^ 3", "√", "#", "\\frac{1}{2}", "3*4=", "1 1/2 ", "5 million^"]
-HOSTILE += ["1e", "1 1/", ".", "1.", "= 5", "5=", "3+", ",1", "answer is\n", "\\frac{1}{", "\x00", "😀", "１", "\\,1"]
+HOSTILE = ["9", "1,", "1,234", "####", "#### ", "\\boxed{", "the answer is ", " ", "-", "1/", "$ ", "\\frac{", "{"]
+HOSTILE += ["1 ", "1 234 ", "½", "1^", "2^2", "sqrt{", "1.000.", "4 million ", "answer:", "2 ^ 3", "√", "#", "3*4="]
+HOSTILE += ["\\frac{1}{2}", "1 1/2 ", "5 million^", "1e", "1 1/", ".", "1.", "= 5", "5=", "3+", ",1", "answer is\n"]
+HOSTILE += ["\\frac{1}{", "\x00", "😀", "１", "\\,1"]
 
 
 @pytest.mark.parametrize("unit", HOSTILE)

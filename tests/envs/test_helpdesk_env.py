@@ -17,15 +17,12 @@ import tracemalloc
 import gymnasium as gym
 import pytest
 
-from agent_envs import evaluate
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed
 from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
 from agent_envs.envs.helpdesk.hearing import hear
 from agent_envs.envs.helpdesk.reward import score_of
-from agent_envs.errors import ConfigError
-from agent_envs.policies.scripted import ScriptedPolicy
 
 ENV = "AgentR1/HelpDesk-v0"
 UNSEEN = [name for name in domain_names() if load_domain(name).unseen]
@@ -114,7 +111,7 @@ AGENTS = {
 def test_whoever_makes_the_right_calls_and_offers_solves_every_task(agent, level):
     for split in ("train", "new"):
         env = make(level=level, split=split)
-        for index in range(8):
+        for index in range(4):
             reward, terminated, info, said = play(env, index, AGENTS[agent])
             task = env.unwrapped.task
             assert terminated and reward == 1 and info["success"], (task.task_id, said[-3:])
@@ -152,17 +149,17 @@ IDLERS = {
 @pytest.mark.parametrize("idler", IDLERS)
 def test_who_says_or_calls_anything_solves_nothing(idler, level):
     env = make(level=level)
-    assert not any(play(env, index, IDLERS[idler], limit=60)[0] for index in range(25))
+    assert not any(play(env, index, IDLERS[idler], limit=60)[0] for index in range(12))
 
 
 @pytest.mark.parametrize("level", [1, 3, 6])
 def test_who_does_not_wait_for_a_yes_solves_tasks_without_a_change_alone(level):
     env, solved = make(level=level), 0
-    for index in range(60):
+    for index in range(24):
         reward = play(env, index, lambda text, env: env._written(next_move(env._customer(), "yes")))[0]
         assert reward == 0 or all(deed.kind != "act" for deed in env.unwrapped.task.solution.deeds)
         solved += reward
-    assert solved <= 40
+    assert solved <= 16
 
 
 @pytest.mark.parametrize("name", domain_names())
@@ -179,7 +176,7 @@ def test_every_domain_is_solved_at_every_level_and_in_plain_talk(name):
 def test_an_expert_that_says_its_reasons_says_each_rule_and_the_one_that_forbids(level):
     """The reasons are not said to the customer, and whoever reads the answers in them judges as the expert does."""
     judged = 0
-    for index in range(8):
+    for index in range(4):
         env = make(level=level, expert="reasons").unwrapped
         env.reset(options={"index": index})
         terminated = False
@@ -199,13 +196,7 @@ def test_an_expert_that_says_its_reasons_says_each_rule_and_the_one_that_forbids
             _, reward, terminated, _, info = env.step(action)
             assert "think" not in env.state.mind.last
         assert reward == 1 and info["success"]
-    assert judged >= 8
-
-
-def test_greedy_play_has_the_same_outcome_every_time():
-    policy = ScriptedPolicy(["Could you tell me your name and code word?", "Shall I go ahead?", "It is done."] * 30)
-    found = evaluate(ENV, policy, n=3, samples=3, env_kwargs={"level": 2}, progress=False)
-    assert found.pass_hat(3).value == found.pass_hat(1).value == found.pass_at(3).value
+    assert judged >= 4
 
 
 # -- 2. the customer -------------------------------------------------------------------------------------------------
@@ -365,8 +356,6 @@ def test_a_voice_is_taken_if_it_says_the_same(fake_chat):
         heard = [voice for voice, words in zip(said[::2], said[1::2], strict=True) if voice != words]
         assert bool(heard) is (change == "kept") and all(voice.startswith("Well, er: ") for voice in heard)
         server.close()
-    with pytest.raises(ConfigError, match="model must name the model"):
-        make(customer="voiced")
 
 
 # -- the device ------------------------------------------------------------------------------------------------------
@@ -532,32 +521,9 @@ def test_instructions_and_tools_follow_the_task_through_snapshots_and_pickles():
             pass
 
 
-def test_what_is_wrong_with_an_argument_is_said():
-    for wrong, message in (
-        ({"level": 9}, "level must be"),
-        ({"domains": "bakery"}, "must be one of"),
-        ({"talk": "loud"}, "talk must be one of"),
-        ({"reward": "dense"}, "reward must be one of"),
-        ({"split": "dev"}, "split must be one of"),
-        ({"data": "official"}, "data must be 'generated'"),
-        ({"customer": "rude"}, "customer must be one of"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            make(**wrong)
-
-
-@pytest.mark.parametrize("text", ["x" * 262_144, "?" * 262_144, "Shall I? " * 9000, "\x00", "name " * 9999])
-def test_any_text_gets_an_answer(text):
-    env, rng = make(level=4), random.Random(0)
-    env.reset(options={"index": rng.randrange(100)})
-    for _ in range(5):
-        observation, _, terminated, _, _ = env.step(text)
-        assert observation and not terminated
-
-
 def test_further_environments_and_resets_take_little_memory():
     def play_all(env):
-        for index in range(60):
+        for index in range(20):
             env.reset(options={"index": index})
 
     play_all(make())

@@ -91,8 +91,8 @@ async def _played_by_the_protocols_client(rows):
     return played
 
 
-def _same_episodes(make, tasks, count):
-    rows = [json.loads(line) for line in Path(tasks).read_text(encoding="utf-8").splitlines()][:count]
+def test_episodes_are_those_of_the_protocols_client(make, tasks, episodes):
+    rows = [json.loads(line) for line in Path(tasks).read_text(encoding="utf-8").splitlines()][:episodes]
     env = make()
     for index, wanted in enumerate(asyncio.run(_played_by_the_protocols_client(rows))):
         assert env.reset(options={"index": index})[0] == rows[index]["question"]
@@ -104,15 +104,6 @@ def _same_episodes(make, tasks, count):
         assert found == wanted
         _, reward, terminated, truncated, info = env.step(rows[index]["answer"])
         assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
-
-
-def test_episodes_are_those_of_the_protocols_client(make, tasks):
-    _same_episodes(make, tasks, 3)
-
-
-@pytest.mark.slow
-def test_many_episodes_are_those_of_the_protocols_client(make, tasks, compared):
-    _same_episodes(make, tasks, compared)
 
 
 def test_it_keeps_the_contract(tasks):
@@ -202,7 +193,7 @@ def test_a_broken_server_is_an_error(make, fault, error, message):
 )
 def test_a_server_that_cannot_be_used(make, fault, error, message):
     with pytest.raises(error, match=message):
-        make(fault, start_timeout=0.7)
+        make(fault, start_timeout=0.7 if fault == "mute" else 20)
 
 
 def test_a_tool_that_cannot_be_offered_is_left_out(make, caplog):
@@ -215,30 +206,30 @@ def _part(**fields):
     return {"result": {"content": [{"type": "text", **fields}]}}
 
 
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        *[({"error": {"code": code, "message": "no such file"}}, "error: no such file") for code in
-          (-32602, -32601, -32603, -32700, -32600, -32000, -32002, -32042, 0, 1, 404)],
-        ({"error": {"code": -32000, "message": "Connection closed"}}, "error: Connection closed"),  # of a database
-        ({"error": {"code": 5, "message": ""}}, "error: failed with code 5"),
-        (_part(text=""), ""),
-        (_part(text=None), ""),
-        (_part(text="a\ud800"), "a\ufffd"),
-        ({"result": {}}, ""),
-        ({"result": {"content": None, "structuredContent": {"n": 1}, "isError": None}}, '{"n": 1}'),
-        ({"result": {"content": [], "isError": True}}, "error: "),
-        ({"result": {"content": [{"type": "novel", "uri": "x://y"}, {"type": "image", "data": "", "mimeType": "a/b"}]}},
-         "[novel: x://y]\n[image: a/b]"),
-        ({"result": {"content": [{"type": "resource", "resource": {"text": ""}}, {}]}}, "\n[None: no type]"),
-    ],
-)  # fmt: skip
-def test_whatever_a_tool_answers_is_a_result(make, answer, shown):
-    env = make(json.dumps({"answer": answer}))
+ANSWERS = [
+    *(({"error": {"code": code, "message": "no such file"}}, "error: no such file") for code in
+      (-32602, -32601, -32603, -32700, -32600, -32000, -32002, -32042, 0, 1, 404)),
+    ({"error": {"code": -32000, "message": "Connection closed"}}, "error: Connection closed"),  # of a database
+    ({"error": {"code": 5, "message": ""}}, "error: failed with code 5"),
+    (_part(text=""), ""),
+    (_part(text=None), ""),
+    (_part(text="a\ud800"), "a\ufffd"),
+    ({"result": {}}, ""),
+    ({"result": {"content": None, "structuredContent": {"n": 1}, "isError": None}}, '{"n": 1}'),
+    ({"result": {"content": [], "isError": True}}, "error: "),
+    ({"result": {"content": [{"type": "novel", "uri": "x://y"}, {"type": "image", "data": "", "mimeType": "a/b"}]}},
+     "[novel: x://y]\n[image: a/b]"),
+    ({"result": {"content": [{"type": "resource", "resource": {"text": ""}}, {}]}}, "\n[None: no type]"),
+]  # fmt: skip
+
+
+def test_whatever_a_tool_answers_is_a_result(make):
+    """One server gives all the answers: none of them is its end."""
+    env = make(json.dumps({"answers": [answer for answer, _ in ANSWERS]})).unwrapped
     env.reset(options={"index": 0})
-    for _ in range(2):  # the server is still there
-        observation, _, terminated, _, info = env.step(env.unwrapped.format_call("count_notes", {}))
-        assert observation == shown and not terminated and not info["invalid_action"]
+    for answer, shown in ANSWERS:
+        observation, _, terminated, _, info = env.step(env.format_call("count_notes", {}))
+        assert observation == shown and not terminated and not info["invalid_action"], answer
         assert info["tool_results"][0]["error"] is shown.startswith("error")
 
 

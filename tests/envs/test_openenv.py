@@ -35,11 +35,11 @@ def url():
         yield server.url
 
 
-def _same_by_text(url, count):
+def test_episodes_are_those_of_openenvs_client(url, episodes):
     here = gym.make("AgentR1/ALFWorld-v0")
     env = gym.make(ENV_ID, url=url, field="text", show="text", split="test")
     with GenericEnvClient(base_url=url).sync() as source:
-        for index in range(count):
+        for index in range(episodes):
             wanted = source.reset(seed=SEED + index)
             here.reset(seed=SEED + index)
             assert env.reset(options={"index": index})[0] == wanted.observation["text"]
@@ -51,15 +51,6 @@ def _same_by_text(url, count):
                 )  # fmt: skip
                 assert info["invalid_action"] == wanted.observation["info"]["invalid_action"]
     env.close()
-
-
-def test_episodes_are_those_of_openenvs_client(url):
-    _same_by_text(url, 3)
-
-
-@pytest.mark.slow
-def test_many_episodes_are_those_of_openenvs_client(url, compared):
-    _same_by_text(url, compared)
 
 
 def test_tools_are_those_of_the_server(url):

@@ -9,94 +9,38 @@
 7. transcripts
 """
 
-import copy
 import json
-import pickle
 
 import gymnasium as gym
 import pytest
 
 import agent_envs
 from agent_envs.datasets.papersearch.rows import PaperTask
-from agent_envs.envs.papersearch.env import PaperSearchEnv
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.errors import BackendError
 from agent_envs.messages import observation_messages
 from agent_envs.retrieval.papers import Paper
 from agent_envs.wrappers import RebuildPrompt
+from tests.envs.paper_fakes import Backend, Judge, make
+from tests.helpers import tool_call
 
 ENV = "AgentR1/PaperSearch-v0"
 
 
-class Backend:
-    """Papers by query, each of them citing the next; broken on demand."""
-
-    blocking = False
-    broken = None
-
-    def __init__(self, *papers, edges=None):
-        self.papers = {paper.id: paper for paper in papers}
-        self.edges = edges or {}
-
-    def search(self, query, k=10, before=None):
-        if self.broken:
-            raise self.broken
-        return [paper for paper in self.papers.values() if query in paper.title][:k]
-
-    def expand(self, paper_id):
-        return [self.papers[i] for i in self.edges.get(paper_id, ())]
-
-
-class Judge:
-    def __init__(self, **scores):
-        self.given, self.asked = scores, []
-
-    def scores(self, query, papers):
-        self.asked.append([paper.id for paper in papers])
-        return [self.given.get(paper.id, 0.5) for paper in papers]
-
-
-class OneTask:
-    name, split = "generated", "train"
-
-    def __init__(self, task):
-        self.task = task
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return self.task
-
-
-def make(backend, task=None, **kwargs):
-    class Env(PaperSearchEnv):
-        def open_tasks(self):
-            super().open_tasks()
-            return OneTask(task or PaperTask("t", "deep things", ("Deep A", "Deep B"), date="2023-06"))
-
-    env = Env(backend=backend, **{"selector": Judge(), **kwargs})
-    env.reset(options={"index": 0})
-    return env
-
-
 def search(query):
-    return f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': query}})}</tool_call>"
+    return tool_call("search", query=query)
 
 
 def expand(paper_id):
-    return f"<tool_call>{json.dumps({'name': 'expand', 'arguments': {'paper_id': paper_id}})}</tool_call>"
+    return tool_call("expand", paper_id=paper_id)
 
 
-FINISH = '<tool_call>{"name": "finish", "arguments": {}}</tool_call>'
+FINISH = tool_call("finish")
 
 A = Paper("a", "Deep A", "All about a. And more.", "2020-01-01")
 B = Paper("b", "Deep B\nin two lines", "", "2023-06-30")
 C = Paper("c", "Deep C", "Too late.", "2023-07-01")
 D = Paper("d", "Shallow D", "No date.")
-
-
-# -- 1: what is shown --------------------------------------------------------------------------------------------------
 
 
 def test_new_papers_are_shown_once_and_by_score():
@@ -190,27 +134,11 @@ def test_a_given_selector_is_asked_once_per_query_and_paper():
     assert judge.asked == [["a"], ["b"]]
 
 
-@pytest.mark.parametrize(
-    "parser", ["deepseek", "glm", "harmony", "hermes", "json", "llama", "mistral", "qwen_coder"]
-)  # fmt: skip
-def test_every_way_to_write_calls(parser):
-    """Ids of arXiv look like numbers, and several calls stand in one text."""
-    numbered = Paper("2203.02155", "Deep Numbers")
-    env = make(Backend(A, B, numbered, edges={"2203.02155": "b"}), parser=parser)
-    calls = [env.format_call("search", {"query": query}) for query in ("Deep Numbers", "7")]
-    assert not env.step("\n".join(calls))[-1]["invalid_action"] and set(env.state.pool) == {"2203.02155"}
-    assert env.step(env.format_call("expand", {"paper_id": "2203.02155"}))[-1]["pool"] == 2
-    assert env.step(env.format_call("finish", {}))[2]
-
-
 @pytest.mark.parametrize(("date", "found"), [("2023-06", "ab"), ("2023-07-01", "abc"), ("2019", ""), ("", "abc")])
 def test_nothing_after_the_query(date, found):
     env = make(Backend(A, B, C), PaperTask("t", "q", ("Deep A",), date=date))
     env.step(search("Deep"))
     assert "".join(env.state.pool) == found
-
-
-# -- 2: the end --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", [FINISH, "That is all.", search("Shallow") + FINISH])
@@ -244,9 +172,6 @@ def test_the_limit_pays_no_f1():
     for _ in range(5):
         *_, reward, terminated, truncated, info = env.step(search("nothing"))
     assert truncated and not terminated and reward == 0.0 and not info["success"]
-
-
-# -- 3: what is broken -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("blocking", [False, True])
@@ -293,63 +218,12 @@ def test_blocking_backends_run_side_by_side():
     assert list(env.state.pool) == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "said"),
-    [
-        ({"reward": "agentr2"}, "Did you mean 'agentr1'"),
-        ({"reward": ["agentr1"]}, "reward must be one of 'agentr1'"),
-        ({"backend": 5}, "backend must be a name such as 'local' or a PaperBackend, got 5"),
-        ({"backend": None}, "got None"),
-        ({"selector": 5}, "selector must be a name such as 'gold' or a Selector, got 5"),
-        ({"corpus": 5}, "corpus must be the path"),
-        ({"corpus": ""}, "corpus must be the path"),
-        ({"backend": "arxvi"}, "Did you mean 'arxiv'"),
-        ({"selector": "lexicle"}, "Did you mean 'lexical'"),
-        ({"split": "trian"}, "Did you mean 'train'"),
-        ({"papers": 10}, "100 to 5000000"),
-        ({"papers": 2000.0}, "100 to 5000000"),
-        ({"hidden": 0.9}, "0 to 0.6"),
-        ({"top_k": 0}, "top_k must be"),
-        ({"shown": True}, "shown must be"),
-        ({"abstract_words": -1}, "abstract_words must be"),
-        ({"max_calls": True}, "max_parallel_calls must be"),
-        ({"corpus": "x.jsonl", "backend": "arxiv"}, "corpus= requires backend='local'"),
-        ({"corpus": "no_such.jsonl"}, "there are no papers at"),
-        ({"corpus": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
-        ({"data": "~no_such_user/x.jsonl"}, "(no|not a) usable path"),
-        ({"parser": "react"}, "'react' can only write search\\(entity\\) and lookup"),
-        ({"parser": "search_r1"}, "tools include expand\\(paper_id\\)"),
-        ({"parser": "fenced_python"}, "use another, such as 'hermes'"),
-        ({"data": "no_such.jsonl"}, "no file or folder 'no_such.jsonl'"),
-    ],
-)
-def test_arguments_that_do_not_fit(kwargs, said):
-    with pytest.raises((ConfigError, DataError), match=said):
-        env = gym.make(ENV, **kwargs)
-        env.reset(seed=0)
-        env.step(search("x"))
-
-
-@pytest.mark.parametrize("kind", ["backend", "selector"])
-def test_a_service_that_is_not_there_marks_the_episode(kind, monkeypatch):
-    import time
-
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    policy = agent_envs.policies.ScriptedPolicy([search("a survey")])
-    kwargs = {kind: "http://127.0.0.1:9"}
-    (episode,) = agent_envs.run_episodes(ENV, policy, 1, env_kwargs=kwargs, on_error="record", progress=False)
-    assert episode.stop_reason is StopReason.ERROR and "127.0.0.1:9" in episode.error
-
-
 def test_long_results_are_shown_in_full():
     papers = [Paper(f"p{n:02d}", f"{'ABCDE'[n // 10]} {n}", "lengthy " * 400) for n in range(50)]
     env = make(Backend(*papers))
     observation, *_, info = env.step("".join(map(search, "ABCDE")))
     assert observation.count("[NEW]") == 50 and observation.endswith("lengthy")
     assert len(observation_messages(observation, info)) == 5
-
-
-# -- 4: the rebuilt prompt ---------------------------------------------------------------------------------------------
 
 
 def test_the_rebuilt_prompt_has_query_history_and_pool():
@@ -368,19 +242,10 @@ def test_the_rebuilt_prompt_has_query_history_and_pool():
     assert "Problems" not in env.step(search("Shallow"))[0]
 
 
-# -- 5: a corpus on disk -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def corpus(tmp_path):
     rows = [
-        {
-            "id": "1",
-            "title": "Odd Graphs",
-            "abstract": "On odd graphs.",
-            "date": "2020-01-01",
-            "references": ["1", "2"],
-        },
+        {"id": "1", "title": "Odd Graphs", "abstract": "On odd graphs.", "date": "2020", "references": ["1", "2"]},
         {"id": 2, "title": "Even Graphs", "citations": ["3", "3", "nowhere"], "references": ["1"]},
         {"id": "3", "title": "Odd and Even", "abstract": None, "date": None},
         {"id": "1", "title": "Odd Graphs again", "citations": ["4"]},
@@ -400,40 +265,6 @@ def test_a_corpus_with_everything_that_goes_wrong(corpus):
     assert observation.startswith("[Expand] 1: 2 found, 1 new\n[4] (0.50) [NEW] \nAbstract: (none)")
     assert "[Expand] 2: 2 found, 1 new\n[3]" in observation
     assert env.step("Done.")[-1]["metrics"]["precision"] == 0.25
-
-
-# -- 6: copies ---------------------------------------------------------------------------------------------------------
-
-
-def test_copies_and_snapshots_go_their_own_ways():
-    env = make(Backend(A, B, D))
-    env.step(search("Deep A"))
-    point, other = env.snapshot(), copy.deepcopy(env)
-    other.step(search("Shallow"))
-    env.step(search("Deep B"))
-    assert list(env.state.pool) == ["a", "b"] and list(other.state.pool) == ["a", "d"]
-    env.restore(pickle.loads(pickle.dumps(point)))
-    assert list(env.state.pool) == ["a"]
-    env.step(search("Deep"))
-    assert list(env.state.pool) == ["a", "b"]
-
-
-def test_a_further_environment_is_small():
-    import tracemalloc
-
-    gym.make(ENV).reset(seed=0)
-    tracemalloc.start()
-    envs = [gym.make(ENV) for _ in range(20)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
-        for _ in range(3):
-            env.step(env.unwrapped.expert_action())
-    used, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert used / len(envs) < 200_000
-
-
-# -- 7: transcripts ----------------------------------------------------------------------------------------------------
 
 
 def transcript(index, **kwargs):

@@ -10,7 +10,6 @@ import pytest
 
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.rows import PaperTask
-from agent_envs.envs.papersearch.env import PaperSearchEnv
 from agent_envs.envs.papersearch.reward import (
     ERROR,
     OK,
@@ -23,8 +22,8 @@ from agent_envs.envs.papersearch.reward import (
     paperscout,
     retrieval_metrics,
 )
-from agent_envs.errors import UnknownPaperError
 from agent_envs.retrieval.papers import Paper
+from tests.envs.paper_fakes import Backend, Judge, make
 
 TABLE = [
     # call, agentr1, paperscout
@@ -61,55 +60,22 @@ def test_costs_are_for_calls_that_bring_something():
 SCORES = {"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.4, "e": 0.3, "f": 0.02, "g": 1.0, "h": 0.009}
 SEARCHES = {"first": "abcd", "First ": "abcd", "second": "bcef", "faint": "h", "none": ""}
 EDGES = {"a": "bgh", "b": "", "c": "ag"}
-
-
-class Backend:
-    """Answers from the tables above."""
-
-    blocking = False
-
-    def search(self, query, k=10, before=None):
-        return [Paper(i, f"Paper {i}") for i in SEARCHES[query]][:k]
-
-    def expand(self, paper_id):
-        if paper_id not in EDGES:
-            raise UnknownPaperError(paper_id)
-        return [Paper(i, f"Paper {i}") for i in EDGES[paper_id]]
-
-
-class Judge:
-    def scores(self, query, papers):
-        return [SCORES[paper.id] for paper in papers]
-
-
-class Tasks:
-    name, split = "generated", "train"
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return PaperTask("papersearch/train/0", "first things", ("Paper: a", "paper G", "Never Found"))
-
-
-class TableEnv(PaperSearchEnv):
-    def open_tasks(self):
-        super().open_tasks()
-        return Tasks()
+PAPERS = [Paper(name, f"Paper {name}") for name in SCORES]
+TASK = PaperTask("papersearch/train/0", "first things", ("Paper: a", "paper G", "Never Found"))
+TOOLS = {"s": ("search", "query"), "e": ("expand", "paper_id"), "f": ("finish", "")}
 
 
 def play(reward, *turns):
     """The components of each turn's calls; calls are written "s first" or "e a"."""
-    env = gym.wrappers.TimeLimit(TableEnv(backend=Backend(), selector=Judge(), reward=reward), 10)
+    backend = Backend(*PAPERS, edges=EDGES, searches=SEARCHES)
+    env = gym.wrappers.TimeLimit(make(backend, TASK, selector=Judge(**SCORES), reward=reward), 10)
     env.reset(options={"index": 0})
     base, found = env.unwrapped, []
     for turn in turns:
         texts = []
         for call in turn:
             tool, _, asked = call.partition(" ")
-            name, argument = {"s": ("search", "query"), "e": ("expand", "paper_id"), "f": ("finish", "")}.get(
-                tool, (tool, "x")
-            )
+            name, argument = TOOLS.get(tool, (tool, "x"))
             texts.append(base.format_call(name, {argument: asked} if argument else {}))
         _, total, _, _, info = env.step("\n".join(texts))
         components = list(info["reward_components"].values())

@@ -13,15 +13,12 @@ import pytest
 from agent_envs import StopReason, run_episodes
 from agent_envs.errors import BackendDownError, BackendReplyError
 from agent_envs.policies import ScriptedPolicy
+from tests.helpers import tool_call as call
 
 ENV = "AgentR1/PaperSearch-v0"
 ROW = {"question": "Which papers study waves?", "answer": ["Waves B", "Waves D"], "answer_arxiv_id": []}
 ROW |= {"source_meta": {"published_time": "20230601"}}
 FAST = "retries=0&backoff=0.01"
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 SCRIPT = [
@@ -33,15 +30,9 @@ SCRIPT = [
 
 def papers(asked, number):
     """Papers 0 to 5, of which each refers to the next one; 4 comes after the query's date, 5 has no date."""
-    rows = [
-        {
-            "paperId": str(i),
-            "title": f"Waves {chr(65 + i)}",
-            "abstract": f"On {i}.",
-            "publicationDate": f"2022-0{i + 1}-01",
-        }
-        for i in range(6)
-    ]
+    rows = [{"paperId": str(i), "title": f"Waves {chr(65 + i)}", "abstract": f"On {i}."} for i in range(6)]
+    for month, row in enumerate(rows, start=1):
+        row["publicationDate"] = f"2022-0{month}-01"
     rows[4]["publicationDate"], rows[5]["publicationDate"] = "2023-06-02", None
     if asked.path == "/paper/search":
         return 200, {"data": rows[:3] if asked.params["query"] == "waves" else []}

@@ -13,7 +13,6 @@ import copy
 import importlib.util
 import json
 import pickle
-import tracemalloc
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +27,7 @@ from agent_envs.messages import observation_messages
 from agent_envs.policies import ExpertPolicy
 from agent_envs.retrieval import BM25Retriever, StaticRetriever
 from agent_envs.testing import check_text_env
+from tests.helpers import tool_call
 
 HOTPOT, WIKI, MUSIQUE = "AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0"
 IDS = (HOTPOT, WIKI, MUSIQUE)
@@ -39,7 +39,7 @@ def base(env: gym.Env[str, str]) -> Any:
 
 
 def search(query: str) -> str:
-    return f'<tool_call>{{"name": "search", "arguments": {{"query": {json.dumps(query)}}}}}</tool_call>'
+    return tool_call("search", query=query)
 
 
 # -- the expert ------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def search(query: str) -> str:
 def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
     env = gym.make(env_id, style=style, hops=hops)
     wins = 0.0
-    for index in range(25):
+    for index in range(12):
         reward, steps, info = play(env, index)
         wins += reward
         assert reward == info["score"] == float(info["success"])
@@ -59,7 +59,7 @@ def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
         assert info["hops"] == hops
         if info["success"] and not (style == "search_r1" or info["question_type"] == "yesno"):
             assert info["supporting_recall"] == 1.0
-    assert wins >= 24
+    assert wins >= 11
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -90,7 +90,7 @@ class Without:
 def test_without_any_one_supporting_article_the_expert_does_not_answer(hops, play):
     tasks = gym.make(WIKI, hops=hops)
     retriever = generated_retriever(encyclopaedia("train", 1000))
-    for index in range(25):
+    for index in range(10):
         tasks.reset(options={"index": index})
         for title in base(tasks).task.supporting:
             env = gym.make(WIKI, hops=hops, retriever=Without(retriever, title), disable_env_checker=True)
@@ -128,62 +128,40 @@ def rows(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "em", "overlap", "sub"),
-    [
-        ("<answer>Pigam</answer>", 1.0, 1.0, 1.0),
-        ("<answer> the old town of Pigam! </answer>", 1.0, 1.0, 1.0),
-        ("Pigam", 1.0, 1.0, 1.0),  # a text without a call is the answer
-        ("<think>Adan?</think>Pigam", 1.0, 1.0, 1.0),
-        ("I think it is <answer>Pigam</answer>.", 1.0, 1.0, 1.0),
-        ("<answer>Korvath</answer> no, <answer>Pigam</answer>", 1.0, 1.0, 1.0),  # the last one
-        ("It is in Pigam.", 0.0, 0.4, 1.0),
-        ("<answer>Korvath</answer>", 0.0, 0.0, 0.0),
-    ],
-)
-def test_answers(rows, text, em, overlap, sub):
-    for reward in ("em", "f1", "sub_em"):
+ANSWERS = [  # exact match, F1, and whether the answer is a part; whether the action was invalid
+    ("<answer>Pigam</answer>", 1.0, 1.0, 1.0, False),
+    ("<answer> the old town of Pigam! </answer>", 1.0, 1.0, 1.0, False),
+    ("<ANSWER>**Pigam**</ANSWER>", 1.0, 1.0, 1.0, False),
+    (r"\boxed{\text{Pigam}}", 1.0, 1.0, 1.0, False),
+    ("Pigam", 1.0, 1.0, 1.0, False),  # a text without a call is the answer
+    ("<think>Adan?</think>Pigam", 1.0, 1.0, 1.0, False),
+    ("I think it is <answer>Pigam</answer>.", 1.0, 1.0, 1.0, False),
+    ("<answer>Korvath</answer> no, <answer>Pigam</answer>", 1.0, 1.0, 1.0, False),  # the last one
+    ("It is in Pigam.", 0.0, 0.4, 1.0, False),
+    ("<answer>Korvath</answer>", 0.0, 0.0, 0.0, False),
+    ("Korvath", 0.0, 0.0, 0.0, True),  # without tags, and without the answer
+    ("I do not know yet.", 0.0, 0.0, 0.0, True),
+    ("<answer>Korvath", 0.0, 0.0, 0.0, True),
+    ("<answer></answer>", 0.0, 0.0, 0.0, True),
+    ("<think>Pigam</think>\u200b<answer>\n</answer>", 0.0, 0.0, 0.0, True),
+]
+
+
+@pytest.mark.parametrize(("text", "em", "overlap", "sub", "invalid"), ANSWERS)
+def test_answers(rows, text, em, overlap, sub, invalid):
+    scores = {"em": em, "f1": pytest.approx(overlap), "sub_em": sub}
+    for reward in scores:
         env = gym.make(HOTPOT, data=rows, reward=reward)
         env.reset(options={"index": 0})
         observation, paid, terminated, truncated, info = env.step(text)
-        scores = {"em": em, "f1": pytest.approx(overlap), "sub_em": sub}
-        assert (terminated, truncated, info["invalid_action"]) == (True, False, False)
+        assert (terminated, truncated, info["invalid_action"]) == (True, False, invalid)
         assert {key: info[key] for key in scores} == scores
         assert paid == scores[reward]
         assert info["reward_components"] == {reward: paid}
         assert (info["score"], info["success"]) == (em, em == 1.0)  # whatever the reward
         if not em:
             assert "Pigam" not in observation.replace(text, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "invalid"),
-    [
-        ("Korvath", True),
-        ("I do not know yet.", True),
-        ("It is in Pigam.", False),
-        ("<answer>Korvath</answer>", False),
-        ("<answer>Korvath", True),
-        ("<ANSWER>**Pigam**</ANSWER>", False),
-        (r"\boxed{\text{Pigam}}", False),
-    ],
-)
-def test_a_text_without_tags_and_without_the_answer_is_invalid(rows, text, invalid):
-    env = gym.make(HOTPOT, data=rows)
-    env.reset(options={"index": 0})
-    _, reward, terminated, _, info = env.step(text)
-    assert (terminated, info["invalid_action"]) == (True, invalid)
-    assert reward == float(info["answer"] == "Pigam") == float("*" in text or "boxed" in text)
-
-
-@pytest.mark.parametrize(
-    "text", ["<answer></answer>", "<answer> </answer>", "<think>Pigam</think>\u200b<answer>\n</answer>"]
-)
-def test_an_empty_answer_is_an_answer(rows, text):
-    env = gym.make(HOTPOT, data=rows)
-    env.reset(options={"index": 0})
-    observation, reward, terminated, _, info = env.step(text)
-    assert (observation, reward, terminated, info["invalid_action"]) == ("No answer was given.", 0.0, True, True)
+    assert (observation == "No answer was given.") == ("\n</answer>" in text or "<answer></" in text)
 
 
 def test_info_of_an_episode(rows):
@@ -318,45 +296,20 @@ def test_copies_and_snapshots_share_the_index(rows):
         assert base(env).restore(snapshot)[1]["searches"] == 1
 
 
-def test_an_environment_is_small():
-    envs = [gym.make(HOTPOT)]
-    envs[0].reset(seed=0)
-    tracemalloc.start()
-    for seed in range(64):
-        envs.append(gym.make(HOTPOT))
-        envs[-1].reset(seed=seed)
-        envs[-1].step(search("town mayor river"))
-    used, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert used / 64 < 200_000
-
-
 # -- bad input -------------------------------------------------------------------------------------------------------
 
-QUERIES = [
-    "",
-    " \n",
-    "x" * 100_000,
-    'AND "',
-    "(a OR b) AND NOT c:d^2~*?",
-    "\x00\x01\xff",
-    "\ud800",
-    "é中😀\U00010ffff",
-    "the of and",
-]
+QUERIES = ["", " \n", "x" * 100_000, 'AND "', "(a OR b) AND NOT c:d^2~*?", "\x00\x01\xff", "\ud800", "é中😀\U00010ffff"]
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, "the of and"])
 def test_any_query_is_answered(style, query):
     env = gym.make(HOTPOT, style=style)
     env.reset(options={"index": 0})
     action = base(env).format_call("search", {"entity" if style == "react" else "query": query})
     observation, reward, terminated, truncated, info = env.step(action)
     assert (reward, terminated, truncated) == (0.0, False, False)
-    assert info["invalid_action"] == (
-        not query.strip() or len(query) > 4096 or (style == "react" and not query.strip())
-    )
+    assert info["invalid_action"] == (not query.strip() or len(query) > 4096)
     observation.encode()
     assert len(observation) < 10_000
 
@@ -371,15 +324,12 @@ def test_real_rows_keep_the_contract(rows):
     check_text_env(HOTPOT, env_kwargs={"data": rows})
 
 
-def test_calls_over_the_cap_are_refused(rows):
+def test_what_is_searched_and_shown_can_be_set(rows):
     env = gym.make(HOTPOT, data=rows, max_calls=2)
     env.reset(options={"index": 0})
     *_, info = env.step(search("a town") * 3)
     assert [r["error"] for r in info["tool_results"]] == [False, False, True]
     assert (info["invalid_action"], info["searches"]) == (True, 2)
-
-
-def test_what_is_shown_can_be_set(rows):
     env = gym.make(HOTPOT, data=rows, top_k=1, passage_chars=20)
     env.reset(options={"index": 0})
     assert env.step(search("Adan Orvel"))[0] == "[1] Adan Orvel\nAdan Orvel was a pai"
@@ -399,39 +349,6 @@ def test_a_forced_first_search(rows, play):
     assert info["supporting_recall"] > 0
     env = gym.make(HOTPOT, force_first_search=True)
     assert sum(play(env, index)[0] for index in range(30)) == 30
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
-    [
-        ({"style": "tol"}, ConfigError, "Did you mean 'tool'"),
-        ({"reward": "exact"}, ConfigError, "'em', 'f1', 'qa_format', 'sub_em'"),
-        ({"hops": 5}, ConfigError, "hops must be an integer from 2 to 4"),
-        ({"articles": 10}, ConfigError, "from 200 to 5000000"),
-        ({"split": "tets"}, ConfigError, "Did you mean 'test'"),
-        ({"top_k": 0}, ConfigError, "top_k must be an integer of at least 1"),
-        ({"passage_chars": 0}, ConfigError, "passage_chars must be"),
-        ({"max_calls": 0}, ConfigError, "at least 1, got 0"),
-        ({"data": "no/such.json"}, DataError, "there is no file or folder"),
-        ({"style": "react", "reward": "qa_format"}, ConfigError, "requires style='tool'"),
-        ({"style": "react", "force_first_search": True}, ConfigError, "requires style='tool'"),
-        ({"parser": "herms"}, ConfigError, "Did you mean 'hermes'"),
-        ({"parser": "react"}, ConfigError, "'react' can only write"),
-        ({"parser": "json", "style": "react"}, ConfigError, "style='react' has its own format"),
-        ({"parser": "json", "reward": "qa_format"}, ConfigError, "reward='qa_format' has its own format"),
-        ({"corpus": "a", "retriever": "b"}, ConfigError, "other retrievers have their own corpus"),
-        ({"corpus": 5}, ConfigError, "corpus must be the path of a passages.jsonl or of an index, got 5"),
-        ({"corpus": ""}, ConfigError, "corpus must be the path"),
-        ({"retriever": object()}, ConfigError, "retriever must be 'bm25', 'lucene', the address"),
-        ({"retriever": StaticRetriever}, ConfigError, "or a Retriever"),
-        ({"retriever": ""}, ConfigError, "or a Retriever"),
-        ({"force_first_search": "no"}, ConfigError, "force_first_search must be True or False, got 'no'"),
-        ({"retriever": "ftp://x"}, ConfigError, "http"),
-    ],
-)
-def test_what_does_not_exist_is_refused(kwargs, error, message):
-    with pytest.raises(error, match=message):
-        gym.make(HOTPOT, **kwargs).reset(seed=0)
 
 
 def test_rows_have_no_hops_to_choose(rows):
@@ -475,9 +392,3 @@ def test_golden_transcripts(style, index, root, play):
     env = gym.make(HOTPOT, split="test", style=style, hops=2, render_mode="ansi")
     play(env, index)
     assert env.render() == (root / "tests" / "golden" / f"qa_{style}.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("kwargs", [{"corpus": "~no_such_user/x.jsonl"}, {"retriever": "~no_such_user/index"}])
-def test_a_home_folder_of_nobody_is_no_usable_path(kwargs):
-    with pytest.raises(DataError, match="is not a usable path"):
-        gym.make(HOTPOT, **kwargs).reset(seed=0)

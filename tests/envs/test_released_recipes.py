@@ -21,18 +21,14 @@ from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
 from agent_envs.wrappers import RebuildPrompt
 from agent_envs.wrapping.recipes import RECIPES, RELEASES, recipe
 from agent_envs.wrapping.specs import make_text_env
+from tests.helpers import prompt_sections as sections
+from tests.helpers import tool_call
 
 DONE = "Nothing has changed.\nThe observation before:\n"
 
 
-def sections(prompt):
-    """Heading -> text of a prompt."""
-    parts = (part.partition("\n") for part in f"\n\n{prompt}".split("\n\n### ")[1:])
-    return {heading: text for heading, _, text in parts}
-
-
 def call(command, name="env_step", key="command"):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': {key: command}})}</tool_call>"
+    return tool_call(name, **{key: command})
 
 
 @pytest.fixture
@@ -280,7 +276,7 @@ def test_the_small_shops_goals_are_the_released_rows(data_dir):
             "AgentR1/WebShop-v0", site="agentr1-small", data=str(data_dir / "webshop"), split=split
         ).unwrapped
         assert env.num_tasks == count
-        for row, _ in read_rows(folder / f"{split}.parquet"):
+        for row, _ in list(read_rows(folder / f"{split}.parquet"))[::10]:
             said = row["reward_model"]["ground_truth"]
             goal = env.tasks.goals[said["goal_index"]]
             assert env.tasks[env.tasks.index_of(said["goal_index"])].goal is goal
@@ -293,28 +289,20 @@ def test_the_small_shops_goals_are_the_released_rows(data_dir):
 
 # -- HotpotQA ----------------------------------------------------------------------------------------------------------
 
-ROWS = [
-    {
-        "_id": "q0",
-        "question": "Where was the maker of the Lamp born?",
-        "answer": "The Oslo",
-        "type": "bridge",
-        "level": "hard",
-        "supporting_facts": [["Lamp", 0], ["Ada", 0]],
-        "context": [["Lamp", ["It was made\nby Ada. " + "x" * 1300]], ["Ada", ["Ada was born in Oslo."]]],
-    }
-]
+ROW = {"_id": "q0", "question": "Where was the maker of the Lamp born?", "answer": "The Oslo", "type": "bridge"}
+ROW |= {"level": "hard", "supporting_facts": [["Lamp", 0], ["Ada", 0]]}
+ROW |= {"context": [["Lamp", ["It was made\nby Ada. " + "x" * 1300]], ["Ada", ["Ada was born in Oslo."]]]}
 
 
 @pytest.fixture
 def quiz(play, tmp_path):
-    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    (tmp_path / "rows.json").write_text(json.dumps([ROW]))
     return play("hotpotqa", data=str(tmp_path / "rows.json"), split="all")
 
 
 def test_a_question_is_searched_for_first_and_passages_are_listed_once(quiz):
     env, prompt, info = quiz
-    question = ROWS[0]["question"]
+    question = ROW["question"]
     shown = sections(prompt)
     assert [*shown] == [
         *("User Query", "History Actions", "Retrieved Passages", "Recent tool / format issues"),
@@ -335,12 +323,8 @@ def test_a_question_is_searched_for_first_and_passages_are_listed_once(quiz):
 
 def test_a_call_without_a_query_leaves_a_line_that_stays(quiz):
     env, *_ = quiz
-    for text in (
-        call("x", "lookup", "query"),
-        call(" ", "search", "query"),
-        call("x", "search", "q"),
-        call("Ada", "search", "query"),
-    ):
+    searches = call(" ", "search", "query"), call("x", "search", "q"), call("Ada", "search", "query")
+    for text in (call("x", "lookup", "query"), *searches):
         prompt, reward, terminated, truncated, _ = env.step(text)
     lines = sections(prompt)["Recent tool / format issues"].splitlines()
     assert len(lines) == 3 and all("arguments" in line for line in lines) and not (reward or terminated or truncated)
@@ -397,21 +381,14 @@ def test_a_prompt_of_too_many_tokens_shows_fewer_passages_then_loses_its_end(qui
 # -- PaperSearch -------------------------------------------------------------------------------------------------------
 
 PAPERS = [
-    {
-        "id": "1",
-        "title": "On Tea",
-        "abstract": "tea " * 500,
-        "date": "2020-01-01",
-        "references": ["2", "3"],
-        "citations": [],
-    },
-    {"id": "2", "title": "More Tea", "abstract": "Green.", "date": "2020-01-01", "references": [], "citations": ["1"]},
-    {"id": "3", "title": "Bare", "abstract": "", "date": "2020-01-01", "references": [], "citations": ["1"]},
+    {"id": "1", "title": "On Tea", "abstract": "tea " * 500, "references": ["2", "3"], "citations": []},
+    {"id": "2", "title": "More Tea", "abstract": "Green.", "references": [], "citations": ["1"]},
+    {"id": "3", "title": "Bare", "abstract": "", "references": [], "citations": ["1"]},
 ]
 
 
 def test_papers_are_found_listed_and_paid_for(play, tmp_path):
-    (tmp_path / "papers.jsonl").write_text("\n".join(map(json.dumps, PAPERS)))
+    (tmp_path / "papers.jsonl").write_text("\n".join(json.dumps(paper | {"date": "2020-01-01"}) for paper in PAPERS))
     row = {"question": "What is known of tea?", "answer": ["On Tea", "More Tea", "Bare"], "qid": "q"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     files = {"data": str(tmp_path / "rows.jsonl"), "corpus": str(tmp_path / "papers.jsonl"), "split": "all"}
@@ -495,34 +472,6 @@ def test_the_reward_tool_pays_every_text_and_the_conversation_grows(play):
     ]
     assert "there is no tool 'other'" in said[1] and len(said) == 3
     assert env.step("<tool_call>{oops")[1:4] == (0, True, False)
-
-
-# -- ScienceWorld ------------------------------------------------------------------------------------------------------
-
-
-def test_an_experiment_keeps_its_observation_and_pays_ten(play):
-    pytest.importorskip("scienceworld", reason="the extra suites is not installed")
-    env, prompt, info = play("scienceworld", families="find-plant")
-    shown = sections(prompt)
-    assert [*shown] == [
-        *("Task", "Earlier Actions", "Recent Interaction History", "Current Observation", "Action Templates"),
-        *("Visible Object Referents", "Output Format"),
-    ]
-    room = shown["Current Observation"]
-    assert shown["Task"] not in room and shown["Earlier Actions"] == shown["Recent Interaction History"] == "None"
-    assert shown["Action Templates"].splitlines()[1:] == [f"- {each}" for each in info["actions"]]
-    prompt, reward, *_ = env.step(call("look around") + call("inventory"))
-    assert sections(prompt)["Current Observation"] == room and reward == 0  # not wrapped
-    assert sections(prompt)["Recent Interaction History"] == (
-        f"[Observation 1]\n{room}\n[Action 1]\n<invalid_tool_call>: there are 2 calls of tools; write exactly one"
-    )
-    rewards = []
-    while (action := env.get_wrapper_attr("expert_action")()) is not None:
-        prompt, reward, terminated, truncated, info = env.step(action)
-        rewards.append(reward)
-    assert terminated and not truncated and rewards == [0] * (len(rewards) - 1) + [10]
-    lines = sections(prompt)["Earlier Actions"].splitlines()
-    assert len(lines) == len(rewards) - 1 and lines[0].startswith("[Action 1] <invalid_tool_call>: ")
 
 
 # -- reading calls -----------------------------------------------------------------------------------------------------

@@ -14,27 +14,15 @@ import random
 import gymnasium as gym
 import pytest
 
+from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/RLVE-v0"
 pytest.importorskip("Gym.environment", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
 
-NAMES = ("AdditionTable", "Axis_KCenter", "BezoutIdentity", "Binario", "Sorting")
-
-
-@pytest.mark.parametrize("name", ["AdditionTable", "Binario"])
-def test_problems_are_those_of_the_package(name):
-    same_problems(name, range(3))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_many_problems_are_those_of_the_package(name, compared):
-    same_problems(name, range(compared))
-
-
-def same_problems(name: str, indices: range) -> None:
+@pytest.mark.parametrize("name", ["AdditionTable", "Axis_KCenter", "BezoutIdentity", "Binario", "Sorting"])
+def test_problems_are_those_of_the_package(name, episodes):
     from Gym.environments import identifier2environment
     from Gym.parameter_controllers import identifier2controller
 
@@ -43,7 +31,7 @@ def same_problems(name: str, indices: range) -> None:
     settings = controller.get_parameter_list()  # which tasks take in turn
     env = gym.make(ENV_ID, problem=name, level=1, split="test")
     hashes = os.environ.get("PYTHONHASHSEED")
-    for index in indices:
+    for index in range(episodes):
         state = random.getstate()
         observation, _ = env.reset(options={"index": index})
         assert random.getstate() == state and os.environ.get("PYTHONHASHSEED") == hashes
@@ -65,3 +53,18 @@ def same_problems(name: str, indices: range) -> None:
 
 def test_it_keeps_the_contract():
     check_text_env(ENV_ID, vectors=False)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"problem": "AdditionTables"}, "Did you mean 'AdditionTable'"),
+        ({"problem": "CountdownEqual"}, "trust=True"),
+        ({"level": -1}, "level"),
+        ({"split": "dev"}, "validation"),
+        ({"data": "official"}, "generated"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)

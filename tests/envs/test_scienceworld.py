@@ -25,25 +25,16 @@ from agent_envs.envs.scienceworld import SPLITS, VARIATIONS, variations
 from agent_envs.errors import BackendDownError, ConfigError, DataError
 from agent_envs.testing import check_text_env
 from agent_envs.wrappers import AsTool, RebuildPrompt
+from agent_envs.wrapping.recipes import recipe
+from agent_envs.wrapping.specs import make_text_env
+from tests.helpers import prompt_sections, tool_call
 
 ENV_ID = "AgentR1/ScienceWorld-v0"
 pytest.importorskip("scienceworld", reason="needs the extra suites: pip install 'agent-envs[suites]'")
 
-EASY = ("chemistry-mix", "lifespan-longest-lived", "use-thermometer", "power-component")  # load in a moment
-ODD = (
-    "dance",
-    "",
-    "look?",
-    '"look" & {x}: %s',
-    "open door",
-    "0",
-    "LOOK AROUND",
-    "look at the moon",
-    "é",
-    "x" * 301,
-    "reset task",
-    "wait1",
-)
+EASY = ("lifespan-longest-lived", "use-thermometer", "power-component")  # load in a moment
+ODD = ("dance", "", "look?", '"look" & {x}: %s', "open door", "0", "LOOK AROUND", "look at the moon", "é", "x" * 301)
+ODD += ("reset task", "wait1")
 
 
 @pytest.fixture
@@ -197,14 +188,6 @@ def test_a_bad_row_is_one_message(tmp_path, extra, problem):
         gym.make(ENV_ID, data=tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kwargs", [{"split": "dev"}, {"families": "boiling"}, {"simplifications": "easy,hard"}, {"reward": "dense"}]
-)
-def test_a_wrong_argument_is_one_message(kwargs):
-    with pytest.raises(ConfigError, match=next(iter(kwargs))):
-        gym.make(ENV_ID, **kwargs)
-
-
 def test_the_prompt_has_the_sections_of_the_recipe(env):
     env = RebuildPrompt(AsTool(env))
     observation, _ = env.reset(options={"index": 0})
@@ -214,10 +197,37 @@ def test_the_prompt_has_the_sections_of_the_recipe(env):
             "Earlier actions:",
         ]
         assert ("[Action 1] look around\n[Action 2]" in observation) == (number > 3)
-        call = json.dumps({"name": "env_step", "arguments": {"command": "look around"}})
-        observation = env.step(f"<tool_call>{call}</tool_call>")[0]
+        observation = env.step(tool_call("env_step", command="look around"))[0]
     assert "[Action 1] env_step look around\n[Action 2] env_step look around\n\nLast steps:\n[Action 3]" in observation
     assert "- pick up OBJ" in observation and "- art studio\n" in observation
+
+
+def test_the_released_recipe_keeps_its_observation_and_pays_ten():
+    env = make_text_env(*recipe("scienceworld", families="find-plant"))
+    prompt, info = env.reset(options={"index": 0})
+    shown = prompt_sections(prompt)
+    assert [*shown] == [
+        *("Task", "Earlier Actions", "Recent Interaction History", "Current Observation", "Action Templates"),
+        *("Visible Object Referents", "Output Format"),
+    ]
+    room = shown["Current Observation"]
+    assert shown["Task"] not in room and shown["Earlier Actions"] == shown["Recent Interaction History"] == "None"
+    assert shown["Action Templates"].splitlines()[1:] == [f"- {each}" for each in info["actions"]]
+    prompt, reward, *_ = env.step(
+        tool_call("env_step", command="look around") + tool_call("env_step", command="inventory")
+    )
+    assert prompt_sections(prompt)["Current Observation"] == room and reward == 0  # not wrapped
+    assert prompt_sections(prompt)["Recent Interaction History"] == (
+        f"[Observation 1]\n{room}\n[Action 1]\n<invalid_tool_call>: there are 2 calls of tools; write exactly one"
+    )
+    rewards = []
+    while (action := env.get_wrapper_attr("expert_action")()) is not None:
+        prompt, reward, terminated, truncated, info = env.step(action)
+        rewards.append(reward)
+    assert terminated and not truncated and rewards == [0] * (len(rewards) - 1) + [10]
+    lines = prompt_sections(prompt)["Earlier Actions"].splitlines()
+    assert len(lines) == len(rewards) - 1 and lines[0].startswith("[Action 1] <invalid_tool_call>: ")
+    env.close()
 
 
 def test_a_simulator_that_ended_is_a_backends_failure(env):
@@ -235,3 +245,17 @@ def test_a_simulator_that_ended_is_a_backends_failure(env):
         other.step("look around")  # whose simulator ended too
     assert scienceworld_simulator._java.get("java", lambda: None) is started
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"split": "dev"}, "split"),
+        ({"families": "boiling"}, "families"),
+        ({"simplifications": "easy,hard"}, "simplifications"),
+        ({"reward": "dense"}, "reward"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)

@@ -22,42 +22,38 @@ ID = "AgentR1/TauBench-v0"
 TYPES = {"amount": "number", "total_baggages": "integer", "nonfree_baggages": "integer"}
 TYPES |= dict.fromkeys(("flights", "passengers", "payment_methods", "item_ids", "new_item_ids"), "array")
 ADDRESS = "address1 address2 city state country zip"
-SHARED = {
-    "calculate": "expression",
-    "get_user_details": "user_id",
-    "think": "thought",
-    "transfer_to_human_agents": "summary",
-}
-TOOLS = {
-    "airline": {
-        **SHARED,
-        "book_reservation": "user_id origin destination flight_type cabin flights passengers payment_methods "
-        "total_baggages nonfree_baggages insurance",
-        "cancel_reservation": "reservation_id",
-        "get_reservation_details": "reservation_id",
-        "list_all_airports": "",
-        "search_direct_flight": "origin destination date",
-        "search_onestop_flight": "origin destination date",
-        "send_certificate": "user_id amount",
-        "update_reservation_baggages": "reservation_id total_baggages nonfree_baggages payment_id",
-        "update_reservation_flights": "reservation_id cabin flights payment_id",
-        "update_reservation_passengers": "reservation_id passengers",
-    },
-    "retail": {
-        **SHARED,
-        "cancel_pending_order": "order_id reason",
-        "exchange_delivered_order_items": "order_id item_ids new_item_ids payment_method_id",
-        "find_user_id_by_email": "email",
-        "find_user_id_by_name_zip": "first_name last_name zip",
-        "get_order_details": "order_id",
-        "get_product_details": "product_id",
-        "list_all_product_types": "",
-        "modify_pending_order_address": f"order_id {ADDRESS}",
-        "modify_pending_order_items": "order_id item_ids new_item_ids payment_method_id",
-        "modify_pending_order_payment": "order_id payment_method_id",
-        "modify_user_address": f"user_id {ADDRESS}",
-        "return_delivered_order_items": "order_id item_ids payment_method_id",
-    },
+SHARED = """
+calculate expression
+get_user_details user_id
+think thought
+transfer_to_human_agents summary
+"""
+TOOLS = {  # a tool a line, with its arguments
+    "airline": f"""{SHARED}
+book_reservation user_id origin destination flight_type cabin flights passengers payment_methods total_baggages \
+ nonfree_baggages insurance
+cancel_reservation reservation_id
+get_reservation_details reservation_id
+list_all_airports
+search_direct_flight origin destination date
+search_onestop_flight origin destination date
+send_certificate user_id amount
+update_reservation_baggages reservation_id total_baggages nonfree_baggages payment_id
+update_reservation_flights reservation_id cabin flights payment_id
+update_reservation_passengers reservation_id passengers""",
+    "retail": f"""{SHARED}
+cancel_pending_order order_id reason
+exchange_delivered_order_items order_id item_ids new_item_ids payment_method_id
+find_user_id_by_email email
+find_user_id_by_name_zip first_name last_name zip
+get_order_details order_id
+get_product_details product_id
+list_all_product_types
+modify_pending_order_address order_id {ADDRESS}
+modify_pending_order_items order_id item_ids new_item_ids payment_method_id
+modify_pending_order_payment order_id payment_method_id
+modify_user_address user_id {ADDRESS}
+return_delivered_order_items order_id item_ids payment_method_id""",
 }
 
 
@@ -69,9 +65,9 @@ def lay(root, domain, tables, tasks, split="test"):
     (folder / "wiki.md").write_text("# Policy\n\nHelp the customer.\n")
     for name, rows in tables.items():
         (folder / "data" / f"{name}.json").write_text(json.dumps(rows))
-    for name, arguments in TOOLS[domain].items():
-        properties = {each: {"type": TYPES.get(each, "string")} for each in arguments.split()}
-        schema = {"type": "object", "properties": properties, "required": arguments.split()}
+    for name, *arguments in map(str.split, filter(None, TOOLS[domain].splitlines())):
+        properties = {each: {"type": TYPES.get(each, "string")} for each in arguments}
+        schema = {"type": "object", "properties": properties, "required": arguments}
         info = {"type": "function", "function": {"name": name, "description": f"To {name}.", "parameters": schema}}
         source = f"class Own(Tool):\n    @staticmethod\n    def get_info() -> dict:\n        return {info!r}\n"
         (folder / "tools" / f"{name}.py").write_text(source)
@@ -182,7 +178,13 @@ def test_recorded_episodes_have_the_same_results_and_rewards(data_dir, tmp_path,
 
 # -- small tables ------------------------------------------------------------------------------------------------------
 
+R1 = {"reservation_id": "R1"}
 CARD, GIFT = {"source": "credit_card", "id": "card"}, {"source": "gift_card", "id": "gift"}
+
+
+def task(instruction, *actions, outputs=()):
+    actions = [{"name": name, "kwargs": kwargs} for name, kwargs in actions]
+    return {"instruction": instruction, "outputs": list(outputs), "actions": actions}
 
 
 def address(zip_code):
@@ -192,50 +194,26 @@ def address(zip_code):
 def airline(root):
     open_day = {"status": "available", "available_seats": {"economy": 1, "business": 0}}
     days = {day: {**open_day, "prices": {"economy": price}} for day, price in (("2024-05-20", 70), ("2024-05-21", 90))}
-    flights = {
-        number: {
-            "flight_number": number,
-            "origin": a,
-            "destination": b,
-            "scheduled_departure_time_est": leaves,
-            "scheduled_arrival_time_est": lands,
-            "dates": days | {"2024-05-01": {"status": "landed"}},
-        }
-        for number, a, b, leaves, lands in (
-            ("F1", "JFK", "SEA", "06:00:00", "09:00:00"),
-            ("F2", "SEA", "LAX", "12:00:00", "14:00:00"),
-            ("F3", "JFK", "BOS", "20:00:00", "01:00:00+1"),
-            ("F4", "BOS", "LAX", "07:00:00", "12:00:00"),
-        )
-    }
+    flights = {}
+    for number, origin, destination, leaves, lands in (
+        ("F1", "JFK", "SEA", "06:00:00", "09:00:00"),
+        ("F2", "SEA", "LAX", "12:00:00", "14:00:00"),
+        ("F3", "JFK", "BOS", "20:00:00", "01:00:00+1"),
+        ("F4", "BOS", "LAX", "07:00:00", "12:00:00"),
+    ):
+        flight = {"flight_number": number, "origin": origin, "destination": destination}
+        flight |= {"scheduled_departure_time_est": leaves, "scheduled_arrival_time_est": lands}
+        flights[number] = flight | {"dates": days | {"2024-05-01": {"status": "landed"}}}
     methods = {"card": CARD, "gift": {**GIFT, "amount": 50}, "paper": {"source": "certificate", "amount": 100}}
-    users = {
-        "ann": {"name": {"first_name": "Ann", "last_name": "Lee"}, "payment_methods": methods, "reservations": ["R1"]}
-    }
+    ann = {"name": {"first_name": "Ann", "last_name": "Lee"}, "payment_methods": methods, "reservations": ["R1"]}
     flight = {"origin": "JFK", "destination": "SEA", "flight_number": "F1", "date": "2024-05-20", "price": 60}
-    reservation = {
-        "reservation_id": "R1",
-        "user_id": "ann",
-        "cabin": "economy",
-        "flights": [flight],
-        "passengers": [{"first_name": "Ann"}],
-        "payment_history": [{"payment_id": "gift", "amount": 60}],
-        "total_baggages": 1,
-        "nonfree_baggages": 0,
-    }
-    tasks = [
-        {
-            "instruction": "You are ann. Cancel R1 and ask what comes back.",
-            "outputs": ["1060"],
-            "actions": [{"name": "cancel_reservation", "kwargs": {"reservation_id": "R1"}}],
-        },
-        {
-            "instruction": "You are ann. You want a person.",
-            "outputs": [],
-            "actions": [{"name": "transfer_to_human_agents", "kwargs": {"summary": "a person"}}],
-        },
-    ]
-    return lay(root, "airline", {"users": users, "reservations": {"R1": reservation}, "flights": flights}, tasks)
+    booked = {"reservation_id": "R1", "user_id": "ann", "cabin": "economy", "flights": [flight]}
+    booked |= {"passengers": [{"first_name": "Ann"}], "payment_history": [{"payment_id": "gift", "amount": 60}]}
+    booked |= {"total_baggages": 1, "nonfree_baggages": 0}
+    tables = {"users": {"ann": ann}, "reservations": {"R1": booked}, "flights": flights}
+    cancel = task("You are ann. Cancel R1 and ask what comes back.", ("cancel_reservation", R1), outputs=["1060"])
+    transfer = task("You are ann. You want a person.", ("transfer_to_human_agents", {"summary": "a person"}))
+    return lay(root, "airline", tables, [cancel, transfer])
 
 
 def retail(root, split="test"):
@@ -245,35 +223,17 @@ def retail(root, split="test"):
     variants = {each["item_id"]: each for each in (variant("i1", 10.1), variant("i2", 30.3), variant("i3", 5, False))}
     products = {"p1": {"name": "Cup", "product_id": "p1", "variants": variants}}
     methods = {"gift_card": {**GIFT, "balance": 20.0}, "card": CARD, "gift_card_2": {**GIFT, "balance": 1.0}}
-    users = {
-        "bo": {
-            "name": {"first_name": "Bo", "last_name": "Ek"},
-            "email": "Bo@x.org",
-            "address": address("9000"),
-            "payment_methods": methods,
-        }
-    }
+    bo = {"name": {"first_name": "Bo", "last_name": "Ek"}, "email": "Bo@x.org", "address": address("9000")}
     items = [{"item_id": "i1", "product_id": "p1", "price": 10.1, "options": {}} for _ in range(2)]
-    paid = [{"transaction_type": "payment", "amount": 20.2, "payment_method_id": "gift_card"}]
+    order = {"user_id": "bo", "items": items}
+    order["payment_history"] = [{"transaction_type": "payment", "amount": 20.2, "payment_method_id": "gift_card"}]
     orders = {
-        f"#{status}": {
-            "order_id": f"#{status}",
-            "user_id": "bo",
-            "status": status,
-            "items": items,
-            "payment_history": paid,
-        }
-        for status in ("pending", "delivered")
+        f"#{status}": {"order_id": f"#{status}", "status": status, **order} for status in ("pending", "delivered")
     }
-    task = {
-        "instruction": "You are Bo. Cancel it.",
-        "outputs": [],
-        "actions": [
-            {"name": "find_user_id_by_email", "kwargs": {"email": "bo@x.org"}},
-            {"name": "cancel_pending_order", "kwargs": {"order_id": "#pending", "reason": "no longer needed"}},
-        ],
-    }
-    return lay(root, "retail", {"users": users, "products": products, "orders": orders}, [task], split)
+    tables = {"users": {"bo": bo | {"payment_methods": methods}}, "products": products, "orders": orders}
+    find = ("find_user_id_by_email", {"email": "bo@x.org"})
+    cancel = ("cancel_pending_order", {"order_id": "#pending", "reason": "no longer needed"})
+    return lay(root, "retail", tables, [task("You are Bo. Cancel it.", find, cancel)], split)
 
 
 MODEL = {"model": "m", "url": "http://127.0.0.1:1/v1"}
@@ -304,84 +264,93 @@ def call(env, name, **arguments):
     return env.step(env.format_call(name, arguments))[0]
 
 
-TRIP = {
-    "user_id": "ann",
-    "origin": "JFK",
-    "destination": "SEA",
-    "flight_type": "one_way",
-    "cabin": "economy",
-    "flights": [{"flight_number": "F1", "date": "2024-05-20"}],
-    "passengers": [{"first_name": "Ann"}],
-    "total_baggages": 2,
-    "nonfree_baggages": 1,
-    "insurance": "yes",
-}
-R1 = {"reservation_id": "R1"}
-F2 = [{"flight_number": "F2", "date": "2024-05-20"}]
+TRIP = {"user_id": "ann", "origin": "JFK", "destination": "SEA", "flight_type": "one_way", "cabin": "economy"}
+TRIP |= {"flights": [{"flight_number": "F1", "date": "2024-05-20"}], "passengers": [{"first_name": "Ann"}]}
+TRIP |= {"total_baggages": 2, "nonfree_baggages": 1, "insurance": "yes", "payment_methods": []}
+BAGS = R1 | {"total_baggages": 3, "nonfree_baggages": 1}
+PENDING, DELIVERED = {"order_id": "#pending"}, {"order_id": "#delivered"}
+BO, ALL_I1 = {"first_name": "BO", "last_name": "ek"}, ("i1",) * 3
 
 
-def changed_to(number, date):
-    return R1 | {"cabin": "economy", "flights": [{"flight_number": number, "date": date}], "payment_id": "card"}
+def paying(**amounts):
+    return TRIP | {"payment_methods": [{"payment_id": name, "amount": amount} for name, amount in amounts.items()]}
 
 
-AIRLINE_CALLS = {  # of each tool: arguments, and what its result begins with
-    "book_reservation": [
-        (TRIP | {"payment_methods": []}, "Error: payment amount does not add up, total price is 150, but paid 0"),
-        (TRIP | {"payment_methods": [{"payment_id": "x", "amount": 1}]}, "Error: payment method x not found"),
-        (
-            TRIP | {"payment_methods": [{"payment_id": "gift", "amount": 51}]},
-            "Error: not enough balance in payment method gift",
-        ),
-        (
-            TRIP | {"payment_methods": [{"payment_id": "paper", "amount": 100}, {"payment_id": "card", "amount": 50}]},
-            '{"reservation_id": "HATHAT"',
-        ),
-    ],
-    "update_reservation_flights": [
-        (changed_to("F9", "2024-05-20"), "Error: flight F9 not found"),
-        (changed_to("F2", "2024-06-20"), "Error: flight F2 not found on date 2024-06-20"),
-        (changed_to("F2", "2024-05-01"), "Error: flight F2 not available on date 2024-05-01"),
-        (R1 | {"cabin": "business", "flights": F2, "payment_id": "card"}, "Error: not enough seats on flight F2"),
-        (
-            R1 | {"cabin": "economy", "flights": F2, "payment_id": "paper"},
-            "Error: certificate cannot be used to update reservation",
-        ),
-        (R1 | {"cabin": "economy", "flights": F2 * 2, "payment_id": "gift"}, "Error: gift card balance is not enough"),
-        (R1 | {"cabin": "no", "flights": F2, "payment_id": "gift"}, "Error: 'no'"),
-    ],
-    "update_reservation_baggages": [
-        (R1 | {"total_baggages": 3, "nonfree_baggages": 1, "payment_id": "?"}, "Error: payment method not found")
-    ],
-    "update_reservation_passengers": [(R1 | {"passengers": []}, "Error: number of passengers does not match")],
-    "send_certificate": [
-        ({"user_id": "ann", "amount": 50}, "Certificate certificate_3221322 added to user ann with amount 50.")
-    ],
-    "get_user_details": [({"user_id": "who"}, "Error: user not found")],
-    "cancel_reservation": [({"reservation_id": "R9"}, "Error: reservation not found")],
-    "calculate": [
-        ({"expression": "(2 + 1) * 1.5"}, "4.5"),
-        ({"expression": "__import__('os')"}, "Error: invalid characters in expression"),
-        ({"expression": "9**9**9**9"}, "Error: "),
-    ],
-    "think": [({"thought": "hm"}, "")],
-}
+def fly(number, date="2024-05-20", cabin="economy", pays="card", times=1):
+    return R1 | {"cabin": cabin, "flights": [{"flight_number": number, "date": date}] * times, "payment_id": pays}
 
 
-def each_call(calls):
-    return [(name, *call) for name, of_tool in calls.items() for call in of_tool]
+def swap(old=("i1",), new=("i2",), pays="card"):
+    return {"item_ids": [*old], "new_item_ids": [*new], "payment_method_id": pays}
 
 
-@pytest.mark.parametrize(("name", "arguments", "result"), each_call(AIRLINE_CALLS))
-def test_what_the_airline_answers(tmp_path, name, arguments, result):
-    assert call(started(airline(tmp_path)), name, **arguments).startswith(result)
+def by(name, **more):
+    return {"payment_method_id": name, **more}
 
 
-def test_changes_of_a_reservation_are_paid_and_kept(tmp_path):
-    env = started(airline(tmp_path))
-    kept = [{"flight_number": "F1", "date": "2024-05-20"}]
-    changed = json.loads(
-        call(env, "update_reservation_flights", **R1, cabin="economy", flights=kept + F2, payment_id="card")
-    )
+BOOK, CHANGE = "book_reservation", "update_reservation_flights"
+CANCEL, RETURN = "cancel_pending_order", "return_delivered_order_items"
+ITEMS, REPAY = "modify_pending_order_items", "modify_pending_order_payment"
+EXCHANGE = "exchange_delivered_order_items"
+TOO_LITTLE = "insufficient gift card balance to pay for the"
+CALLS = [  # a tool, its arguments, and what its result begins with, after "Error: "
+    (BOOK, paying(), "payment amount does not add up, total price is 150, but paid 0"),
+    (BOOK, paying(x=1), "payment method x not found"),
+    (BOOK, paying(gift=51), "not enough balance in payment method gift"),
+    (BOOK, paying(paper=100, card=50), '{"reservation_id": "HATHAT"'),
+    (CHANGE, fly("F9"), "flight F9 not found"),
+    (CHANGE, fly("F2", "2024-06-20"), "flight F2 not found on date 2024-06-20"),
+    (CHANGE, fly("F2", "2024-05-01"), "flight F2 not available on date 2024-05-01"),
+    (CHANGE, fly("F2", cabin="business"), "not enough seats on flight F2"),
+    (CHANGE, fly("F2", pays="paper"), "certificate cannot be used to update reservation"),
+    (CHANGE, fly("F2", pays="gift", times=2), "gift card balance is not enough"),
+    (CHANGE, fly("F2", cabin="no", pays="gift"), "'no'"),
+    ("update_reservation_baggages", BAGS | {"payment_id": "?"}, "payment method not found"),
+    ("update_reservation_passengers", R1 | {"passengers": []}, "number of passengers does not match"),
+    ("send_certificate", {"user_id": "ann", "amount": 50}, "Certificate certificate_3221322 added to user ann with"),
+    ("get_user_details", {"user_id": "who"}, "user not found"),
+    ("cancel_reservation", {"reservation_id": "R9"}, "reservation not found"),
+    ("calculate", {"expression": "(2 + 1) * 1.5"}, "4.5"),
+    ("calculate", {"expression": "__import__('os')"}, "invalid characters in expression"),
+    ("calculate", {"expression": "9**9**9**9"}, "at position 5: the power is too large"),
+    ("think", {"thought": "hm"}, ""),
+    (CANCEL, DELIVERED | {"reason": "no longer needed"}, "non-pending order cannot be cancelled"),
+    (CANCEL, PENDING | {"reason": "bored"}, "invalid reason"),
+    (EXCHANGE, PENDING | swap(), "non-delivered order cannot be exchanged"),
+    (EXCHANGE, DELIVERED | swap(ALL_I1, ("i2",) * 3), "i1 not found"),
+    (EXCHANGE, DELIVERED | swap(new=()), "the number of items to be exchanged should match"),
+    (EXCHANGE, DELIVERED | swap(new=("i3",)), "new item i3 not found or available"),
+    (EXCHANGE, DELIVERED | swap(pays="x"), "payment method not found"),
+    (EXCHANGE, DELIVERED | swap(pays="gift_card_2"), f"{TOO_LITTLE} price difference"),
+    (ITEMS, PENDING | swap(pays="gift_card"), f"{TOO_LITTLE} new item"),
+    (REPAY, PENDING | by("gift_card"), "the new payment method should be different from the current one"),
+    (REPAY, PENDING | by("gift_card_2"), f"{TOO_LITTLE} order"),
+    ("modify_pending_order_address", DELIVERED | address("1"), "non-pending order cannot be modified"),
+    (RETURN, DELIVERED | by("card", item_ids=["i1"]), "payment method should be either the original payment method or"),
+    (RETURN, DELIVERED | by("gift_card_2", item_ids=["i9"]), "some item not found"),
+    ("find_user_id_by_email", {"email": "bo@X.org"}, "bo"),
+    ("find_user_id_by_name_zip", BO | {"zip": "9000"}, "bo"),
+    ("find_user_id_by_name_zip", BO | {"zip": "9001"}, "user not found"),
+    ("list_all_product_types", {}, '{"Cup": "p1"}'),
+    ("get_product_details", {"product_id": "p9"}, "product not found"),
+    ("get_order_details", {"order_id": "pending"}, "order not found"),
+]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    return retail(airline(tmp_path_factory.mktemp("checkout")))
+
+
+@pytest.mark.parametrize(("name", "arguments", "result"), CALLS)
+def test_what_a_tool_answers(checkout, name, arguments, result):
+    domain = "airline" if f"\n{name}" in TOOLS["airline"] else "retail"
+    assert call(started(checkout, domain), name, **arguments).removeprefix("Error: ").startswith(result)
+
+
+def test_changes_of_a_reservation_are_paid_and_kept(checkout):
+    env = started(checkout)
+    changed = json.loads(call(env, CHANGE, **fly("F2") | {"flights": TRIP["flights"] + fly("F2")["flights"]}))
     assert [flight["price"] for flight in changed["flights"]] == [60, 70]  # the first keeps what was paid for it
     assert changed["payment_history"][-1] == {"payment_id": "card", "amount": 70}
     bags = {"total_baggages": 2, "nonfree_baggages": 1, "payment_id": "gift"}
@@ -395,8 +364,8 @@ def test_changes_of_a_reservation_are_paid_and_kept(tmp_path):
     ]
 
 
-def test_flights_are_found_with_one_stop(tmp_path):
-    env = started(airline(tmp_path))
+def test_flights_are_found_with_one_stop(checkout):
+    env = started(checkout)
     asked = {"origin": "JFK", "destination": "LAX", "date": "2024-05-20"}
     assert call(env, "search_direct_flight", **asked) == "[]"
     ways = json.loads(call(env, "search_onestop_flight", **asked))
@@ -408,93 +377,30 @@ def test_flights_are_found_with_one_stop(tmp_path):
     assert call(env, "search_onestop_flight", **{**asked, "date": "soon"}).startswith("Error: invalid literal")
 
 
-PENDING, DELIVERED, CARD_PAYS = {"order_id": "#pending"}, {"order_id": "#delivered"}, {"payment_method_id": "card"}
-SWAP = {"item_ids": ["i1"], "new_item_ids": ["i2"]}
-RETAIL_CALLS = {  # of each tool: arguments, and what its result begins with
-    "cancel_pending_order": [
-        (DELIVERED | {"reason": "no longer needed"}, "Error: non-pending order cannot be cancelled"),
-        (PENDING | {"reason": "bored"}, "Error: invalid reason"),
-    ],
-    "exchange_delivered_order_items": [
-        (PENDING | SWAP | CARD_PAYS, "Error: non-delivered order cannot be exchanged"),
-        (DELIVERED | {"item_ids": ["i1"] * 3, "new_item_ids": ["i2"] * 3} | CARD_PAYS, "Error: i1 not found"),
-        (
-            DELIVERED | {"item_ids": ["i1"], "new_item_ids": []} | CARD_PAYS,
-            "Error: the number of items to be exchanged should match",
-        ),
-        (
-            DELIVERED | {"item_ids": ["i1"], "new_item_ids": ["i3"]} | CARD_PAYS,
-            "Error: new item i3 not found or available",
-        ),
-        (DELIVERED | SWAP | {"payment_method_id": "x"}, "Error: payment method not found"),
-        (
-            DELIVERED | SWAP | {"payment_method_id": "gift_card_2"},
-            "Error: insufficient gift card balance to pay for the price difference",
-        ),
-    ],
-    "modify_pending_order_items": [
-        (
-            PENDING | SWAP | {"payment_method_id": "gift_card"},
-            "Error: insufficient gift card balance to pay for the new item",
-        ),
-    ],
-    "modify_pending_order_payment": [
-        (
-            PENDING | {"payment_method_id": "gift_card"},
-            "Error: the new payment method should be different from the current one",
-        ),
-        (PENDING | {"payment_method_id": "gift_card_2"}, "Error: insufficient gift card balance to pay for the order"),
-    ],
-    "modify_pending_order_address": [(DELIVERED | address("1"), "Error: non-pending order cannot be modified")],
-    "return_delivered_order_items": [
-        (
-            DELIVERED | {"item_ids": ["i1"]} | CARD_PAYS,
-            "Error: payment method should be either the original payment method or a gift card",
-        ),
-        (DELIVERED | {"item_ids": ["i9"], "payment_method_id": "gift_card_2"}, "Error: some item not found"),
-    ],
-    "find_user_id_by_email": [({"email": "bo@X.org"}, "bo")],
-    "find_user_id_by_name_zip": [
-        ({"first_name": "BO", "last_name": "ek", "zip": "9000"}, "bo"),
-        ({"first_name": "BO", "last_name": "ek", "zip": "9001"}, "Error: user not found"),
-    ],
-    "list_all_product_types": [({}, '{"Cup": "p1"}')],
-    "get_product_details": [({"product_id": "p9"}, "Error: product not found")],
-    "get_order_details": [({"order_id": "pending"}, "Error: order not found")],
-}
-
-
-@pytest.mark.parametrize(("name", "arguments", "result"), each_call(RETAIL_CALLS))
-def test_what_the_shop_answers(tmp_path, name, arguments, result):
-    assert call(started(retail(tmp_path), "retail"), name, **arguments).startswith(result)
-
-
-def test_changes_of_an_order_are_paid_and_kept(tmp_path):
-    env = started(retail(tmp_path), "retail")
-    order = json.loads(call(env, "modify_pending_order_payment", **PENDING, **CARD_PAYS))
+def test_changes_of_an_order_are_paid_and_kept(checkout):
+    env = started(checkout, "retail")
+    order = json.loads(call(env, REPAY, **PENDING, **by("card")))
     assert [paid["transaction_type"] for paid in order["payment_history"]] == ["payment", "payment", "refund"]
-    again = call(env, "modify_pending_order_payment", **PENDING, payment_method_id="gift_card_2")
+    again = call(env, REPAY, **PENDING, **by("gift_card_2"))
     assert again == "Error: there should be exactly one payment for a pending order"
-    order = json.loads(call(env, "modify_pending_order_items", **PENDING, **SWAP, payment_method_id="gift_card"))
+    order = json.loads(call(env, ITEMS, **PENDING, **swap(pays="gift_card")))
     assert [item["item_id"] for item in order["items"]] == ["i2", "i1"] and order["status"] == "pending (item modified)"
     user = json.loads(call(env, "modify_user_address", user_id="bo", **address("8000")))
     assert (user["address"]["zip"], user["payment_methods"]["gift_card"]["balance"]) == ("8000", 20.0)
-    order = json.loads(
-        call(env, "return_delivered_order_items", **DELIVERED, item_ids=["i1"], payment_method_id="gift_card")
-    )
+    order = json.loads(call(env, RETURN, **DELIVERED, **by("gift_card", item_ids=["i1"])))
     assert (order["status"], order["return_items"]) == ("return requested", ["i1"])
 
 
 @pytest.mark.parametrize("domain", ["airline", "retail"])
-def test_it_keeps_the_contract_and_its_expert_solves_all(tmp_path, play, domain):
-    {"airline": airline, "retail": retail}[domain](tmp_path)
-    arguments = {"data": str(tmp_path), "domain": domain, **MODEL}
+def test_it_keeps_the_contract_and_its_expert_solves_all(checkout, play, domain):
+    arguments = {"data": str(checkout), "domain": domain, **MODEL}
     check_text_env(ID, env_kwargs=arguments, vectors=False)
     env = gym.make(ID, **arguments)
     for index in range(env.unwrapped.num_tasks):
         reward, _, info = play(env, index)
         assert reward == 1 and info["reward_components"] == {"tables": 1, "outputs": 1}
-    assert retail(tmp_path, "train") and gym.make(ID, **arguments | {"domain": "retail", "split": "train"})
+    retail(checkout, "train")
+    assert gym.make(ID, **arguments | {"domain": "retail", "split": "train"})
 
 
 @pytest.mark.parametrize(
@@ -506,16 +412,16 @@ def test_it_keeps_the_contract_and_its_expert_solves_all(tmp_path, play, domain)
         ([R1, "1,060 come back.", "Bye."], {"tables": 1, "outputs": 1}),
     ],
 )
-def test_the_reward_is_for_tables_and_outputs(tmp_path, actions, right):
-    env = started(airline(tmp_path))
+def test_the_reward_is_for_tables_and_outputs(checkout, actions, right):
+    env = started(checkout)
     for action in actions:
         action = action if isinstance(action, str) else env.format_call("cancel_reservation", action)
         _, reward, terminated, _, info = env.step(action)
     assert terminated and info["reward_components"] == right and reward == float(all(right.values()))
 
 
-def test_snapshots_and_pickles_go_on_with_the_same_tables(tmp_path):
-    env = started(airline(tmp_path))
+def test_snapshots_and_pickles_go_on_with_the_same_tables(checkout):
+    env = started(checkout)
     before = env.snapshot()
     call(env, "cancel_reservation", **R1)
     copy = pickle.loads(pickle.dumps(env))
@@ -527,15 +433,15 @@ def test_snapshots_and_pickles_go_on_with_the_same_tables(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        TRIP | {"payment_methods": [], "nonfree_baggages": 10**4000},
+        TRIP | {"nonfree_baggages": 10**4000},
         TRIP | {"payment_methods": [{"payment_id": "card", "amount": 1e308}] * 2},
         TRIP | {"payment_methods": [{}], "flights": [{}] * 1000},
         TRIP | {"payment_methods": [7], "flights": []},
-        TRIP | {"payment_methods": [], "user_id": "../../etc"},
+        TRIP | {"user_id": "../../etc"},
     ],
 )
-def test_no_call_breaks_an_episode(tmp_path, arguments):
-    env = started(airline(tmp_path))
+def test_no_call_breaks_an_episode(checkout, arguments):
+    env = started(checkout)
     assert call(env, "book_reservation", **arguments).startswith(("Error: ", "error: "))
     call(env, "update_reservation_baggages", **R1, total_baggages=1, nonfree_baggages=10**4200, payment_id="card")
     assert env.restore(env.snapshot()) and not env.step("Bye.")[2] and env.step("Bye.")[2]

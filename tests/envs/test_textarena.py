@@ -55,9 +55,10 @@ def _source(name, seed, moves):
             return
 
 
-def _same_games(name, indices):
+@pytest.mark.parametrize("name", MOVES)
+def test_games_are_those_of_the_package(name, episodes):
     env = gym.make(ENV_ID, env=name, split="test")
-    for index in indices:
+    for index in range(episodes):
         rng = np.random.default_rng(index)
         moves = [MOVES[name](rng) for _ in range(60)]
         observation, _ = env.reset(options={"index": index})
@@ -79,20 +80,11 @@ def _own(move):
     return [f"\n[{who}] {form}" for who in ("Player", "Player 0") for form in (move, f"[{move}]")]
 
 
-@pytest.mark.parametrize("name", MOVES)
-def test_games_are_those_of_the_package(name):
-    _same_games(name, range(2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MOVES)
-def test_many_games_are_those_of_the_package(name, compared):
-    _same_games(name, range(compared))
-
-
-@pytest.mark.parametrize("name", ["Mastermind-v0", "TicTacToe-v0"])
-def test_it_keeps_the_contract(name):
-    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=False)
+@pytest.mark.parametrize(
+    "kwargs", [{"env": "Mastermind-v0"}, {"env": "TicTacToe-v0"}, {"env": "Nim-v0", "player": "both"}]
+)
+def test_it_keeps_the_contract(kwargs):
+    check_text_env(ENV_ID, env_kwargs=kwargs, vectors=False)
 
 
 @pytest.mark.slow
@@ -212,7 +204,19 @@ def test_a_player_hears_nothing_that_is_meant_for_the_other():
         assert len({*cards}) == 2
 
 
-def test_both_seats_need_a_game_of_two():
-    with pytest.raises(ConfigError, match="player must be"):
-        gym.make(ENV_ID, env="Mastermind-v0", player="both")
-    check_text_env(ENV_ID, env_kwargs={"env": "Nim-v0", "player": "both"}, vectors=False)
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"env": "Mastermnd-v0"}, "Mastermind-v0"),
+        ({"env": "SettlersOfCatan-v0"}, "one player or two"),
+        ({"env": "TicTacToe-v0", "player": 2}, "player"),
+        ({"env": "Mastermind-v0", "player": "both"}, "player must be"),
+        ({"player": 1}, "player"),
+        ({"opponent": "no_such:thing"}, "no_such"),
+        ({"split": "dev"}, "validation"),
+        ({"data": "official"}, "generated"),
+    ],
+)
+def test_wrong_arguments(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        gym.make(ENV_ID, **kwargs)

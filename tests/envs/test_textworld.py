@@ -4,7 +4,7 @@ Behaviours pinned here:
 1. Observations, points and ends are those of `textworld.start`; its own plan wins.
 2. The contract of text environments holds.
 3. No text of the policy reaches the interpreter as an order to it: no file is written, and it never waits for ever.
-4. A wrong name, level or path is one message.
+4. What is no argument, or no game, is one message.
 """
 
 from __future__ import annotations
@@ -133,23 +133,26 @@ def test_no_text_is_an_order_to_the_interpreter(game, text, tmp_path, monkeypatc
     env.close()
 
 
+DAMAGES = {
+    "cut": lambda data: data[:200_000],
+    "scrambled": lambda data: data[:64] + bytes(byte ^ 0x55 for byte in data[64:]),
+    "cut early": lambda data: data[:5000],
+    "head": lambda data: b"\xff" * 64 + data[64:],
+    "zeros": lambda data: bytes(len(data)),
+    "empty": lambda data: b"",
+}
+FIRST = ("cut", "scrambled")  # after each the process starts anew, which takes seconds
+
+
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: data[:5000],
-        lambda data: data[:200_000],
-        lambda data: b"\xff" * 64 + data[64:],
-        lambda data: data[:64] + bytes(byte ^ 0x55 for byte in data[64:]),
-        lambda data: bytes(len(data)),
-        lambda data: b"",
-    ],
+    "name", [*FIRST, *(pytest.param(n, marks=pytest.mark.slow) for n in DAMAGES if n not in FIRST)]
 )
-def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path, monkeypatch):
+def test_a_damaged_game_ends_no_process_of_the_user(game, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(textworld_process, "_SECONDS", 20.0)
     env = gym.make(ENV_ID, game=game)
     env.reset(options={"index": 0})
-    (tmp_path / "g.z8").write_bytes(damage(Path(game).read_bytes()))
+    (tmp_path / "g.z8").write_bytes(DAMAGES[name](Path(game).read_bytes()))
     shutil.copy(Path(game).with_suffix(".json"), tmp_path / "g.json")
     with pytest.raises(DataError, match=r"g\.z8: TextWorld"):
         gym.make(ENV_ID, game=str(tmp_path / "g.z8")).reset(seed=0)
@@ -157,16 +160,16 @@ def test_a_damaged_game_ends_no_process_of_the_user(game, damage, tmp_path, monk
     assert sorted(os.listdir(tmp_path)) == ["g.json", "g.z8"]
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message", "error"),
-    [
-        ({"level": 31}, "1 to 30", ConfigError),
-        ({"split": "dev"}, "validation", ConfigError),
-        ({"data": "official"}, "generated", ConfigError),
-        ({"game": "/nowhere/a.z8"}, "no file or folder", DataError),
-    ],
-)
-def test_wrong_arguments(kwargs, message, error):
+WRONG = [
+    ({"level": 31}, ConfigError, "1 to 30"),
+    ({"split": "dev"}, ConfigError, "validation"),
+    ({"data": "official"}, ConfigError, "generated"),
+    ({"game": "/nowhere/a.z8"}, DataError, "no file or folder"),
+]
+
+
+@pytest.mark.parametrize(("kwargs", "error", "message"), WRONG)
+def test_wrong_arguments(kwargs, error, message):
     with pytest.raises(error, match=message):
         gym.make(ENV_ID, **kwargs)
 

@@ -116,19 +116,10 @@ def runner():
         yield runner
 
 
-def test_rollouts_are_those_of_the_package(runner):
-    same_rollouts(range(2), runner)
-
-
-@pytest.mark.slow
-def test_many_rollouts_are_those_of_the_package(runner, compared):
-    same_rollouts(range(compared), runner)
-
-
-def same_rollouts(indices, runner):
+def test_rollouts_are_those_of_the_package(runner, episodes):
     single, guess, tools = make("single"), make("guess"), make("tools")
     call = tools.unwrapped.format_call("add", {"a": 1, "b": 2})
-    for index in indices:
+    for index in range(episodes):
         answer = str(index + 7)
         for right in (answer, "no idea"):
             output, prompts = _source("single", index, [_Answer(right)], runner)

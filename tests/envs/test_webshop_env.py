@@ -27,50 +27,27 @@ def option(*values):
     return [{"value": value, "image": None} for value in values]
 
 
-ROWS = [
-    {
-        "asin": "B000000001",
-        "name": "Acme Floor Lamp",
-        "category": "garden",
-        "query": "Floor Lamp ",
-        "product_category": "Home › Lamps › Floor Lamps",
-        "full_description": "A lamp.",
-        "small_description": ["Steel frame.", "   ", "Bright \n light"],
-        "pricing": "$40.00 to $50.00",
-        "images": ["https://example.com/lamp.jpg"],
-        "customization_options": {
-            "Color": option("Black", "Crème/White", "Gold [matte]"),
-            "Trim": option("Black", "Search", "Reviews", "< Prev"),
-            "Size": option(QUOTED, "6 feet"),
-            "Empty": None,
-        },
-    },
-    # No price, options, description or pictures.
-    {"asin": "B000000002", "name": "Plain tea", "query": "tea", "category": "grocery", "product_category": "Food"},
-    {
-        "asin": "B000000003",
-        "name": MARKUP,
-        "query": "odd",
-        "full_description": MARKUP,
-        "images": ["javascript:alert()"],
-    },
-]
-ATTRIBUTES = {
-    "B000000001": {
-        "attributes": ["steel frame", "easy assemble"],
-        "instruction": "Find me steel frame lamps",
-        "instruction_attributes": ["steel frame"],
-    },
+LAMP_ROW = {"asin": "B000000001", "name": "Acme Floor Lamp", "category": "garden", "query": "Floor Lamp "}
+LAMP_ROW |= {"product_category": "Home › Lamps › Floor Lamps", "full_description": "A lamp."}
+LAMP_ROW |= {"small_description": ["Steel frame.", "   ", "Bright \n light"], "pricing": "$40.00 to $50.00"}
+LAMP_ROW |= {"images": ["https://example.com/lamp.jpg"]}
+LAMP_ROW["customization_options"] = {
+    "Color": option("Black", "Crème/White", "Gold [matte]"),
+    "Trim": option("Black", "Search", "Reviews", "< Prev"),
+    "Size": option(QUOTED, "6 feet"),
+    "Empty": None,
 }
-HUMAN = {
-    "B000000001": [
-        {
-            "instruction": "i want a steel frame lamp.",
-            "instruction_attributes": ["steel frame"],
-            "instruction_options": ["black", QUOTED],
-        }
-    ]
-    * 12
+BARE_ROW = {"asin": "B000000002", "name": "Plain tea", "query": "tea"}
+BARE_ROW |= {"category": "grocery", "product_category": "Food"}
+ODD_ROW = {"asin": "B000000003", "name": MARKUP, "query": "odd", "full_description": MARKUP}
+ROWS = [LAMP_ROW, BARE_ROW, ODD_ROW | {"images": ["javascript:alert()"]}]
+ASKED = {"instruction": "i want a steel frame lamp.", "instruction_attributes": ["steel frame"]}
+FILES = {
+    "shuffle": ROWS,
+    "ins_v2": {
+        LAMP_ROW["asin"]: ASKED | {"instruction": "Find me lamps", "attributes": ["steel frame", "easy assemble"]}
+    },
+    "human_ins": {LAMP_ROW["asin"]: [ASKED | {"instruction_options": ["black", QUOTED]}] * 12},
 }
 
 
@@ -79,7 +56,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))
     place = tmp_path / "shop"
     place.mkdir()
-    for name, content in (("shuffle", ROWS), ("ins_v2", ATTRIBUTES), ("human_ins", HUMAN)):
+    for name, content in FILES.items():
         (place / f"items_{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return place
 
@@ -344,59 +321,21 @@ def test_a_file_of_goals_is_played_in_its_order(folder, tmp_path):
     assert env.step("click[buy now]")[1:3] == (1.0, True)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "has no goals"),
-        ('{"asin": "B1"}', "line 1: a goal needs 'name'"),
-        ('{"asin": "B1", "name"', "line 1: not (valid JSON|a JSON object)"),
-        ("[1]", "entry 1: a goal is an object"),
-    ],
-)
-def test_broken_files_of_goals_are_named(folder, tmp_path, content, said):
-    path = tmp_path / "goals.jsonl"
+BROKEN_GOALS = [
+    ("", "has no goals"),
+    ('{"asin": "B1"}', "line 1: a goal needs 'name'"),
+    ('{"asin": "B1", "name"', "line 1: not (valid JSON|a JSON object)"),
+    ("[1]", "entry 1: a goal is an object"),
+]
+BROKEN_PRICES = ["", "[]", '{"B1": "x"}', '{"B1": NaN}', '{"B1": true}', '{"B1": 1', f'{{"B1": 1{"0" * 400}}}']
+BROKEN = [*(("goals", *each) for each in BROKEN_GOALS), *(("prices", each, r"prices\.json") for each in BROKEN_PRICES)]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), BROKEN)
+def test_broken_files_are_named(folder, tmp_path, name, content, said):
+    path = tmp_path / f"{name}.json{'l' if name == 'goals' else ''}"
     path.write_text(content)
     with pytest.raises(DataError, match=said):
-        WebShopEnv(data=folder, goals=path).reset()
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"B1": "x"}', '{"B1": NaN}', '{"B1": true}', '{"B1": 1', '{"B1": 1' + "0" * 400 + "}"]
-)
-def test_broken_files_of_prices_are_named(folder, tmp_path, content):
-    path = tmp_path / "prices.json"
-    path.write_text(content)
-    with pytest.raises(DataError, match=r"prices\.json"):
-        WebShopEnv(data=folder, prices=path).reset()
-    with pytest.raises(DataError, match="nowhere"):
-        WebShopEnv(data=folder, prices=tmp_path / "nowhere.json").reset()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"mode": "rich"}, "mode must be one of 'text', 'text_rich', got 'rich'"),
-        ({"reward": "offical"}, "Did you mean 'official'"),
-        ({"split": "valid_unseen"}, "split must be one of .* got 'valid_unseen'"),
-        ({"tagger": "nltk"}, "tagger must be one of 'default', 'rule', 'spacy', got 'nltk'"),
-        ({"human_goals": "yes"}, "human_goals must be one of True, False, None"),
-        ({"data": "nowhere", "products": 10}, "products= applies only to data='generated'"),
-        ({"products": 10**7}, "products must be an integer from 1 to 100000"),
-        ({"render_mode": "rgb_array"}, "render_mode must be one of"),
-        ({"goals": 5}, "goals must be a path, got 5"),
-        ({"prices": ["x"]}, "prices must be a path"),
-        ({"page": ""}, "page must be a path"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, said):
-    with pytest.raises(ConfigError, match=said):
-        WebShopEnv(**arguments)
-
-
-@pytest.mark.parametrize("path", ["~nobody-of-this-name/shop", "a\0b"])
-@pytest.mark.parametrize("name", ["data", "goals", "prices"])
-def test_paths_that_can_be_none_are_named(folder, name, path):
-    with pytest.raises(DataError, match="is (no|not a) usable path|no file or folder|cannot be read"):
         WebShopEnv(**{"data": folder, name: path}).reset()
 
 

@@ -21,24 +21,8 @@ from agent_envs.envs.webshop.site import Page, Site, Visit
 
 PIECES = (
     *("red", "Blue ", " ", "  ", "\n", "\t", "\r\n", "\f", "\v", "\xa0", "\u2028", "\u3000", "\x00", "\x1b", "\x85"),
-    *(
-        "&amp;",
-        "&lt;",
-        "&nbsp",
-        "&#10;",
-        "<b>",
-        "</p>",
-        "<script>",
-        "-->",
-        "]]>",
-        "<!--",
-        "'",
-        '"',
-        "\\",
-        "/",
-        "[",
-        "]",
-    ),
+    *("&amp;", "&lt;", "&nbsp", "&#10;", "<b>", "</p>", "<script>", "-->", "]]>", "<!--"),
+    *("'", '"', "\\", "/", "[", "]"),
     *("é", "灯", "😀", "İ", "ß", "\ufeff", "\ud800", '5"', "$", "%", "+", "{{x}}", "buy now", "search", "description"),
     *("next >", "< prev", "back to search", "item_page", "done", "search_results"),
 )
@@ -121,7 +105,7 @@ def read(html: str, session: Visit) -> tuple[str, str, list[str]]:
 
 def test_pages_are_what_a_parser_of_html_reads():
     pieces = Pieces()
-    for _ in range(150):
+    for _ in range(60):
         products = [product_from_row(pieces.row(number)) for number in range(2)]
         site = Site(Shelf(filter(None, products)), lambda session, product: (0.0, {}))  # type: ignore[arg-type]
         session = site.start("0", pieces.text() + "a lamp")

@@ -16,7 +16,7 @@ import pytest
 from agent_envs.datasets.webshop.products import Goal, product_from_row
 from agent_envs.envs.webshop.english_tokens import tokenize
 from agent_envs.envs.webshop.fuzzy import alike, token_set_ratio
-from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
+from agent_envs.envs.webshop.nouns import open_tagger
 from agent_envs.envs.webshop.reward import basic_color, purchase_reward
 from agent_envs.errors import ConfigError
 
@@ -39,6 +39,13 @@ def judge():
     return fuzz.token_set_ratio
 
 
+@pytest.fixture(scope="module")
+def spacy_tokens():
+    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
+    tokenizer = spacy.blank("en").tokenizer
+    return lambda text: [token.text for token in tokenizer(text) if not token.is_space]
+
+
 def strings_of(rows):
     products = [product_from_row(row) for row in rows]
     found = {value for p in products for values in p.options.values() for value in values}
@@ -52,7 +59,7 @@ def test_scores_equal_thefuzz_on_real_strings(rows, judge):
     short = [s for s in strings if len(s) < 40]
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
-    for n in range(10_000):
+    for n in range(4_000):
         pool = strings if n % 8 == 0 else short
         first, second = rng.choice(pool), rng.choice(pool)
         if n % 3 == 0:  # alike, but not equal
@@ -82,20 +89,13 @@ def test_odd_values_score_as_in_thefuzz(judge, first, second):
     assert alike(first, second) == (judge(first, second) > 85)
 
 
-def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows):
-    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
-    tokenizer = spacy.blank("en").tokenizer
-    differ = {"title": 0, "text": 0}
-    for row in rows:
-        small = row["small_description"]
-        for kind, text in (
-            ("title", row["name"]),
-            ("text", row["full_description"]),
-            *(("text", bullet) for bullet in (small if isinstance(small, list) else [small])),
-        ):
-            differ[kind] += tokenize(text) != [token.text for token in tokenizer(text) if not token.is_space]
-    assert differ["title"] == 0
-    assert differ["text"] <= 5  # of 9,499: four apostrophes in a row
+def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows, spacy_tokens):
+    assert all(tokenize(row["name"]) == spacy_tokens(row["name"]) for row in rows)
+    texts = [row["full_description"] for row in rows[::5]]
+    for small in (row["small_description"] for row in rows[::5]):
+        texts += small if isinstance(small, list) else [small]
+    assert len(texts) > 1500
+    assert sum(tokenize(text) != spacy_tokens(text) for text in texts) <= 2  # four apostrophes in a row
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,8 @@ def test_tokens_are_those_of_spacys_blank_english_tokenizer(rows):
         "中文【新】 тест ❤️❤Welcome 👖Standard → ° 20°C. Y’all",
     ],
 )
-def test_odd_texts_have_spacys_tokens(text):
-    spacy = pytest.importorskip("spacy", reason="spaCy is in the extra suites")
-    assert tokenize(text) == [token.text for token in spacy.blank("en").tokenizer(text) if not token.is_space]
+def test_odd_texts_have_spacys_tokens(text, spacy_tokens):
+    assert tokenize(text) == spacy_tokens(text)
 
 
 CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
@@ -119,14 +118,13 @@ OUTLET = "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT83
 TWEEZERS = "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)"
 
 
+SHOE = "adidas Unisex-Adult D.o.n. Issue 2 %s Shoe"
+
+
 @pytest.mark.parametrize(
     ("goal", "bought", "score"),
     [
-        (
-            "adidas Unisex-Adult D.o.n. Issue 2 Basketball Shoe",
-            "adidas Unisex-Adult D.o.n. Issue 2 Indoor Court Shoe",
-            0.85,
-        ),
+        (SHOE % "Basketball", SHOE % "Indoor Court", 0.85),
         (CORD + " Home Theater System Subwoofer", OUTLET, 0.31),
         (CORD, OUTLET, 0.17),
         ("Rusticware 921ORB Kitchen and Bath Cabinet Knob", TWEEZERS, 0.0),
@@ -150,18 +148,16 @@ def test_default_and_rule_agree_on_most_titles(rows):
 
 def test_taggers_by_name():
     assert open_tagger("shlex:split")("red 'floor lamp'") == ("red", "floor lamp")
-    with pytest.raises(ConfigError, match="Did you mean 'rule'"):
-        check_tagger("rules")
-    with pytest.raises(ConfigError, match="cannot be loaded|must be written module:function"):
-        open_tagger("no.such.module:function")
-    with pytest.raises(ConfigError, match="cannot be loaded|must be written module:function"):
-        open_tagger("shlex:nothing")
-    with pytest.raises(ConfigError, match="must be a function or a class"):
-        open_tagger("sys:path")
-    with pytest.raises(ConfigError, match="must return a list of nouns"):
-        open_tagger("builtins:str")("a lamp")
-    with pytest.raises(ConfigError, match="must take a title and return"):
-        open_tagger("math:sqrt")("a lamp")
+    for name, message in (
+        ("rules", "Did you mean 'rule'"),
+        ("no.such.module:function", "cannot be loaded"),
+        ("shlex:nothing", "cannot be loaded"),
+        ("sys:path", "must be a function or a class"),
+        ("builtins:str", "must return a list of nouns"),
+        ("math:sqrt", "must take a title and return"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            open_tagger(name)("a lamp")
 
 
 def test_spacys_tagger_says_what_is_missing():
@@ -173,18 +169,11 @@ def test_spacys_tagger_says_what_is_missing():
             open_tagger("spacy")
 
 
+ROW = {"asin": "B1", "name": "Acme Floor Lamp", "query": "floor lamp", "product_category": "Home › Lamps › Floor"}
+ROW |= {"full_description": "Made of STEEL frame parts", "small_description": ["Easy to assemble."]}
+OPTIONS = {"Color": [{"value": "Wine Red"}, {"value": "Navy/Blue"}], "Size": [{"value": '59"'}]}
 PRODUCT = product_from_row(
-    {
-        "asin": "B1",
-        "name": "Acme Floor Lamp",
-        "query": "floor lamp",
-        "product_category": "Home › Lamps › Floor",
-        "full_description": "Made of STEEL frame parts",
-        "small_description": ["Easy to assemble."],
-        "pricing": "$40.00",
-        "customization_options": {"Color": [{"value": "Wine Red"}, {"value": "Navy/Blue"}], "Size": [{"value": '59"'}]},
-    },
-    {"attributes": ["easy assemble", "living room"]},
+    ROW | {"pricing": "$40.00", "customization_options": OPTIONS}, {"attributes": ["easy assemble", "living room"]}
 )
 GOAL = Goal("B1", "Acme Floor Lamp", "garden", "floor lamp", "Home › Lamps › Floor", "", ("living room",), (), 50.0)
 

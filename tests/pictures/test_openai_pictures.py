@@ -9,7 +9,6 @@ from agent_envs import run_episode
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import read_picture
 from agent_envs.policies.openai.calls import answer_calls, server_message
-from agent_envs.wrappers import ChatMessages, SlidingWindow
 from tests.pictures.shades import call, shade
 
 pytest.importorskip("PIL.Image")
@@ -66,17 +65,6 @@ def test_without_native_tools_results_come_from_the_user(play):
     _, second = play(gym.make("Shades-v0"), think, tool_mode="text")
     assert [m["role"] for m in second] == ["system", "user", "assistant", "user"]
     assert pictures(second[-1]) == [Picture(shade(5, 2)), Picture(shade(1))]
-
-
-def test_a_window_forgets_pictures_with_their_steps(play):
-    asked = iter("llf")
-
-    def think(request):
-        return [{"name": "look", "arguments": {"times": 1}}] if next(asked) == "l" else "5"
-
-    *_, third = play(SlidingWindow(ChatMessages(gym.make("Shades-v0")), k=1), think)
-    counts = [len(pictures(m)) for m in third if isinstance(m["content"], list)]
-    assert counts == [1, 2]
 
 
 def test_messages_without_pictures_are_sent_as_they_were():

@@ -129,18 +129,6 @@ def test_who_cannot_take_pictures_refuses_by_name(reader):
             make_text_env("Shades-v0", {}, wrappers, reader=reader)
 
 
-def test_adapters_and_policies_of_tokens_refuse_pictures():
-    from agent_envs.adapters.skyrl import make_rows
-    from agent_envs.policies.tokens import TokenPolicy
-
-    with pytest.raises(ConfigError, match="^the adapter to SkyRL cannot take pictures yet"):
-        make_rows("Shades-v0", [0])
-    policy = TokenPolicy.__new__(TokenPolicy)
-    policy.pictures = None
-    with pytest.raises(ConfigError, match="^TokenPolicy with a model of text cannot take pictures yet"):
-        policy.start(gym.make("Shades-v0"))
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -171,7 +159,7 @@ def test_pictures_of_json_come_as_files_and_as_rows():
 
 
 class TestServed:
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     def url(self):
         pytest.importorskip("websockets")
         from agent_envs.serving import EnvServer, ServedEnv
@@ -236,10 +224,3 @@ def test_a_hostile_server_is_a_broken_one(images):
     for limits in ([1], [0, 5], [1, 10**9], ["1", 2], [True, 5], None, 0, "ab"):
         with pytest.raises(BackendReplyError, match="^there: expected how many pictures"):
             _picture_limits(limits, "there")
-
-
-def test_random_pixels_survive_a_server():
-    from agent_envs.pictures.png import base64_png, from_base64
-
-    noise = np.random.default_rng(0).integers(0, 256, (33, 65, 3), np.uint8)
-    assert from_base64(base64_png(noise), "there") == Picture(noise)

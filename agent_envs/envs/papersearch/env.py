@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice, integer
+from agent_envs.checks import choice, integer, string
 from agent_envs.checks import shown as quoted
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
@@ -189,7 +189,7 @@ class PaperSearchEnv(ToolEnv):
             raise ConfigError(f"corpus= requires backend='local', got backend={backend!r}")
         data = data_name(data)
         if data == "generated":
-            literature(split, papers, hidden)
+            literature(string("split", split), papers, hidden)
         else:
             if (papers, hidden) != (2000, 0.4):
                 raise ConfigError(f"papers= and hidden= require data='generated'; leave them out for data={data!r}")

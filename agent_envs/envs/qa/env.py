@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agent_envs.checks import boolean, choice, shown
+from agent_envs.checks import boolean, choice, shown, string
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
@@ -95,7 +95,7 @@ class QAEnv(ToolEnv):
         self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
             parse_hops(self.hops)
-            encyclopaedia(split, articles)
+            encyclopaedia(string("split", split), articles)
         elif hops is not None or articles != 1000:
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
