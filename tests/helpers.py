@@ -1,10 +1,13 @@
-"""What tests of several folders do: write a call, read a prompt's sections, wait for something, fill a disk."""
+"""What tests of several folders do: write calls and rows, read a prompt's sections, wait for something, fill a disk."""
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 def tool_call(tool: str, /, **arguments: Any) -> str:
@@ -26,6 +29,18 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def write_rows(path: Path, rows: list[Any]) -> Path:
+    """Write rows as the file's name says: .jsonl, .json or .parquet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        path.write_text(json.dumps(rows) if path.suffix == ".json" else lines, encoding="utf-8")
+    return path
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from agent_envs.datasets.prepare import prepare
 from agent_envs.envs.gsm8k.reward import judge
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tools.calculator import evaluate
+from tests.helpers import write_rows
 
 ROWS = [
     {"question": f"What is {n}+1?", "answer": f"It is {n}+1=<<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1:,}"}
@@ -29,25 +29,11 @@ ROWS = [
 ]
 
 
-def write_jsonl(path: Path, rows: list[dict[str, str]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def write_parquet(path: Path, rows: list[dict[str, str]]) -> Path:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pandas.DataFrame(rows).to_parquet(path)
-    return path
-
-
 # -- real rows ------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_the_split_all(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
     rows = gsm8k_rows(str(path))
     assert (rows.name, rows.split, len(rows)) == (str(path), "all", 5)
     assert [task.answer for task in rows] == ["999", "1000", "1001", "1002", "1003"]
@@ -59,13 +45,13 @@ def test_a_file_is_the_split_all(tmp_path):
 
 
 def test_every_layout_gives_the_same_rows(tmp_path):
-    parquet = write_parquet(tmp_path / "one.parquet", ROWS)
-    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS)
-    write_parquet(tmp_path / "folder" / "test.parquet", ROWS[:2])
-    write_parquet(tmp_path / "hub" / "main" / "train-00000-of-00002.parquet", ROWS[:3])
-    write_parquet(tmp_path / "hub" / "main" / "train-00001-of-00002.parquet", ROWS[3:])
-    write_parquet(tmp_path / "hub" / "main" / "test-00000-of-00001.parquet", ROWS[:2])
-    write_jsonl(tmp_path / "subfolders" / "valid_train" / "part.jsonl", ROWS)
+    parquet = write_rows(tmp_path / "one.parquet", ROWS)
+    write_rows(tmp_path / "folder" / "train.jsonl", ROWS)
+    write_rows(tmp_path / "folder" / "test.parquet", ROWS[:2])
+    write_rows(tmp_path / "hub" / "main" / "train-00000-of-00002.parquet", ROWS[:3])
+    write_rows(tmp_path / "hub" / "main" / "train-00001-of-00002.parquet", ROWS[3:])
+    write_rows(tmp_path / "hub" / "main" / "test-00000-of-00001.parquet", ROWS[:2])
+    write_rows(tmp_path / "subfolders" / "valid_train" / "part.jsonl", ROWS)
     questions = [row["question"] for row in ROWS]
     assert [t.question for t in gsm8k_rows(str(parquet))] == questions
     for folder, split in (("folder", "train"), ("hub", "train"), ("hub/main", "train"), ("subfolders", "valid_train")):
@@ -76,9 +62,9 @@ def test_every_layout_gives_the_same_rows(tmp_path):
 
 
 def test_a_changed_file_is_read_again(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
     assert len(gsm8k_rows(str(path))) == 5
-    write_jsonl(path, ROWS[:2])
+    write_rows(path, ROWS[:2])
     assert len(gsm8k_rows(str(path))) == 2
 
 
@@ -115,7 +101,7 @@ def test_other_broken_data_is_named(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     (tmp_path / "rows.csv").write_text("question,answer\n")
     (tmp_path / "nothing").mkdir()
-    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS)
+    write_rows(tmp_path / "folder" / "train.jsonl", ROWS)
     for name, says in [
         ("empty.jsonl", "no rows"),
         ("latin.jsonl", "line 1: not UTF-8"),
@@ -135,12 +121,12 @@ def test_other_broken_data_is_named(tmp_path):
 
 
 def test_a_split_in_two_files_is_refused(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", ROWS)
-    write_parquet(tmp_path / "train.parquet", ROWS)
+    write_rows(tmp_path / "train.jsonl", ROWS)
+    write_rows(tmp_path / "train.parquet", ROWS)
     with pytest.raises(DataError, match=r"'train' twice, as train\.jsonl and train\.parquet"):
         gsm8k_rows(str(tmp_path))
     (tmp_path / "train.parquet").unlink()
-    write_jsonl(tmp_path / "train" / "part.jsonl", ROWS)
+    write_rows(tmp_path / "train" / "part.jsonl", ROWS)
     with pytest.raises(DataError, match=r"twice, as train/part\.jsonl and train\.jsonl"):
         prepare("gsm8k", str(tmp_path), tmp_path / "out")
 
@@ -148,16 +134,16 @@ def test_a_split_in_two_files_is_refused(tmp_path):
 def test_shards_in_folders_of_subjects(tmp_path):
     for name in ("algebra/test-00000-of-00001", "algebra/train-00000-of-00002", "algebra/train-00001-of-00002",
                  "geometry/test-00000-of-00001", "geometry/train-00000-of-00001"):  # fmt: skip
-        write_jsonl(tmp_path / f"{name}.jsonl", ROWS)
+        write_rows(tmp_path / f"{name}.jsonl", ROWS)
     assert len(gsm8k_rows(str(tmp_path))) == 3 * len(ROWS)
     assert len(gsm8k_rows(str(tmp_path), "test")) == 2 * len(ROWS)
-    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    write_rows(tmp_path / "test.jsonl", ROWS)
     with pytest.raises(DataError, match="the split 'test' twice"):
         gsm8k_rows(str(tmp_path))
 
 
 def test_unusable_paths_are_named(tmp_path):
-    write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS)
+    write_rows(tmp_path / "folder" / "test.jsonl", ROWS)
     (tmp_path / "folder" / "train.jsonl").symlink_to(tmp_path / "gone.jsonl")
     with pytest.raises(DataError, match=r"train\.jsonl cannot be read \(broken symbolic link\)"):
         gsm8k_rows(str(tmp_path / "folder"))
@@ -193,13 +179,13 @@ def test_prepare_then_official(tmp_path, monkeypatch):
     assert prepared_dir() == tmp_path / "prepared"
     with pytest.raises(DataError, match="agentr1 prepare gsm8k"):
         gsm8k_rows("official")
-    target = prepare("gsm8k", str(write_jsonl(tmp_path / "train_2000.jsonl", ROWS)))
+    target = prepare("gsm8k", str(write_rows(tmp_path / "train_2000.jsonl", ROWS)))
     assert target == tmp_path / "prepared" / "gsm8k"
     rows = gsm8k_rows("official")
     assert (rows.name, rows.split, len(rows)) == ("official", "train", 5)
     assert rows[1].solution == ROWS[1]["answer"]
-    write_jsonl(tmp_path / "folder" / "train.jsonl", ROWS[:3])
-    write_jsonl(tmp_path / "folder" / "test.jsonl", ROWS[:1])
+    write_rows(tmp_path / "folder" / "train.jsonl", ROWS[:3])
+    write_rows(tmp_path / "folder" / "test.jsonl", ROWS[:1])
     prepare("gsm8k", str(tmp_path / "folder"))  # in the place of the first
     assert len(gsm8k_rows("official")) == 3
     assert len(gsm8k_rows("official", "test")) == 1
@@ -208,7 +194,7 @@ def test_prepare_then_official(tmp_path, monkeypatch):
 
 def test_a_failed_prepare_leaves_what_was_there(tmp_path):
     out = tmp_path / "data" / "gsm8k"
-    prepare("gsm8k", str(write_jsonl(tmp_path / "gsm8k_test.jsonl", ROWS)), out)
+    prepare("gsm8k", str(write_rows(tmp_path / "gsm8k_test.jsonl", ROWS)), out)
     assert len(gsm8k_rows(str(out), "test")) == 5  # the file's name says the split
     (tmp_path / "broken.jsonl").write_text(GOOD + "\n{}\n")
     with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):
@@ -223,7 +209,7 @@ def test_prepare_takes_the_released_repository(tmp_path):
     """https://github.com/openai/grade-school-math has other formats beside the two splits."""
     data = tmp_path / "clone" / "grade_school_math" / "data"
     for name in ("train", "test", "train_socratic", "test_socratic"):
-        write_jsonl(data / f"{name}.jsonl", ROWS[:2] if "test" in name else ROWS)
+        write_rows(data / f"{name}.jsonl", ROWS[:2] if "test" in name else ROWS)
     (data / "example_model_solutions.jsonl").write_text('{"question": "a", "ground_truth": "#### 1"}\n')
     for source in (data, data.parent):
         out = prepare("gsm8k", str(source), tmp_path / "out")
@@ -232,7 +218,7 @@ def test_prepare_takes_the_released_repository(tmp_path):
 
 
 def test_prepare_replaces_only_prepared_data(tmp_path):
-    source = str(write_jsonl(tmp_path / "train.jsonl", ROWS))
+    source = str(write_rows(tmp_path / "train.jsonl", ROWS))
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("mine")
@@ -327,14 +313,12 @@ def test_sizes_and_ranges():
     assert GeneratedGSM8K("train")[99_999].task_id == "gsm8k-generated/train/1-8/99999"
     assert {task.level for task in GeneratedGSM8K("test")} == set(LEVELS)
     assert {GeneratedGSM8K("test", "2-3")[index].level for index in range(100)} == {2, 3}
-    with pytest.raises(TaskIndexError, match="tasks 0 to 999, got index 1000"):
-        GeneratedGSM8K("test")[1000]
-    with pytest.raises(TaskIndexError):
-        GeneratedGSM8K("test")[-1]
-    with pytest.raises(ConfigError, match="Did you mean 'validation'"):
-        GeneratedGSM8K("valdation")
-    with pytest.raises(ConfigError, match="split must be one of"):
-        GeneratedGSM8K(["train"])  # type: ignore[arg-type]
+    for index in (1000, -1):
+        with pytest.raises(TaskIndexError, match=f"tasks 0 to 999, got index {index}"):
+            GeneratedGSM8K("test")[index]
+    for split, message in (("valdation", "Did you mean 'validation'"), (["train"], "split must be one of")):
+        with pytest.raises(ConfigError, match=message):
+            GeneratedGSM8K(split)
     assert GeneratedGSM8K.shared("test", [2, 3]) is GeneratedGSM8K.shared("test", "2-3")
     assert GeneratedGSM8K.shared("test", 2) is GeneratedGSM8K.shared("test", "2")
 

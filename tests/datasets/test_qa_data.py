@@ -26,20 +26,15 @@ from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.qa.rows import qa_rows, read_qa, read_row
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval import document_title
+from tests.helpers import write_rows as write
 
-IDS = {
-    "hotpotqa": "AgentR1/HotpotQA-v0",
-    "2wiki": "AgentR1/TwoWikiMultihopQA-v0",
-    "musique": "AgentR1/MuSiQue-v0",
-}
-PARAGRAPHS = [
-    ["Korvath", ["Korvath is a town.", " Its mayor is Adan Orvel."]],
-    ["Adan Orvel", ["She was born in Pigam."]],
-]
+IDS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
+PARAGRAPHS = [["Korvath", ["Korvath is a town.", " Its mayor is Adan Orvel."]]]
+PARAGRAPHS += [["Adan Orvel", ["She was born in Pigam."]]]
+ASKED = {"question": "Where was the mayor of Korvath born?", "answer": "Pigam"}
 RELEASED: dict[str, Any] = {
-    "_id": "q1", "question": "Where was the mayor of Korvath born?", "answer": "Pigam", "type": "bridge",
-    "level": "easy",
-    "supporting_facts": [["Korvath", 1], ["Korvath", 0], ["Adan Orvel", 0]], "context": PARAGRAPHS,
+    "_id": "q1", **ASKED, "type": "bridge", "level": "easy", "context": PARAGRAPHS,
+    "supporting_facts": [["Korvath", 1], ["Korvath", 0], ["Adan Orvel", 0]],
 }  # fmt: skip
 HUB = {
     **{key: RELEASED[key] for key in ("question", "answer", "type", "level")},
@@ -47,30 +42,18 @@ HUB = {
     "supporting_facts": {"title": ["Korvath", "Korvath", "Adan Orvel"], "sent_id": [1, 0, 0]},
     "context": {"title": [p[0] for p in PARAGRAPHS], "sentences": [p[1] for p in PARAGRAPHS]},
 }
-MUSIQUE = {
-    "id": "2hop__1_2", "question": RELEASED["question"], "answer": "Pigam", "answer_aliases": ["Old Pigam"],
-    "answerable": True, "question_decomposition": [{"id": 1}, {"id": 2}],
-    "paragraphs": [
-        {
-            "idx": 0, "title": "Korvath", "paragraph_text": "Korvath is a town. Its mayor is Adan Orvel.",
-            "is_supporting": True,
-        },
-        {"idx": 1, "title": "Dorn", "paragraph_text": "Dorn is a town.", "is_supporting": False},
-        {"idx": 2, "title": "Adan Orvel", "paragraph_text": "She was born in Pigam.", "is_supporting": True},
-    ],
-}  # fmt: skip
-
-
-def write(path: Path, rows: list[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows))
-    else:
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
+MUSIQUE: dict[str, Any] = {"id": "2hop__1_2", **ASKED, "answer_aliases": ["Old Pigam"], "answerable": True}
+MUSIQUE["question_decomposition"] = [{"id": 1}, {"id": 2}]
+MUSIQUE["paragraphs"] = [
+    {"idx": idx, "title": title, "paragraph_text": text, "is_supporting": title != "Dorn"}
+    for idx, (title, text) in enumerate(
+        [
+            ("Korvath", "Korvath is a town. Its mayor is Adan Orvel."),
+            ("Dorn", "Dorn is a town."),
+            ("Adan Orvel", "She was born in Pigam."),
+        ]
+    )
+]
 
 
 @pytest.mark.parametrize(

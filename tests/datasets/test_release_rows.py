@@ -28,8 +28,9 @@ from agent_envs.datasets.qa.rows import qa_rows
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval import BM25Retriever, DenseRetriever, document_title, open_retriever
 from agent_envs.tasks import read_rows
+from tests.helpers import write_rows
 
-pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow")
 ENVS = {"hotpotqa": "AgentR1/HotpotQA-v0", "2wiki": "AgentR1/TwoWikiMultihopQA-v0", "musique": "AgentR1/MuSiQue-v0"}
 SOLUTION = "He has 3 * 400 = $<<3*400=1200>>1,200 more.\n#### 1,200"
 
@@ -43,9 +44,7 @@ def verl_row(question: str, truth: Any, /, **extra: Any) -> dict[str, Any]:
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows)), path)
-    return path
+    return write_rows(path, list(rows))
 
 
 @pytest.fixture

@@ -67,10 +67,10 @@ def test_a_large_catalogue_has_as_many_goals_as_the_released_one():
 def test_every_goal_has_a_product_worth_everything():
     catalog = open_catalog(products=600)
     tagger = open_tagger("default")
-    for human, some in ((True, None), (False, 2_000)):
+    for human in (True, False):
         goals = catalog.goals(human)
         assert len(goals) > 5_000
-        for goal in itertools.islice(goals, some):
+        for goal in itertools.islice(goals, 0, 5_000, 5):
             product = catalog.product(goal.asin)
             assert product is not None
             if isinstance(goal.options, dict):

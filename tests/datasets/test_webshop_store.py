@@ -240,14 +240,14 @@ def test_broken_files_are_named(name, content, said, released):
 
 
 def test_arguments_that_do_not_fit(tmp_path):
-    with pytest.raises(DataError, match="no file or folder"):
-        open_catalog(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="agentr1 prepare webshop"):
-        open_catalog("official")
-    with pytest.raises(ConfigError, match="only applies to data='generated'"):
-        open_catalog(tmp_path, products=5)
-    with pytest.raises(ConfigError, match="products must be an integer"):
-        open_catalog(products=0)
+    for arguments, error, message in (
+        ({"data": tmp_path / "nowhere"}, DataError, "no file or folder"),
+        ({"data": "official"}, DataError, "agentr1 prepare webshop"),
+        ({"data": tmp_path, "products": 5}, ConfigError, "only applies to data='generated'"),
+        ({"products": 0}, ConfigError, "products must be an integer"),
+    ):
+        with pytest.raises(error, match=message):
+            open_catalog(**arguments)
 
 
 def test_two_processes_convert_once(released):

@@ -237,14 +237,14 @@ def test_games_are_chosen_by_index_or_path(released):
     for path in (info["game"], os.path.dirname(info["game"]), str(released / info["game"])):
         again, other = env.reset(options={"game": path})
         assert again == first and other["index"] == 7
-    with pytest.raises(TaskIndexError, match="has no game 'valid_train/x'"):
-        env.reset(options={"game": "valid_train/x"})
-    with pytest.raises(ConfigError, match="not both"):
-        env.reset(options={"game": info["game"], "index": 7})
-    with pytest.raises(ConfigError, match="must be one of 'index', 'game', got 'seed'"):
-        env.reset(options={"seed": 1})
-    with pytest.raises(ConfigError, match="must be a path"):
-        env.reset(options={"game": 3})
+    for options, error, message in (
+        ({"game": "valid_train/x"}, TaskIndexError, "has no game 'valid_train/x'"),
+        ({"game": info["game"], "index": 7}, ConfigError, "not both"),
+        ({"seed": 1}, ConfigError, "must be one of 'index', 'game', got 'seed'"),
+        ({"game": 3}, ConfigError, "must be a path"),
+    ):
+        with pytest.raises(error, match=message):
+            env.reset(options=options)
     made = gym.make(ENV, size=1)
     text, info = made.reset(options={"index": 12})
     assert made.reset(options={"game": info["game"]})[0] == text

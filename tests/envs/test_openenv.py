@@ -197,11 +197,12 @@ def test_actions_as_json_and_a_field_that_is_not_there(liar):
 
 
 def test_wrong_arguments(liar):
-    with pytest.raises(ConfigError, match="http://127"):
-        gym.make(ENV_ID, url="nowhere")
-    with pytest.raises(BackendDownError, match="cannot be reached"):
-        gym.make(ENV_ID, url="http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="timeout"):
-        gym.make(ENV_ID, url=liar, timeout=0)
+    for kwargs, error, message in (
+        ({"url": "nowhere"}, ConfigError, "http://127"),
+        ({"url": "http://127.0.0.1:9"}, BackendDownError, "cannot be reached"),
+        ({"url": liar, "timeout": 0}, ConfigError, "timeout"),
+    ):
+        with pytest.raises(error, match=message):
+            gym.make(ENV_ID, **kwargs)
     with pytest.raises(ConfigError, match="a record may not set"):
         recorded_env({"env": ENV_ID, "env_kwargs": {"url": liar}}, "run.json")
