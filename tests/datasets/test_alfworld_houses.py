@@ -5,8 +5,6 @@ share no task; valid_unseen shares no scene and no receptacle inventory. 4. Ever
 5. Files hold the same game, are written whole, continued, and never over something else.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import pickle

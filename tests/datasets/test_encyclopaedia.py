@@ -7,8 +7,6 @@
 5. No question gives its answer away, and no one answer is worth giving always.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 import re

@@ -6,8 +6,6 @@
 4. Generated tasks replay to their answers, and no split shares a problem.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -8,8 +8,6 @@
 5. A broken row is named with its file and place.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

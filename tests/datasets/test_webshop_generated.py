@@ -7,8 +7,6 @@
    goes on from any snapshot.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """The store of products: what is converted is what was released, whatever happens on the way."""
 
-from __future__ import annotations
-
 import copy
 import json
 import multiprocessing

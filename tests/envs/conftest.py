@@ -1,7 +1,5 @@
 """Fixtures shared by the tests of environments."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

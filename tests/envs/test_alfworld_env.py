@@ -8,8 +8,6 @@
 6. The original engine plays the same through the environment, snapshots included, and says which extra it lacks.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -4,8 +4,6 @@ The judge is the original engine, with caches that change nothing (checked here 
 short test runs with the others, `make test-parity` is the long one. Both need the extra `alfworld`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

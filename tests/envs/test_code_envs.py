@@ -7,8 +7,6 @@
 4. A demonstrator that errs is wrong as often as it is told to be.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import importlib.util

@@ -5,8 +5,6 @@ Behaviours pinned here:
 2. A wrong name, split or argument is one message, and what could run the policy's text needs trust.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

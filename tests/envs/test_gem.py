@@ -5,8 +5,6 @@ Behaviours pinned here:
 2. The contract of text environments holds; games draw from random numbers of their own.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 

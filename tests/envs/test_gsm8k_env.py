@@ -6,8 +6,6 @@
 4. A demonstrator that errs is wrong as often as it is told to be.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

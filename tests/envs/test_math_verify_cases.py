@@ -5,8 +5,6 @@ that pip downloads. Theirs find an answer in prose, ours judges what stands in a
 leave no doubt about what would stand there.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re

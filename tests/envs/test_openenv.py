@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. A server that is not there, stalls, lies or closes is a typed error within the time limit, never a reward.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

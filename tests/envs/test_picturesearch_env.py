@@ -7,8 +7,6 @@
 5. Words and pictures give the same rewards; episodes go on after snapshots and pickling.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import re

@@ -1,7 +1,5 @@
 """PictureSearch on files laid out as V*Bench and HR-Bench were released, and on broken ones."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

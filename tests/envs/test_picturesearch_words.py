@@ -3,8 +3,6 @@
 A reader answers the questions from the words of what the explorer has seen, and from nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import pairwise

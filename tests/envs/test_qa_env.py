@@ -7,8 +7,6 @@
 5. Golden transcripts of the three styles.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

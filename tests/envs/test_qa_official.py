@@ -6,8 +6,6 @@
 The second version counts in fractions and by characters, and has nothing of the first.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. What runs the policy's text as Python is refused unless it is trusted.
 """
 
-from __future__ import annotations
-
 import gymnasium as gym
 import pytest
 

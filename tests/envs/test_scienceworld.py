@@ -8,8 +8,6 @@ Behaviours pinned here:
 5. A simulator that ended is a backend's failure, and the next episode plays.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

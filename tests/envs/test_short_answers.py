@@ -4,8 +4,6 @@ r"""Answers in the forms that models write them, read by every reward of short a
 2. A hostile text is read in time proportional to its length.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

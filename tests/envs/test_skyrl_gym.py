@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. What could run the policy's text needs trust; rows of a user's own are read as SkyRL reads them.
 """
 
-from __future__ import annotations
-
 import json
 
 import gymnasium as gym

@@ -7,8 +7,6 @@ Behaviours pinned here:
 4. One agent plays both seats: each hears what is said to it, and gets its own reward.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -7,8 +7,6 @@ Behaviours pinned here:
 4. What is no argument, or no game, is one message.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import warnings

@@ -6,8 +6,6 @@ Behaviours pinned here:
 3. A record may not name a module to import; wrong arguments are one message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import sys

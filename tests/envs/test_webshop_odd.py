@@ -4,8 +4,6 @@
 2. Whatever is clicked and searched on such products, pages are observations, and what is recorded can be written.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Iterator
