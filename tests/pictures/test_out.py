@@ -158,58 +158,57 @@ def test_pictures_of_json_come_as_files_and_as_rows():
     assert shown_pictures(forms, "here", 3, 16) == [picture] * 3 and shown_pictures([], "here", 1, 16) == []
 
 
-class TestServed:
-    @pytest.fixture(scope="class")
-    def url(self):
-        pytest.importorskip("websockets")
-        from agent_envs.serving import EnvServer, ServedEnv
+@pytest.fixture(scope="module")
+def url(shades_id):
+    pytest.importorskip("websockets")
+    from agent_envs.serving import EnvServer, ServedEnv
 
-        served = [ServedEnv("Shades-v0"), ServedEnv("Shades-v0", wrappers=["ChatMessages"])]
-        with EnvServer(served[:1], port=0, workers=0) as plain, EnvServer(served[1:], port=0, workers=0) as messages:
-            yield plain.url, messages.url
+    served = [ServedEnv("Shades-v0"), ServedEnv("Shades-v0", wrappers=["ChatMessages"])]
+    with EnvServer(served[:1], port=0, workers=0) as plain, EnvServer(served[1:], port=0, workers=0) as messages:
+        yield plain.url, messages.url
 
-    def test_pictures_of_any_openenv_server(self, url):
-        pytest.importorskip("openenv.core.sync_client")
-        local = gym.make("Shades-v0")
-        kwargs = {"field": "text", "show": "text", "pictures": "images", "max_pictures": 3, "max_side": 16}
-        env = gym.make("AgentR1/OpenEnv-v0", url=url[0], split="test", **kwargs)
-        local.reset(seed=20_000_000)
-        observations = [(env.reset(options={"index": 0})[0], local.reset(seed=20_000_000)[0])]
-        point = snapshot(env)
+
+def test_pictures_of_any_openenv_server(url):
+    pytest.importorskip("openenv.core.sync_client")
+    local = gym.make("Shades-v0")
+    kwargs = {"field": "text", "show": "text", "pictures": "images", "max_pictures": 3, "max_side": 16}
+    env = gym.make("AgentR1/OpenEnv-v0", url=url[0], split="test", **kwargs)
+    local.reset(seed=20_000_000)
+    observations = [(env.reset(options={"index": 0})[0], local.reset(seed=20_000_000)[0])]
+    point = snapshot(env)
+    for action in (call("look", times=3), call("say", text="<image>"), "hm"):
+        observations.append((env.step(action)[0], local.step(action)[0]))
+    assert all(alike(ours, theirs) for ours, theirs in observations)
+    assert env.observation_space.contains(observations[1][0]) and len(observations[1][0]["images"]) == 2
+    assert f"picture {Picture(shade(int(local.unwrapped.task.answer))).digest[:16]}" in restore(env, point)[1]["anchor"]
+    env.close()
+    with pytest.raises(BackendReplyError, match="too large: at most 2 a side"):
+        gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "max_side": 2}).reset(seed=0)
+    with pytest.raises(BackendReplyError, match="as a file in base64"):
+        gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "pictures": "info"}).reset(seed=0)
+
+
+def test_what_is_served_is_what_is_local_to_the_pixel(url):
+    for address, wrappers in zip(url, ((), ("ChatMessages",)), strict=True):
+        remote = gym.make("AgentR1/Remote-v0", url=address, max_episode_steps=10)
+        local = make_text_env("Shades-v0", {}, wrappers)
+        assert remote.observation_space == local.observation_space
+        assert alike(remote.reset(options={"index": 7})[0], local.reset(options={"index": 7})[0])
         for action in (call("look", times=3), call("say", text="<image>"), "hm"):
-            observations.append((env.step(action)[0], local.step(action)[0]))
-        assert all(alike(ours, theirs) for ours, theirs in observations)
-        assert env.observation_space.contains(observations[1][0]) and len(observations[1][0]["images"]) == 2
-        assert (
-            f"picture {Picture(shade(int(local.unwrapped.task.answer))).digest[:16]}"
-            in restore(env, point)[1]["anchor"]
-        )
-        env.close()
-        with pytest.raises(BackendReplyError, match="too large: at most 2 a side"):
-            gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "max_side": 2}).reset(seed=0)
-        with pytest.raises(BackendReplyError, match="as a file in base64"):
-            gym.make("AgentR1/OpenEnv-v0", url=url[0], **{**kwargs, "pictures": "info"}).reset(seed=0)
+            if action == "hm":
+                point = snapshot(remote)
+            ours, theirs = local.step(action), remote.step(action)
+            assert alike(ours[0], theirs[0]) and ours[1:4] == theirs[1:4]
+        again = restore(remote, point)[0]
+        assert remote.observation_space.contains(again)
+        remote.close()
 
-    def test_what_is_served_is_what_is_local_to_the_pixel(self, url):
-        for address, wrappers in zip(url, ((), ("ChatMessages",)), strict=True):
-            remote = gym.make("AgentR1/Remote-v0", url=address, max_episode_steps=10)
-            local = make_text_env("Shades-v0", {}, wrappers)
-            assert remote.observation_space == local.observation_space
-            assert alike(remote.reset(options={"index": 7})[0], local.reset(options={"index": 7})[0])
-            for action in (call("look", times=3), call("say", text="<image>"), "hm"):
-                if action == "hm":
-                    point = snapshot(remote)
-                ours, theirs = local.step(action), remote.step(action)
-                assert alike(ours[0], theirs[0]) and ours[1:4] == theirs[1:4]
-            again = restore(remote, point)[0]
-            assert remote.observation_space.contains(again)
-            remote.close()
 
-    def test_a_vector_of_processes_shows_what_a_server_shows(self, url):
-        vector = make_vec("AgentR1/Remote-v0", num_envs=2, url=url[0])
-        first, _ = vector.reset(seed=1)
-        assert [len(observation["images"]) for observation in first] == [1, 1]
-        vector.close()
+def test_a_vector_of_processes_shows_what_a_server_shows(url):
+    vector = make_vec("AgentR1/Remote-v0", num_envs=2, url=url[0])
+    first, _ = vector.reset(seed=1)
+    assert [len(observation["images"]) for observation in first] == [1, 1]
+    vector.close()
 
 
 @pytest.mark.parametrize(
