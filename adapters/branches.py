@@ -33,16 +33,16 @@ class Tree(NamedTuple):
     step: int
     """The step before which the others continue; the trunk may be shorter."""
     episodes: Sequence[Episode]
-    """The trunk, and the others as they are recorded: each with the trunk's steps before its own."""
+    """The trunk, and the others as recorded: each with the trunk's steps before its own."""
 
 
 class Branches(NamedTuple):
     """Where groups branch, and how often."""
 
     first: int
-    """The step that is drawn lies from here, at least 1,"""
+    """The first step that may be drawn, at least 1."""
     last: int
-    """to here."""
+    """The last one."""
     more: int
     """Episodes that are played from its state, besides the trunk."""
 

@@ -257,7 +257,7 @@ def load_function(name: str | Callable[..., Any], what: str) -> Callable[..., An
     Importing runs the module, so pass only names that the user wrote, never recorded ones.
 
     Args:
-        name: The module and the name in it; a function is returned as it is.
+        name: The module and the name in it; a function is returned unchanged.
         what: What it is for, in error messages.
 
     >>> load_function("textwrap:dedent", "the template")("  a")

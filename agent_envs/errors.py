@@ -38,7 +38,7 @@ class DataError(AgentEnvsError, ValueError):
 
 
 class TaskIndexError(AgentEnvsError, IndexError):
-    """A task index lies outside its split; names the range."""
+    """A task index is outside its split; names the range."""
 
 
 class MissingExtraError(AgentEnvsError, ImportError):
@@ -246,7 +246,7 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
         except BrokenPipeError:  # as with `| head`; the rest is discarded when the interpreter exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
             return 1
-        except Exception as e:  # noqa: BLE001  the interpreter would show a traceback with the texts in it as they are
+        except Exception as e:  # noqa: BLE001  the interpreter would show a traceback with its texts unescaped
             disk = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
             told = traceback.format_exc()
             if (type(e) is NotImplementedError and not e.args) or (own_code(told, blamed=True) and not disk):

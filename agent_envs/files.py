@@ -153,7 +153,7 @@ class JSONLines:
                 raise
 
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the whole file anew; until that is done, and after an OSError, readers see the old rows."""
+        """Rewrite the whole file; until that is done, and after an OSError, readers see the old rows."""
         with replacing(self.path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
 

@@ -113,7 +113,7 @@ def clean_output() -> Iterator[None]:
 
 
 def transcript_text(transcript: list[str], start: int = 0) -> str:
-    """Return a transcript from entry ``start`` on: observations as they are, actions behind ``> ``."""
+    """Return a transcript from entry ``start`` on: observations unchanged, actions behind ``> ``."""
     lines = []
     for position, text in enumerate(transcript[start:], start=start):
         text = plain(text)

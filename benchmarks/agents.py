@@ -76,8 +76,8 @@ def played(turns: int) -> tuple[Episode, list[float]]:
     return agent_envs.run_episode(gym.make(ENV), AtOnce(), seed=0, agent=agent), seconds
 
 
-def anew(episode: Episode) -> float:
-    """Return the seconds that rendering and tokenizing the last prompt of an episode anew takes."""
+def rendering(episode: Episode) -> float:
+    """Return the seconds that rendering and tokenizing the last prompt of an episode from scratch takes."""
     model = AtOnce().open(gym.make(ENV))
     began = time.perf_counter()
     model.prompt(list(episode.steps[-1].observation))  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def main() -> None:
     for name, value in (
         ("the first call", seconds[0]),
         ("the last call", seconds[-1]),
-        ("its prompt, rendered anew", anew(episode)),
+        ("its prompt, rendered from scratch", rendering(episode)),
     ):
         print(f"{name:>30}  {1e3 * value:>8.1f} ms")
     counts = tokens(played(30)[0])

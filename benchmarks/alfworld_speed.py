@@ -1,7 +1,7 @@
 """ALFWorld's engines side by side, and its experts by family. Run: python benchmarks/alfworld_speed.py [--data FOLDER]
 
 Three engines play the same games with the same commands in one run: the stock engine (the alfworld package's own
-wrappers around TextWorld, as they are), the same with this project's caches (`engine="textworld"`), and the native one.
+wrappers around TextWorld, unchanged), the same with this project's caches (`engine="textworld"`), and the native one.
 Times are seconds; every step includes the list of admissible commands. Without --data, generated houses are played.
 """
 
@@ -36,7 +36,7 @@ STEPS = {"native env": 4000, "native engine": 8000, "textworld": 400, "stock": 4
 RESETS = {"native env": 200, "native engine": 500, "textworld": 20, "stock": 3}
 
 Game = tuple[Callable[[], list[str]], Callable[[str], tuple[list[str], bool]]]
-"""Begins the game anew and gives the admissible commands; gives a command and gets them and whether it is over."""
+"""Restarts the game and gives the admissible commands; gives a command and gets them and whether it is over."""
 
 
 def stock_game(file: Path) -> Game:

@@ -213,7 +213,7 @@ def learns(model: str, size: Size, work: Path) -> dict[str, Any]:
 
 
 def honest(model: str, size: Size, work: Path) -> dict[str, Any]:
-    """Recorded rewards of the training run against those of the same actions, played anew on the same tasks."""
+    """Recorded rewards of the training run against those of the same actions, played again on the same tasks."""
     run, again = work / "run", work / "again.jsonl"
     command = [*AGENTR1, "score", str(run), "--only-same", "--quiet", "--out", str(again), "--force"]
     subprocess.run(command, check=True, stdout=sys.stderr)

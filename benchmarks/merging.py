@@ -52,7 +52,7 @@ def record(
 ):
     """Episodes with tokens, as they come from a file: no two numbers are one object.
 
-    ``grow``: prompts extend each other; ``rebuilt``: every prompt is written anew.
+    ``grow``: prompts extend each other; ``rebuilt``: every prompt is rewritten.
     """
     rng = np.random.default_rng(seed)
     out = []

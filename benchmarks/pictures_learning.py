@@ -47,7 +47,7 @@ LIMITS = {"FrozenLake": (4, 256, 1e-4, 128, 5), "PictureSearch": (80, 3072, 5e-5
 
 
 def command(env: str, trainer: str) -> list[str]:
-    """Return what is run, but for the seed and the folder."""
+    """Return what is run, except the seed and the folder."""
     action, prompt, rate, tasks, every = LIMITS[env]
     if trainer == "torch":
         return ["-m", "agent_envs.adapters.torch.loop", *TASKS[env], *shlex.split(f"""

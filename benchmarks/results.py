@@ -75,7 +75,7 @@ HEADS = {
 }
 """The columns of the table in each README."""
 JUDGED = {"PaperSearch": ("success", "score"), "WebShop": ("score", "success")}
-"""Ids whose score may lie between 0 and 1: what they are judged by, and what is shown besides. Success is rare on
+"""Ids whose score may be between 0 and 1: what they are judged by, and what is shown besides. Success is rare on
 WebShop."""
 CONTEXTS = {
     "append": (),

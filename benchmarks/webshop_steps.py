@@ -74,7 +74,7 @@ def clicked() -> Iterator[tuple[dict[str, Any], Episodes]]:
 
 
 def steps_per_second(sources: list[tuple[dict[str, Any], Episodes]], *, remember: bool) -> float:
-    """Resets and steps by CPU second; without `remember` every search is made anew."""
+    """Resets and steps by CPU second; without `remember` every search is made again."""
     spent, steps = 0.0, 0
     for arguments, episodes in sources:
         env = gym.make(ENV, split="all", max_episode_steps=100, **arguments)
@@ -138,7 +138,7 @@ def main() -> None:
     )
     print(f"{'first time':28}{steps_per_second(sources, remember=True):10,.0f} steps/s")
     print(f"{'searches remembered':28}{steps_per_second(sources, remember=True):10,.0f} steps/s")
-    print(f"{'every search made anew':28}{steps_per_second(sources, remember=False):10,.0f} steps/s")
+    print(f"{'every search made again':28}{steps_per_second(sources, remember=False):10,.0f} steps/s")
     env = gym.make(ENV, split="all", **arguments)
     env.reset(seed=0)
     begin = time.process_time()

@@ -1,7 +1,7 @@
 """Released files: downloading them, resumed where it stopped, and comparing files with the released ones.
 
 What is known of the released files is in `released.json`: by data set the hub's repository and its revision, and for
-each file its SHA-256 (several where mirrors wrote it anew), its size in bytes and where it is downloaded from.
+each file its SHA-256 (several where mirrors rewrote it), its size in bytes and where it is downloaded from.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _download(about: Mapping[str, Any], name: str, partial: Path) -> None:
 
 
 def _append(about: Mapping[str, Any], name: str, partial: Path, have: int) -> None:
-    """Ask for the bytes of a file from `have` on, and write them; a server that sends all of it starts it anew."""
+    """Ask for the bytes of a file from `have` on, and write them; a server that sends all of it starts it over."""
     request = urllib.request.Request(about["url"], headers={"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
         if "text/html" in (response.headers.get("Content-Type") or ""):

@@ -27,7 +27,7 @@ class NumberedActions(ObservationWrapper):
 
     A small model that cannot yet copy names out of a page can choose a number. Where an action has free text, such as
     ``search[...]``, the text follows the number: ``1 red shoes`` is ``search[red shoes]``. A text that is no number of
-    the list reaches the environment as it is, so commands work as well and anything else is answered there.
+    the list reaches the environment unchanged, so commands work as well and anything else is answered there.
 
     Args:
         env: An environment that lists its actions, such as ALFWorld and WebShop.
@@ -74,7 +74,7 @@ class NumberedActions(ObservationWrapper):
         return [f"{n} {_DOTS}" if _DOTS in action else str(n) for n, action in enumerate(self.actions, start=1)]
 
     def numbered(self, action: str) -> str:
-        """Return an action of the environment by its number in the list; one that is not listed stays as it is."""
+        """Return an action of the environment by its number in the list; one that is not listed stays unchanged."""
         lower = action.lower()  # WebShop shows `Buy Now` and lists `click[buy now]`
         for n, listed in enumerate(self.actions, start=1):
             before, dots, after = listed.lower().partition(_DOTS)

@@ -48,7 +48,7 @@ class RecordEpisodes(PlacedWrapper):
     Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
     may share a file, a killed process loses only its running episode, and an existing file is extended.
 
-    The pictures of an environment that shows them lie in ``pictures`` beside the file, each once.
+    The pictures of an environment that shows them are in ``pictures`` beside the file, each once.
 
     Args:
         path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process;

@@ -75,7 +75,7 @@ class RewardNormalisation(PlacedWrapper):
         env: Any environment, including its step limit.
         by: A key of the reset's info that names the kind of task, such as ``"kind"``; None for one scale.
         name: The name of the statistics; None for the environment's id.
-        update: False leaves the statistics as they are, for evaluation.
+        update: False leaves the statistics unchanged, for evaluation.
 
     ``return_statistics(name)`` holds the statistics. They depend on which episodes have ended (a branched episode
     counts at each of its ends), so rewards are reproducible only if episodes end in the same order, or with

@@ -19,7 +19,7 @@ def shorten(
 
     Args:
         messages: The prompt: the part that stays, then one action and the answers to it.
-        protected: Number of messages at the beginning that stay as they are.
+        protected: Number of messages at the beginning that stay unchanged.
         fits: Whether a prompt is short enough.
 
     Returns:

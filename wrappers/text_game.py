@@ -140,7 +140,7 @@ class TextGame(PlacedWrapper):
         return self._solved[1][int(state)]
 
     def _show(self, observation: Any) -> Any:
-        """Return the state as it is shown."""
+        """Return the state as shown."""
         if self.env.render_mode == "ansi":
             return _plain(str(self.env.render()))
         if isinstance(observation, np.ndarray):

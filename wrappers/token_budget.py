@@ -28,7 +28,7 @@ _TOKEN_CHARS = 64  # except for runs of blanks no token is longer, so that longe
 class TokenBudget(ContextWrapper):
     """Keep prompts within ``n`` tokens: drop the oldest exchanges, then shorten the texts of the last one.
 
-    A prompt that grows and fits is shown as it is. One that does not fit loses its oldest exchanges, as few as possible
+    A prompt that grows and fits stays unchanged. One that does not fit loses its oldest exchanges, as few as possible
     and never the last; if that is not enough, the longest remaining texts are cut.
     The instructions, the task and the generation prompt always stay. The opening says how many steps are left out, a
     cut text how long it was, and info has ``dropped_exchanges``, ``shortened_messages`` and ``prompt_tokens``.

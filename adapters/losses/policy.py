@@ -178,7 +178,7 @@ def sapo(t: Tokens, options: LossOptions) -> TokenLosses:
 def clip_cov(t: Tokens, options: LossOptions) -> TokenLosses:
     """The clipped objective without a few tokens of large covariance; see the module's docstring.
 
-    The tokens are drawn from a generator that starts anew in each micro-batch, so a resumed run draws the same.
+    The tokens are drawn from a generator that restarts in each micro-batch, so a resumed run draws the same.
     """
     losses, clipped = clip(t.log_ratio.exp(), t.advantages, options)
     covariance = _covariance(t)

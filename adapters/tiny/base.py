@@ -1,6 +1,6 @@
 """tiny-base: the pretrained model of 0.8 million parameters that training on a CPU starts from.
 
-It lies beside this module, in `base/`: a Qwen2 model in float16, its tokenizer, and `README.md`, its card.
+It is beside this module, in `base/`: a Qwen2 model in float16, its tokenizer, and `README.md`, its card.
 benchmarks/pretraining makes it.
 """
 
@@ -20,12 +20,12 @@ _DIGEST = "digest.json"
 
 
 def base_folder() -> Path:
-    """Return where tiny-base lies."""
+    """Return the folder of tiny-base."""
     return Path(str(resources.files(__package__) / "base"))
 
 
 def vision_folder() -> Path:
-    """Return where tiny-vision lies, which reads pages."""
+    """Return the folder of tiny-vision, which reads pages."""
     return Path(str(resources.files(__package__) / "vision_base"))
 
 

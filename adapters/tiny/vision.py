@@ -76,7 +76,7 @@ def build_vision_model(
         "vocab_size": len(tokenizer),
         # Fast frequencies for rows and columns: of Qwen2-VL's own thirds the columns' turn by 0.003 over eight tokens.
         # With two for rows, columns are learned half as fast. All words have one position in the three, so any sections
-        # leave them as they are.
+        # leave them unchanged.
         "rope_parameters": {**text["rope_parameters"], "mrope_section": [0, 1, half - 1]},
         "dtype": "float32",
     }
@@ -144,7 +144,7 @@ def spread_features(made: VisionModel, pictures: Iterable[Picture]) -> None:
 
     Args:
         made: A model with a tower, which is changed in place.
-        pictures: Pictures of the task; the first 256 different ones are read. Without two the tower stays as it is.
+        pictures: Pictures of the task; the first 256 different ones are read. Without two the tower stays unchanged.
     """
     assert made.pictures is not None
     different = list(itertools.islice(dict.fromkeys(pictures), _READ))

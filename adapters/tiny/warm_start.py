@@ -57,7 +57,7 @@ def make_warm_model(
 
     Args:
         model: A Hugging Face folder or name; None for tiny-base.
-        steps: Supervised steps of about 4,096 tokens; 0 leaves the base model as it is.
+        steps: Supervised steps of about 4,096 tokens; 0 leaves the base model unchanged.
         noise: Share of the demonstrated actions that are wrong on purpose.
         generated: Arguments for the environment's generated tasks, shown where those of `env_kwargs` have no expert.
         max_length: Tokens of the longest demonstration that is trained on.

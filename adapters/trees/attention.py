@@ -126,7 +126,7 @@ class SdpaPlan:
 
     buckets: tuple[Bucket, ...]
     back: torch.Tensor
-    """Where the output of each node lies among those of all buckets, int64, shape [nodes]."""
+    """Where the output of each node is among those of all buckets, int64, shape [nodes]."""
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None

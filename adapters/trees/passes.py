@@ -65,7 +65,7 @@ def tree_pass(
     inputs = {
         "input_ids": torch.from_numpy(tree.input_ids)[None].to(device),
         "position_ids": torch.from_numpy(tree.position_ids)[None].to(device),
-        # transformers leaves a mask of four dimensions as it is, and the plan takes its place
+        # transformers leaves a mask of four dimensions unchanged, and the plan takes its place
         "attention_mask": torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device),
         "tree": plan,
     }

@@ -93,7 +93,7 @@ class PackedTree:
     input_ids: np.ndarray
     """Token of each node, int64, shape [nodes]."""
     position_ids: np.ndarray
-    """Depth of each node, which is the token's position in every row that it lies on, int64, shape [nodes]."""
+    """Depth of each node, which is the token's position in every row that it is part of, int64, shape [nodes]."""
     end: np.ndarray
     """Where the descendants of each node end in the sequence, int64, shape [nodes]."""
     rows: SortedRows

@@ -263,5 +263,5 @@ class CallLog:
 
 
 def as_messages(observation: Observation, info: Mapping[str, Any]) -> list[Message]:
-    """Return an observation as messages; one that is a whole prompt as it is."""
+    """Return an observation as messages; one that is a whole prompt unchanged."""
     return list(observation) if isinstance(observation, list) else observation_messages(observation, info)

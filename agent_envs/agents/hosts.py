@@ -15,7 +15,7 @@ class Player(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def begin_step(self) -> None:
-        """Start the clock of a step anew; raises if nobody waits for the episode any more."""
+        """Restart the clock of a step; raises if nobody waits for the episode any more."""
 
     def untimed(self) -> contextlib.AbstractContextManager[None]:
         """Stop the clocks while the model answers, if its part is not timed."""

@@ -92,7 +92,7 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
         known.forms = (escaped,) if escaped == "{}" else (escaped, "{}")
     else:
         known.golds = {} if known.experts else rights
-        known.forms = ("{}",) if known.commands() else FORMS  # a command is written as it is
+        known.forms = ("{}",) if known.commands() else FORMS  # a command is written without a frame
     return known
 
 

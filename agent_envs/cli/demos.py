@@ -184,7 +184,7 @@ def _is_new(row: dict[str, Any], seen: set[bytes]) -> bool:
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as .jsonl or .parquet, by the suffix; the file appears whole or, with a DataError, not at all.
 
-    Pictures lie in ``pictures`` beside the file, whose rows have their paths from there.
+    Pictures are in ``pictures`` beside the file, whose rows have their paths from there.
     """
     if path.suffix == ".parquet":
         _parquet()  # before anything is played

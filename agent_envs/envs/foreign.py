@@ -23,7 +23,7 @@ from agent_envs.errors import ConfigError, did_you_mean, first_line
 from agent_envs.problem_env import ProblemEnv
 
 FIRST_SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
-"""First seed of each split: the seeds of two splits lie further apart than a split is long."""
+"""First seed of each split: the seeds of two splits are further apart than a split is long."""
 
 
 _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})

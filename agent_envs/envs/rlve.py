@@ -63,7 +63,7 @@ def _parameters(problem: str, level: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def _apart(seed: int) -> Iterator[None]:
-    """Leave everybody's random numbers and environment as they are, which the package seeds and sets."""
+    """Restore everybody's random numbers and environment, which the package seeds and sets."""
     import torch
 
     before = os.environ.get(_HASHES)

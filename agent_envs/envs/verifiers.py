@@ -290,7 +290,7 @@ def _role(message: Any) -> str:
 
 
 def _text(messages: Sequence[Any]) -> str:
-    """Return messages as text: one alone as it is, several with their roles where these differ."""
+    """Return messages as text: a single one unchanged, several with their roles where these differ."""
     texts = []
     for message in messages:
         content = message.get("content") if isinstance(message, Mapping) else message.content

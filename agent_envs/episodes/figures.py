@@ -61,7 +61,7 @@ def plain(text: str, longest: int = 60) -> str:
 
 
 def from_zero(axes: Any) -> None:
-    """Start the vertical axis at 0 if no values lie on both sides of it, so that heights can be compared."""
+    """Start the vertical axis at 0 unless values are on both sides of it, so that heights can be compared."""
     data_low, data_high = axes.dataLim.ymin, axes.dataLim.ymax
     if not (math.isfinite(data_low) and math.isfinite(data_high)):
         return

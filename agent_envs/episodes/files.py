@@ -14,7 +14,7 @@ _OTHER = ("metrics.jsonl", "starts.jsonl")  # files of a run folder that hold no
 
 
 def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return the episode files that are named or lie in the named folders, compressed ones (.jsonl.gz) included.
+    """Return the episode files that are named or are in the named folders, compressed ones (.jsonl.gz) included.
 
     Raises:
         ConfigError: A path does not exist, or a folder has no such files.

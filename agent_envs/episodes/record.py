@@ -344,7 +344,7 @@ def episode_pictures(episode: Episode) -> Iterator[Picture]:
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
-    """Write one episode a line. The file appears whole or not at all; pictures lie in ``pictures`` beside it."""
+    """Write one episode a line. The file appears whole or not at all; pictures are in ``pictures`` beside it."""
     JSONLines(path).replace(stored_row(PictureFolder(path), episode) for episode in episodes)
 
 

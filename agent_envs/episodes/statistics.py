@@ -129,11 +129,11 @@ def clustered_mean(groups: Sequence[Sequence[float]], low: float = -math.inf, hi
 
     Args:
         groups: The values of each task; at least one for each.
-        low, high: What the true mean is known to lie between. The interval is cut there: it covers the true mean just
+        low, high: Known bounds of the true mean. The interval is cut there: it covers the true mean just
             as often (Mandelkern 2002, Setting Confidence Intervals for Bounded Parameters).
 
     Returns:
-        Mean and interval by Student's t over the tasks. The interval is unbounded for a single task, but for `low` and
+        Mean and interval by Student's t over the tasks. A single task has no bounds, except for `low` and
         `high`; the mean is NaN if there are no values or some are not finite.
     """
     count, tasks = sum(map(len, groups)), len(groups)

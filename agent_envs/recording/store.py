@@ -84,7 +84,7 @@ class EpisodeStore:
         self.path = self.folder / "episodes.jsonl"
         self.open: dict[str, OpenEpisode] = {}
         self.pictures = PictureFolder(self.path)
-        """Where the pictures of the episodes lie."""
+        """Where the pictures of the episodes are."""
         self._lock = threading.Lock()
         try:
             self._folder_lock = FileLock(self.folder / "open" / ".lock", wait=False)
@@ -139,7 +139,7 @@ class EpisodeStore:
     def add_steps(self, episode: OpenEpisode, number: int, rows: list[dict[str, Any]], tools: list[Any]) -> None:
         """Write a call to disk: a row per choice, with the fields of ``Step`` that a call has.
 
-        Its pictures must lie in `pictures` already. If that raises an OSError, or a FinishedError, the file does not
+        Its pictures must be in `pictures` already. If that raises an OSError, or a FinishedError, the file does not
         hold the call.
         """
         with episode.lock:

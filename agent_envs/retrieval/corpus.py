@@ -1,6 +1,6 @@
 """Reads corpora: files of rows {"id", "title", "text"}, {"id", "text"}, {"id", "contents"} or {"title", "text"}.
 
-`contents` is indexed as it is; otherwise the title in quotation marks, a line break, and the text are. Of rows without
+`contents` is indexed unchanged; otherwise the title in quotation marks, a line break, and the text are. Of rows without
 an id, as the processed data releases have them, title, blank and text are; their id is their number, from 0.
 """
 

@@ -1,6 +1,6 @@
 """Search by vectors from any encoder: exact inner products with numpy, or FAISS if it is installed.
 
-The folder of an index is that of Agent-R1's corpora, which are opened as they are:
+The folder of an index is that of Agent-R1's corpora, which are opened unchanged:
 
     NAME.jsonl      the passages, a row a line; a row without an id has the number of its line, counted from 0
     NAME.npy        their vectors, [passages, dimensions]; without it

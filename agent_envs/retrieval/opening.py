@@ -26,7 +26,7 @@ def open_retriever(source: str | Path, *, progress: bool = False) -> Retriever:
         source: "dense:FOLDER" (see `DenseRetriever`), with the options of `SentenceEncoder` as in
             "dense:FOLDER#model=NAME&device=cuda"; "http://..." (a search server, which gets the token in the
             environment variable AGENT_ENVS_SEARCH_TOKEN, if there is one); the folder of an index (BM25 or Lucene), or
-            a corpus: a .jsonl file or a folder of them. Every process indexes a corpus anew, in a temporary folder;
+            a corpus: a .jsonl file or a folder of them. Every process indexes a corpus itself, in a temporary folder;
             build the index of a large one once with `agentr1 index`.
         progress: Whether to show a progress bar while a corpus is indexed.
 

@@ -1,9 +1,9 @@
 """Groups of episodes that grow from inner states of one: the same state, played on several times.
 
 A group of independent episodes meets only at its first state, so what an action in the middle was worth is compared
-with nothing. Here an episode is played, and then again with a model that first answers as it did and from some call on
-anew. Every episode is recorded whole, with the steps before the state that it grew from, so estimators, exports and
-pages need to know nothing of it; with the layout ``tree`` the shared steps are trained at the cost of one.
+with nothing. Here an episode is played, and then again with a model that answers as it did up to some call and draws
+from there on. Every episode is recorded whole, with the steps before the state that it grew from, so estimators,
+exports and pages need to know nothing of it; with the layout ``tree`` the shared steps are trained at the cost of one.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class EpisodeRun:
         raise PolicyError(f"act() must return a str or a Response, got {kind}: {action!r:.80}")
 
     def begin_step(self) -> None:
-        """Start the clock of a step anew; an EpisodeStop if nobody waits for the episode any more."""
+        """Restart the clock of a step; an EpisodeStop if nobody waits for the episode any more."""
         if self._abandoned:
             raise EpisodeStop("nobody waits for the episode any more")
         self.step_started = time.monotonic()

@@ -82,7 +82,7 @@ def evaluate(
     Raises:
         ConfigError: An argument is wrong, `policy` is none, the tasks are not those of `panel`, or the folder holds an
             evaluation with other settings.
-        TaskIndexError: An index lies outside the split.
+        TaskIndexError: An index is outside the split.
         BackendError: It gave up because of errors; the folder has the episodes that were played.
     """
     began = time.monotonic()

@@ -59,7 +59,7 @@ def run_episodes(
             call per step.
         score: As in `run_episode`.
         group: How many times each of them is played, side by side: with the same seed and options, and so one task and
-            one `group_id`. A policy that draws should draw anew each time.
+            one `group_id`. A policy that draws should draw again each time.
         seeds: One seed for all, or one per episode; None means seed i for episode i.
         options: Reset options for all, or one mapping (or None) per episode.
         env_kwargs: Keyword arguments for the environment.

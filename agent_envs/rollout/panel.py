@@ -4,7 +4,7 @@
                 "tools", "documents"}, "tasks": [[index, id, digest of its content], ...]}
 
 The digest is taken over the content and the tasks, whatever their order: what a task is (gold answers included), never
-where it lies on this machine.
+where it is on this machine.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def _wrapper(spec: WrapperSpec) -> str:
 
 
 def _argument(value: Any) -> Any:
-    """Return an argument in canonical form: for the path of a file or folder, what lies there."""
+    """Return an argument in canonical form: for the path of a file or folder, what is there."""
     if isinstance(value, str):
         path = Path(value)
         if not (os.sep in value or "/" in value or path.suffix):

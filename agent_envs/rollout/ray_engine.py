@@ -46,7 +46,7 @@ class RayWorker:
         """Play an episode, and return it with the seconds that it took.
 
         Args:
-            policy: What refers to its policy, in a list: Ray would read it anew for each call.
+            policy: What refers to its policy, in a list: Ray would read it again for each call.
             task: The rest of an `EpisodeTask`.
             limits: Seconds that a step and an episode may take.
         """

@@ -21,7 +21,7 @@ def open_sandbox(name: str | Sandbox = "forked") -> Sandbox:
 
     Args:
         name: "forked"; "monty"; "docker:IMAGE" or "podman:IMAGE"; the address of a SandboxFusion server; or
-            "module:Class", a subclass of `Sandbox` (or a function that returns one). A `Sandbox` is returned as it is.
+            "module:Class", a subclass of `Sandbox` (or a function that returns one). A `Sandbox` is returned unchanged.
 
     Raises:
         ConfigError: There is no such sandbox.

@@ -274,7 +274,7 @@ class Sandbox(_Runs):
         return {"name": self.name}
 
     def close(self) -> None:
-        """Free what the sandbox holds; it starts anew when used again."""
+        """Free what the sandbox holds; it starts again when used again."""
 
     def __deepcopy__(self, memo: object) -> Sandbox:
         return self  # copies of an environment share it

@@ -159,7 +159,7 @@ class EpisodeFeed:
         return shown
 
     def curves(self) -> list[dict[str, Any]]:
-        """Return the training curves as they are now."""
+        """Return the current training curves."""
         logs = [source / "metrics.jsonl" for source in self._sources]
         stamp = sum(log.stat().st_mtime for log in logs if log.is_file())
         if stamp != self._curves_stamp:

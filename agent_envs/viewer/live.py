@@ -29,7 +29,7 @@ def live_server(
     - ``GET /news?generation=G&rows=N&curves=V``: the rows after the first N, and the curves if V is not their version;
     - ``GET /episodes?generation=G&first=N&count=M``: what the page shows of the episodes from N on, M at most.
 
-    Where the generation is not the feed's, the answer to ``/news`` begins anew, and ``/episodes`` is refused.
+    Where the generation is not the feed's, the answer to ``/news`` starts over, and ``/episodes`` is refused.
     """
 
     def news(given: dict[str, Any]) -> dict[str, Any]:

@@ -325,7 +325,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make tiny-base.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the run; the same command resumes it")
-    add("--start", type=Path, help="model to go on from, such as adapters/tiny/base (default: one made anew)")
+    add("--start", type=Path, help="model to go on from, such as adapters/tiny/base (default: a new one)")
     numbers = {
         "tokens": "tokens to train on",
         "unique_tokens": "tokens of different demonstrations",

@@ -25,9 +25,9 @@ from agent_envs.pictures.picture import Picture
 from benchmarks.pretraining.seen import Located, Picked, SeenPage, Thing
 
 SIZE = 256
-"""Pixels of the longest side of a page as it is shown."""
+"""Pixels of the longest side of a page as shown."""
 CLOSE = 128
-"""Pixels of both sides of a part that is shown as it is drawn."""
+"""Pixels of both sides of a part that is shown as drawn."""
 _NEAR = re.compile(r"an? (\w+) (\w+) marked with an? (\w+): the code (\w)(\w), below it the number (\d)(\d)(\d)")
 
 
@@ -68,7 +68,7 @@ def _things(sheet: Sheet) -> tuple[Thing, ...]:
 
 
 def _picked(page: DrawnPage, things: Sequence[Thing], box: Box, rng: np.random.Generator) -> Picked:
-    """Return a part of a page that holds a box, begins on the grid and lies anywhere else."""
+    """Return a part of a page that holds a box, begins on the grid and is anywhere else."""
     starts = []
     for low, high, length in ((box[0], box[2], page.width), (box[1], box[3], page.height)):
         first, last = max(0, -(-(high - CLOSE) // GRID)), min(low, length - CLOSE) // GRID
@@ -153,7 +153,7 @@ def looked_for(seed: int, most: Sequence[int]) -> Iterator[Located]:
 
 
 def fewer_things(task: PictureTask, most: int) -> PictureTask:
-    """Return a task on a page of which things are taken away, but for what is looked for and `most` - 1 others."""
+    """Return a task on a page of which things are taken away, except what is looked for and `most` - 1 others."""
     assert task.sheet is not None
     wanted = [look.box for look in task.proof]
     others = [thing.box for thing in task.sheet.things if thing.box not in wanted]

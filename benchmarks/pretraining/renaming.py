@@ -21,7 +21,7 @@ _FRESH = 81_120  # words of two syllables
 
 
 def renamed(demonstrations: Iterator[Demonstration], spell: Spell, seed: int) -> Iterator[Demonstration]:
-    """Yield demonstrations whose invented words are others, drawn anew for each, the same throughout it.
+    """Yield demonstrations whose invented words are others, drawn for each, the same throughout it.
 
     Args:
         demonstrations: Of the split "train", whose names are words that `spell` invents for split 0.

@@ -21,7 +21,7 @@ class Thing(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """A part of a page as it is drawn."""
+    """A part of a page as drawn."""
 
     left: int
     top: int
@@ -29,7 +29,7 @@ class Picked(NamedTuple):
     pixels: NDArray[np.uint8]
     """[height, width, 3]."""
     things: tuple[Thing, ...]
-    """What lies in it whole."""
+    """What is wholly in it."""
 
 
 class SeenPage(NamedTuple):
@@ -50,7 +50,7 @@ class SeenPage(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A conversation that says where things in its first picture lie, by the same number of numbers for each thing."""
+    """A conversation that says where things in its first picture are, by the same number of numbers for each thing."""
 
     messages: list[Message]
     middles: tuple[tuple[int, int], ...]

@@ -1,4 +1,4 @@
-"""A vision tower by itself: it learns to tell what lies where, before any language model reads its features."""
+"""A vision tower by itself: it learns to tell what is where, before any language model reads its features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST = 0.9  # quantile of the features' lengths that is made the length of a
 
 
 class TowerTrainer:
-    """Trains a tower to tell the words of things, from the feature where one lies and from all features of a part.
+    """Trains a tower to tell the words of things, from the feature where one is and from all features of a part.
 
     A word is told by the dot product of a linear map of a feature with the word's vector in the language model, whose
     language the features so come close to. Where a thing begins among the pixels of a feature is told too, to an eighth
@@ -114,9 +114,9 @@ class TowerTrainer:
         across = (grids[:, 2] // self.tower.spatial_merge_size).tolist()
         counts = (grids.prod(1) // self.tower.spatial_merge_size**2).tolist()
         starts = [0, *itertools.accumulate(counts)]
-        near: list[tuple[int, list[int]]] = []  # where a thing lies among the features, its beginning and its words
+        near: list[tuple[int, list[int]]] = []  # where a thing is among the features, its beginning and its words
         alone: list[tuple[int, list[int]]] = []  # which part has a single thing, and its words
-        whole: list[tuple[int, list[int]]] = []  # where a thing lies that is seen on its page
+        whole: list[tuple[int, list[int]]] = []  # where a thing is that is seen on its page
         for n, part in enumerate(parts):
             for thing in part.things:
                 at = self._cell_of(thing, part.left, part.top, 1, across[n])

@@ -2,8 +2,8 @@
 
     python -m benchmarks.pretraining.vision --out runs/tiny-vision
 
-A tower learns by itself to tell what it sees (`tower`) and stays as it is from then on. The language model learns to
-say it: what a thing is that is shown from near; where on a page everything lies, and where to zoom to for what is asked
+A tower learns by itself to tell what it sees (`tower`) and stays unchanged from then on. The language model learns to
+say it: what a thing is that is shown from near; where on a page everything is, and where to zoom to for what is asked
 for; then whole episodes of PictureSearch by its expert. Two more losses make the first layer tell which feature is of
 which row and column, and a head of the second look at the thing whose place is told: without them nothing is found in a
 thousand steps. At last the expert errs on purpose and its mistakes are learned too, so that a reward has something to
@@ -44,7 +44,7 @@ _LENGTH = 2048  # tokens of the longest episode
 _SETTLED = 60  # pages that set the scale of the features
 _TOKENS = 4096
 _ACROSS = 8  # features of a row or a column of a picture, at most
-_LOOKING = 3  # the head of the second layer that looks where a thing lies; with the first one tiny-base copies
+_LOOKING = 3  # the head of the second layer that looks where a thing is; with the first one tiny-base copies
 
 _Looks = Sequence[Sequence[tuple[int, int]]]
 
@@ -57,10 +57,10 @@ class _Practice(NamedTuple):
 
 
 class PlaceTrainer(SupervisedTrainer):
-    """Trains a model, and has it look where a thing lies when it says where.
+    """Trains a model, and has it look where a thing is when it says where.
 
     Two losses are added. The first layer's states of features tell their row and their column. And before a number that
-    says where a thing lies, a head of the second layer attends to the feature in which the thing has its middle.
+    says where a thing is, a head of the second layer attends to the feature in which the thing has its middle.
 
     Source:
         Attention that is told where to look: Mi and others, arXiv 1608.00112.

@@ -5,7 +5,7 @@
     python benchmarks/suites/compare.py run --again loop step   # these cells once more
     python benchmarks/suites/compare.py page                    # writes the tables into the page
 
-Installations lie in runs/suites, figures in benchmarks/suites/results, a file for each suite, written after each
+Installations are in runs/suites, figures in benchmarks/suites/results, a file for each suite, written after each
 cell: a run that was stopped goes on. All suites do a cell one after another, so that they see the same machine. Figures
 are those of probe.py, which runs inside the suite's own installation. pip's own settings (PIP_EXTRA_INDEX_URL,
 PIP_FIND_LINKS) name where a small CPU build of torch comes from.

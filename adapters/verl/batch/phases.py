@@ -84,7 +84,7 @@ class PhasedTrainer(PPOTrainer):
 
     @cached_property
     def sees(self) -> bool:
-        """Whether the model takes pictures, which lie in a column of their own."""
+        """Whether the model takes pictures, which are in a column of their own."""
         return sees_pictures(self.config.actor_rollout_ref.model.path)
 
     def on_init_end(self) -> None:

@@ -22,7 +22,7 @@ class StepTable:
     """The trained steps of a batch, and where it has their tokens; tensors have shape [steps] unless noted."""
 
     steps: StepRows
-    """What an estimator needs of them, but for the critic's values."""
+    """What an estimator needs of them, except the critic's values."""
     row: torch.Tensor
     """Row of the batch that holds the step, int64."""
     start: torch.Tensor

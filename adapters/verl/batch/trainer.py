@@ -91,8 +91,8 @@ class StepTrainer(PhasedTrainer):
         self.failures = FailureBudget(self.settings.max_broken)
         self.counts_rows = self.settings.mini_batches_of_rows
         self.actor_mini_batches, self.critic_mini_batches = self._mini_batches(config, 0 if self.counts_rows else None)
-        anew = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
-        updates = self.actor_mini_batches * actor.ppo_epochs if anew and not self.counts_rows else None
+        recomputed = self.objective.correction is not None  # otherwise the old log-probabilities are the sampler's
+        updates = self.actor_mini_batches * actor.ppo_epochs if recomputed and not self.counts_rows else None
         self.watch = RatioWatch(loss, updates=updates)
         self.collapse = CollapseWatch()
         self.squares = self.estimator.needs_score_norms
@@ -224,7 +224,7 @@ class StepTrainer(PhasedTrainer):
         self.write_lines("train", before + lines)  # also if what follows fails
         table = step_table(extra, [str(uid) for uid in data.pop("uid")], offsets, self.order)
         given = {name: flat(data[name]).float() for name in _GIVEN if name in data}
-        entropies = given.pop("entropy", None)  # verl computes it where it computes log-probabilities anew
+        entropies = given.pop("entropy", None)  # verl computes it where it recomputes log-probabilities
         result = step_columns(
             table,
             given,

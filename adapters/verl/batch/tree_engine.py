@@ -1,6 +1,6 @@
 """verl's FSDP engines on prefix trees: actor, reference and critic compute what rows of a micro-batch share once.
 
-verl's rows, columns and losses stay as they are. Only three things are different: a micro-batch holds rows that share
+verl's rows, columns and losses stay unchanged. Only three things are different: a micro-batch holds rows that share
 much (``cut``), the model gets their tree, and its log-probabilities, entropies and values go back to the rows' tokens.
 The engines are registered for a vendor of their own, ``TREES``, which verl chooses with VERL_ENGINE_VENDOR
 (workers/engine/base.py:407).

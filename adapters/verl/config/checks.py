@@ -109,7 +109,7 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
     """What updates and their rows do not do."""
     actor, critic, settings = config.actor_rollout_ref.actor, config.critic, read_settings(config)
     total, layout = config.data.train_batch_size, settings.layout
-    anew = not (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
+    recomputed = not (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
     fused = config.actor_rollout_ref.model.use_fused_kernels
     yield not config.trainer.use_v1, "trainer.use_v1 must be True: steps are trained over verl's v1 trainers alone"
     for name, model in _updated(config, estimator).items():
@@ -135,7 +135,7 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
     yield ranks, str(ranks)
     whole = f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor computes "
     yield (
-        estimator.needs_score_norms and not anew,
+        estimator.needs_score_norms and not recomputed,
         f"{whole}with the old log-probabilities: {_CORRECTION}.bypass_mode must be False",
     )
     yield (

@@ -54,7 +54,7 @@ _FIXED = {
 }
 
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
-# moved since then. They are computed anew, and each token's distance to the sampler is a weight.
+# moved since then. They are recomputed, and each token's distance to the sampler is a weight.
 _STALE_CORRECTION = {"bypass_mode": False, "rollout_is": "token", "rollout_is_threshold": 2.0}
 
 
@@ -334,7 +334,7 @@ def _verl_errors() -> Iterator[None]:
 
 
 def _complete(config: Any, overridden: Collection[str]) -> None:
-    """Fill in what follows from the machine and from other settings, but for those that are ``overridden``."""
+    """Fill in what follows from the machine and from other settings, except those that are ``overridden``."""
     from omegaconf import OmegaConf
 
     correction = {name: f"algorithm.rollout_correction.{name}" for name in _STALE_CORRECTION}

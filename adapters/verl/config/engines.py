@@ -52,7 +52,7 @@ def fit_engine(config: Any) -> None:
 
 
 def fit_attention(config: Any, overridden: Collection[str]) -> None:
-    """Pad the rows and use PyTorch's attention if flash-attn is not installed, but for what is ``overridden``.
+    """Pad the rows and use PyTorch's attention if flash-attn is not installed, except what is ``overridden``.
 
     Only FlashAttention computes packed rows one by one. PyTorch's attention computes every pair of tokens of a packed
     batch and masks most of them. Splitting a sequence over devices needs packed rows, so they stay where that is asked.

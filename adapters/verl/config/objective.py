@@ -87,7 +87,7 @@ def read_objective(config: Any) -> Objective:
         ("agentr1.scale_rewards", scale),
     ):
         if value and estimator.name == "gdpo":
-            raise ConfigError(f"the estimator gdpo compares the reward's components as they are: leave out {name}")
+            raise ConfigError(f"the estimator gdpo compares the reward's components unscaled: leave out {name}")
     correction = algorithm.get("rollout_correction", None)
     if correction is not None and correction.get("bypass_mode", False):
         for name in ("rollout_is", "rollout_rs"):

@@ -3,7 +3,7 @@
     release/NAME.yaml     a release: its runs, and their settings by task, algorithm and kind
     remaining.yaml        what a run with /published still does otherwise, and with which settings it would not
 
-A preset has the settings of the newest release of its task, but for those that it keeps (`kept`, with the reasons).
+A preset has the settings of the newest release of its task, except those that it keeps (`kept`, with the reasons).
 `PRESET/published` takes those too: the newest released run of that algorithm and task. `PRESET/published@RELEASE` is
 that of a release.
 """
@@ -28,7 +28,7 @@ EXACT = "/published"
 RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
 """The releases, the newest first."""
 
-_SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's but for what is said of it
+_SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's, except what is said of it
 _FOLDER = Path(__file__).parent
 
 
@@ -165,7 +165,7 @@ def read_value(config: Any, run: Any, key: str) -> Any:
 
 
 def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> None:
-    """Set a release's settings in a composed preset, in place, but for those that it keeps or that are ``given``.
+    """Set a release's settings in a composed preset, in place, except those that it keeps or that are ``given``.
 
     With ``exact`` it keeps none but what its name says, the model and the hardware.
     """

@@ -1,4 +1,4 @@
-"""Losses that were written for verl's rows: found by name, so that they can be called as they are.
+"""Losses that were written for verl's rows: found by name, so that they can be called unchanged.
 
 verl gives a loss padded rows and lets it average over them (``register_policy_loss``); a loss of this package adds up
 weighted tokens. Both are named by ``actor_rollout_ref.actor.policy_loss.loss_mode``:

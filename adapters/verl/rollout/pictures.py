@@ -34,7 +34,7 @@ def server_pictures(
 ) -> dict[str, Any]:
     """Return what a generation server is asked with: a prompt, and its pictures in the order of their tokens.
 
-    ``agentr1_cpu`` takes the tokens as they are; any other engine as vLLM, which itself makes one image token as many
+    ``agentr1_cpu`` takes the tokens unchanged; any other engine as vLLM, which itself makes one image token as many
     as a picture takes.
     """
     if engine == "agentr1_cpu":

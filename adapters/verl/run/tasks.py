@@ -143,7 +143,7 @@ def mixed_rows(rows: Sequence[Sequence[Any]], weights: Sequence[float], wanted: 
 def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[str, Any]]:
     """Return rows for the tasks of the files that a run names for ``phase``, in the files' order.
 
-    A file whose rows name environments (``env_id``), as ``write_rows`` writes them, is taken as it is, after a check
+    A file whose rows name environments (``env_id``), as ``write_rows`` writes them, is taken unchanged, after a check
     that without ``trust`` they name nothing that only the user may (``recorded_env``). Any other holds tasks of the
     run's environment, as its argument ``data``.
 

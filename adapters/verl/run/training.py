@@ -223,7 +223,7 @@ def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictur
     folder.starts.mkdir(exist_ok=True)
     log = folder.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
     starts.append((resumed_from, log))
-    records = join_logs(starts)  # without what lies after the checkpoint, which is played again
+    records = join_logs(starts)  # without what comes after the checkpoint, which is played again
     write_records(folder.metrics, records)
     validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
     config = composed.verl(validate_first=not validated)

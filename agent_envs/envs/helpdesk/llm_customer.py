@@ -64,7 +64,7 @@ class CustomerModel:
         return self._policies.get("", lambda: OpenAIPolicy(self.model, base_url=self.url, temperature=0.0))
 
     def voiced(self, sentence: str, names: Iterable[str]) -> str:
-        """Return what a customer says in the model's words, or as it is if these do not say the same.
+        """Return what a customer says in the model's words, or unchanged if these do not say the same.
 
         Args:
             sentence: What the customer says.

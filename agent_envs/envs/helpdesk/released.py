@@ -56,7 +56,7 @@ class TauBenchEnv(ToolEnv):
     A customer wants bookings or orders changed. The agent follows tau-bench's rules, which are in its instructions: it
     looks rows up, asks for confirmation and changes the tables with tools, which carry out even what the rules forbid.
     The customer is a model behind any server with OpenAI's chat completions, which plays the task's instruction. The
-    tools are written anew and answer as the released ones do.
+    tools are written from scratch and answer as the released ones do.
 
     ## Action Space
     Any text. Tool calls in Hermes form, up to 4 a step; a text without a call is said to the customer.

@@ -337,7 +337,7 @@ class PaperSearchEnv(ToolEnv):
         )
 
     def _metrics(self) -> dict[str, float]:
-        """Return the metrics of the pool, computed anew only after it has grown."""
+        """Return the metrics of the pool, recomputed only after it has grown."""
         state: PaperState = self.state
         if state.metrics is None:
             state.metrics = retrieval_metrics([pooled.paper.title for pooled in state.ranked()], self.task.titles)

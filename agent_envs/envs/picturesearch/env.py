@@ -55,7 +55,7 @@ class PictureSearchEnv(ToolEnv):
     The tool `zoom` shows a part of the page. There are seven families of questions:
     - "find": read the code on one of many things in a yard, named by its colour, its mark, or what is beside it.
     - "compare": which of the things of one colour and kind has the largest number.
-    - "count": how many icons of two kinds lie in a field.
+    - "count": how many icons of two kinds are in a field.
     - "follow": where a line ends that crosses others, or a way along the arrows of cards.
     - "chart": the value of a bar, between the labelled lines of its axis.
     - "table": a cell by the names of its row and its column.
@@ -69,8 +69,8 @@ class PictureSearchEnv(ToolEnv):
 
     ## Observation Space
     Text and pictures: the page and the question at reset; then for each call the part of the page that holds the box,
-    and where it lies. Each picture is a square of `size` pixels, less where the page ends: the smallest window of
-    `size` pixels, of a half or a quarter of it, or of a power of two times it, in which the box lies. Where the box
+    and where it is. Each picture is a square of `size` pixels, less where the page ends: the smallest window of
+    `size` pixels, of a half or a quarter of it, or of a power of two times it, that holds the box. Where the box
     leaves room, it begins at a multiple of 16 of its own pixels.
 
     `view="words"` shows the same in words: in place of each picture, the things in it with their boxes, and any writing

@@ -82,7 +82,7 @@ def _rounded(box: Box, page: tuple[int, int], side: int) -> Box:
 
 
 def _centred(box: Box, page: tuple[int, int], side: int) -> Box:
-    """Return a square around the middle of a box, moved or cut so that it lies in the page."""
+    """Return a square around the middle of a box, moved or cut so that it is in the page."""
     spans = []
     for low, high, length in ((box[0], box[2], page[0]), (box[1], box[3], page[1])):
         start = max(0, min((low + high - side) // 2, length - side))

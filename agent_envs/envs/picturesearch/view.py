@@ -4,7 +4,7 @@ A box is shown as the smallest window around it whose side is `size` pixels time
 window larger than `size` is halved, each pixel the mean of four, until it fits; a smaller one is enlarged. So no dot
 of a picture is smeared over two, and most pictures have the same number of pixels. Where the box allows it, a window
 begins at a multiple of 16 of its own pixels: a vision tower, which reads patches, then sees a thing that stands on
-that grid in the same patches wherever the window lies.
+that grid in the same patches wherever the window is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BAND = 1 << 18  # pixels that are halved at once, which the processor's own mem
 
 
 class View(NamedTuple):
-    """A part of a picture as it is shown."""
+    """A part of a picture as shown."""
 
     box: Box
     """In pixels of the picture."""
@@ -147,7 +147,7 @@ def _unpack(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
 def _halve(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the means of each four pixels, rounded; of an odd row or column at the end nothing remains.
 
-    One row or column stays as it is.
+    A single row or column stays unchanged.
     """
     height, width = packed.shape
     down, across = min(2, height), min(2, width)

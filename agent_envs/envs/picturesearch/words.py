@@ -44,5 +44,5 @@ def described(sheet: Sheet, view: View) -> str:
 
 
 def contains(outer: Box, inner: Box) -> bool:
-    """Return whether a box lies in another."""
+    """Return whether a box is in another."""
     return outer[0] <= inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner[3] <= outer[3]

@@ -60,7 +60,7 @@ class TransformersPolicy(TokenPolicy):
         PromptError: The tokenizer has no chat template.
 
     A response ends with the model's end tokens or the chat template's end of a turn. A prompt without room for a
-    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response cut off by a limit is played as it is.
+    response ends the episode with ``StopReason.CONTEXT_LENGTH``; a response cut off by a limit is played as sampled.
     """
 
     def __init__(

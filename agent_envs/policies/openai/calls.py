@@ -139,7 +139,7 @@ def to_openai(
 
 
 def from_openai(reply: Any, format_call: FormatCall | None = None) -> Response:
-    """Return a chat completion as what a policy answers, with its tokens and its usage as far as they are told.
+    """Return a chat completion as what a policy answers, with its tokens and its usage where the server tells them.
 
     >>> reply = {"choices": [{"message": {"content": "Let me see."}}], "usage": {"prompt_tokens": 9}}
     >>> response = from_openai(reply)

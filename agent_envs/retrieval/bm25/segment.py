@@ -70,7 +70,7 @@ class TermNumbers(dict[str, int]):
         return number
 
     def forget(self) -> None:
-        """Begin anew if there are very many."""
+        """Start over if there are very many."""
         if len(self) > _REMEMBERED_TOKENS:
             self.clear()
             self._numbers.clear()

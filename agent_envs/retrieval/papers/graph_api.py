@@ -42,7 +42,7 @@ class GraphAPI(Service):
 
     official: ClassVar[bool] = False
     """Whether the service is Semantic Scholar itself, which writes arXiv ids ARXIV:ID, filters searches by date and
-    finds nothing by words with a hyphen. The released one gets queries as they are, and no offset of the first page."""
+    finds nothing by words with a hyphen. The released one gets queries unchanged, and no offset of the first page."""
 
     def __init__(
         self,

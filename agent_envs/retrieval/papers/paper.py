@@ -38,7 +38,7 @@ class Paper:
     title: str  # in one line
     abstract: str = ""
     date: str = ""
-    """The date of publication as far as it is known: "2024-05-31", "2024-05", "2024" or ""."""
+    """The date of publication as far as known: "2024-05-31", "2024-05", "2024" or ""."""
 
 
 @runtime_checkable
@@ -88,7 +88,7 @@ def title_key(title: str) -> str:
     >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
     'bertpretrainingofdeeptransformersv'
 
-    Different encodings of a letter count as equal. A title without letters is compared as it is, but without spaces.
+    Different encodings of a letter count as equal. A title without letters is compared literally, without spaces.
     """
     letters = "".join(filter(str.isalpha, unicodedata.normalize("NFKC", title))).lower()
     return letters or "".join(title.split())

@@ -219,7 +219,7 @@ def read_score(text: str) -> float | None:
 
 
 def fill_prompt(prompt: str, query: str, paper: Paper, *, whole: bool = False) -> str:
-    """Fill in a prompt. Braces in the query and the paper stay as they are.
+    """Fill in a prompt. Braces in the query and the paper stay unchanged.
 
     Unless it is `whole`, line breaks are blanks, an abstract is cut to 400 words, and a missing one is "(none)".
 

@@ -70,7 +70,7 @@ def filter_programs() -> dict[str, bytes]:
             ):  # fmt: skip
                 for value in values:
                     rules.add_rule(pyseccomp.ALLOW, call, argument(place, value))
-            # Its flags lie in memory, where no filter sees them; the C library falls back to clone, which is refused.
+            # Its flags are in memory, where no filter sees them; the C library falls back to clone, which is refused.
             rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
             if name == "copies":
                 rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.EQ, wire.AS_SIBLING))

@@ -13,7 +13,7 @@ def enter(channel: socket.socket, memory: int, filters: dict[str, bytes]) -> Non
     """Put up the walls, and hand the host what it holds this process by.
 
     Args:
-        channel: The connection to the host at `wire.CHANNEL`; what lies above it is closed.
+        channel: The connection to the host at `wire.CHANNEL`; what is above it is closed.
         memory: Bytes of address space that this process may have.
         filters: The seccomp filters: "asks" for copies, "copies" for what else is done where the kernel takes the
             first, "alone" where it does not.

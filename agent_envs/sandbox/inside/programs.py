@@ -125,7 +125,7 @@ def _execute(code: str, name: str, namespace: dict[str, Any], echo: bool) -> int
 
 
 def _show(error: BaseException) -> None:
-    """Print a traceback with the program's own lines alone: where the libraries lie is the host's affair."""
+    """Print a traceback with the program's own lines alone: where the libraries are is the host's affair."""
     shown = traceback.TracebackException(type(error), error, error.__traceback__)
     seen: set[int] = set()
     waiting: list[traceback.TracebackException | None] = [shown]

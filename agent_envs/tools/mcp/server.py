@@ -199,7 +199,7 @@ async def _serve(
 
 
 async def _asked(session: Any, request: Any) -> dict[str, Any]:
-    """Return a result as it is: the client's own classes refuse all of it where one entry is odd."""
+    """Return a result unchecked: the client's own classes refuse all of it where one entry is odd."""
     from mcp import types
 
     result = await session.send_request(types.ClientRequest(request), types.Result)

@@ -1,4 +1,4 @@
-"""TRL: a trainer, whose environments are classes of the user's; its tool loop lies inside GRPOTrainer."""
+"""TRL: a trainer, whose environments are classes of the user's; its tool loop is inside GRPOTrainer."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agent_envs.datasets.picturesearch.generated.sheet import ICON, LETTER, Box, Sheet, Stamp
 from agent_envs.files import table
 
-_MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen lies on it as a whole
+_MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen is on it as a whole
 _BLANK, _UNKNOWN = 254, 255
 
 
@@ -31,7 +31,7 @@ def draw(sheet: Sheet) -> NDArray[np.uint8]:
 
 
 class Drawing:
-    """A page that can be drawn in parts; all that is on it lies within its sides."""
+    """A page that can be drawn in parts; all that is on it is within its sides."""
 
     def __init__(self, sheet: Sheet) -> None:
         numbers = _numbers()
@@ -68,7 +68,7 @@ class _Glyphs(NamedTuple):
     scale: int
 
     def touching(self, box: Box) -> _Glyphs:
-        """Return those that lie in a box at least in part, and perhaps some beside it."""
+        """Return those that are at least partly in a box, and perhaps some beside it."""
         left, top, right, bottom = box
         most = ICON * self.scale
         seen = (self.x > left - most) & (self.x < right) & (self.y > top - most) & (self.y < bottom)

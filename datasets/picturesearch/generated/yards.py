@@ -1,4 +1,4 @@
-"""Pages of things that lie in a yard: one is found and read, several are compared, small ones are counted."""
+"""Pages of things in a yard: one is found and read, several are compared, small ones are counted."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _put(draft: Draft, item: _Item) -> None:
 
 
 def count(draft: Draft) -> Asked:
-    """Ask how many icons of two kinds lie in a field."""
+    """Ask how many icons of two kinds are in a field."""
     draws, level, s = draft.draws, draft.level, draft.scale
     draft.ground("paper")
     panels, cells, most = _PANELS[level]
