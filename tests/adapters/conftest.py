@@ -1,4 +1,4 @@
-"""Makes `verl/local_training.py` importable, which is no test; a model that several files train."""
+"""Makes what is no test in `verl` importable; a model that several files train, and verl's workers of it."""
 
 import socket
 import sys
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent / "verl"))
+HERE = Path(__file__).parent
+sys.path += [str(HERE), str(HERE / "verl")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model_path(tmp_path_factory):
     """The folder of a model of a few thousand parameters."""
     from agent_envs.adapters.tiny.model import save_model
@@ -37,3 +38,21 @@ def process_group():
         yield
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def actor(model_path, process_group):
+    """verl's worker of that model in this process."""
+    pytest.importorskip("verl")
+    from local_training import build_worker
+
+    return build_worker(model_path, "language_model")
+
+
+@pytest.fixture(scope="module")
+def critic(model_path, process_group):
+    """verl's worker of a critic."""
+    pytest.importorskip("verl")
+    from local_training import build_worker
+
+    return build_worker(model_path, "value_model")

@@ -1,136 +1,795 @@
-"""Worked examples of the advantage estimators.
+"""Estimators on steps, tokens, groups and anchors; what holds for all of them; verl's functions; checks.
 
-1. gae by hand on two trajectories of different length; row order does not matter
-2. truncation bootstraps where V of the final state is known; the released rule on request
-3. whitening is over valid step rows only; one row, equal rows, no row
-4. grpo: one score per trajectory however many steps it has; Dr.GRPO; a group of one
-5. padding and masked rows change nothing
-6. an unknown name lists what there is
+1. worked examples by hand: what is cut, token_gae, rloo, grpo, reinforce, reinforce_pp and its baseline, remax, gigpo
+2. for every estimator: the order of rows and tokens, and padding, change nothing; zero rewards; groups of one; one step
+3. the reverse scan and the layouts agree with loops over elements
+4. equal to verl 0.9.1 on one-step episodes, and for token_gae and reinforce_pp on whole episodes in stream rows
+5. similar anchors are SequenceMatcher's, greedily
+6. numbers and indices that cannot be are refused by name; what is odd is counted
 """
 
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from dataclasses import fields, replace
+from difflib import SequenceMatcher
+from functools import partial
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+hypothesis = pytest.importorskip("hypothesis")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
 from agent_envs.adapters.estimators import (  # noqa: E402
+    ESTIMATORS,
     EstimatorOptions,
     StepRows,
-    gae,
+    TokenRows,
+    bi_level_gae,
+    check_episodes,
+    check_log_probs,
+    check_rows,
     get_estimator,
-    grpo,
+    gigpo,
+    reinforce,
+    reinforce_pp,
+    reinforce_pp_baseline,
+    remax,
+    rloo,
+    say_once,
+    score_norms,
+    token_gae,
     whiten,
 )
-from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.adapters.estimators.gigpo import similar_anchors  # noqa: E402
+from agent_envs.adapters.estimators.segments import discounted_sums, next_in_segment  # noqa: E402
+from agent_envs.errors import ConfigError, DataError  # noqa: E402
+
+NAMES = sorted(ESTIMATORS)
+NAN = math.nan
 
 
-def rows(data, values=True):
-    """Rows from tuples (trajectory, step, group, reward, value, valid, truncated, final value)."""
-    columns = list(zip(*data, strict=True))
+def build(lengths, rewards, *, groups=None, tokens=None, seed=0):
+    """Trajectories with these numbers of steps; everything an estimator may want; ``tokens`` per step."""
+    g = torch.Generator().manual_seed(seed)
+    n = sum(lengths)
+    trajectory = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    step = torch.cat([torch.arange(k) for k in lengths])
+    groups = torch.zeros(len(lengths), dtype=torch.int64) if groups is None else torch.tensor(groups)
+    last = torch.tensor(lengths).cumsum(0) - 1
+    truncated = torch.zeros(n, dtype=torch.bool)
+    truncated[last[::2]] = True
+    final = torch.full((n,), NAN)
+    final[last[::2]] = torch.randn(len(last[::2]), generator=g)
+    tokens = torch.randint(1, 5, (n,), generator=g) if tokens is None else torch.tensor(tokens)
+    step_row = torch.repeat_interleave(torch.arange(n), tokens)
     return StepRows(
-        trajectory=torch.tensor(columns[0]),
-        step=torch.tensor(columns[1]),
-        group=torch.tensor(columns[2]),
-        rewards=torch.tensor(columns[3], dtype=torch.float32),
-        values=torch.tensor(columns[4], dtype=torch.float32) if values else None,
-        valid=torch.tensor(columns[5]),
-        truncated=torch.tensor(columns[6]),
-        final_values=torch.tensor(columns[7], dtype=torch.float32) if values else None,
+        rewards=torch.as_tensor(rewards, dtype=torch.float32),
+        trajectory=trajectory,
+        step=step,
+        group=groups[trajectory],
+        valid=torch.ones(n, dtype=torch.bool),
+        truncated=truncated,
+        values=torch.randn(n, generator=g),
+        final_values=final,
+        tokens=TokenRows(
+            step_row,
+            values=torch.randn(len(step_row), generator=g),
+            score_norms=torch.rand(len(step_row), generator=torch.Generator().manual_seed(seed + 1)),
+        ),
+        baseline=torch.randn(16, generator=g)[groups][trajectory],
+        anchor=torch.randint(0, 3, (n,), generator=g),
+        anchor_texts=("a room with a door", "a room with a doors", "the garden"),
     )
 
 
-NAN = float("nan")
-TWO = [  # trajectory 7: rewards 0, 1 values .5, .25; trajectory 9: reward -1 value 0.2, truncated, V(final) = 2
-    (7, 0, 0, 0.0, 0.5, True, False, NAN),
-    (7, 1, 0, 1.0, 0.25, True, False, NAN),
-    (9, 0, 0, -1.0, 0.2, True, True, 2.0),
-]
+def plain(rows):
+    """The rows as if no limit had ended anything."""
+    return replace(rows, truncated=torch.zeros_like(rows.truncated))
 
 
-def test_gae_by_hand():
-    # delta_1 = 1 - .25 = .75; delta_0 = 0 + .9*.25 - .5 = -.275; A_0 = -.275 + .9*.8*.75 = .265
-    # cut trajectory: delta = -1 + .9*2 - .2 = .6
-    out = gae(rows(TWO), EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
-    torch.testing.assert_close(out.advantages, torch.tensor([0.265, 0.75, 0.6]))
-    torch.testing.assert_close(out.returns, torch.tensor([0.765, 1.0, 0.8]))
-    assert out.metrics == {"truncated": 1.0, "bootstrapped": 1.0}
+@pytest.mark.parametrize("name", NAMES)
+def test_environments_of_a_batch_are_normalised_apart(name):
+    rows = build([2, 1, 3, 2], [0.0, 1.0, 0.2, 40.0, 0.0, 90.0, 5.0, 60.0], groups=[0, 0, 1, 1])
+    rows = replace(rows, env=rows.trajectory // 2)
+    estimator, options = get_estimator(name), EstimatorOptions()
+    both = estimator(rows, options)
+    alone = [estimator(replace(rows, valid=rows.env == env, env=None), options) for env in (0, 1)]
+    torch.testing.assert_close(both.advantages, alone[0].advantages + alone[1].advantages)
+    for a, b, c in zip(*(x.on_tokens(rows.tokens.step_row) for x in (both, *alone)), strict=True):
+        torch.testing.assert_close(a, b + c)
+    if estimator.compares_groups:
+        assert both.metrics["groups_compared"] == sum(part.metrics["groups_compared"] for part in alone) == 2
 
 
-def test_gae_released_rule_does_not_bootstrap():
-    out = gae(rows(TWO), EstimatorOptions(gamma=0.9, lam=0.8, whiten=False, bootstrap_truncated=False))
-    torch.testing.assert_close(out.advantages, torch.tensor([0.265, 0.75, -1.2]))
-    assert out.metrics["bootstrapped"] == 0
+# ---------------------------------------------------------------- by hand
+
+HAND = plain(build([2, 1], [0.0, 1.0, -1.0], tokens=[2, 1, 1]))
+HAND = replace(HAND, tokens=TokenRows(HAND.tokens.step_row, values=torch.tensor([0.5, 0.4, 0.2, 0.1])))
 
 
-def test_gae_unknown_final_value_is_zero():
-    data = [*TWO[:2], (9, 0, 0, -1.0, 0.2, True, True, NAN)]
-    out = gae(rows(data), EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
-    torch.testing.assert_close(out.advantages[2], torch.tensor(-1.2))
+def test_token_gae_by_hand():
+    # delta = .9*.4 - .5 = -.14, .9*.2 - .4 = -.22, 1 - .2 = .8 with A = delta + .9*.8 A': .8, .356, .11632
+    # the other trajectory: -1 - .1
+    out = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
+    expected = torch.tensor([-0.14 + 0.72 * 0.356, 0.356, 0.8, -1.1])
+    torch.testing.assert_close(out.token_advantages, expected)
+    torch.testing.assert_close(out.token_returns, expected + HAND.tokens.values)
+    torch.testing.assert_close(out.advantages, torch.stack([expected[:2].mean(), expected[2], expected[3]]))
+    torch.testing.assert_close(out.returns, (expected + HAND.tokens.values)[[0, 2, 3]])
+    white = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8)).token_advantages
+    torch.testing.assert_close(white, (expected - expected.mean()) * (expected.var() + 1e-8).rsqrt())
 
 
-def test_gae_whitens_over_steps_and_ignores_order():
-    options = EstimatorOptions(gamma=0.9, lam=0.8)
-    out = gae(rows(TWO), options).advantages
-    raw = torch.tensor([0.265, 0.75, 0.6])
-    torch.testing.assert_close(out, (raw - raw.mean()) / (raw.std() + 1e-8))
-    shuffled = gae(rows([TWO[2], TWO[1], TWO[0]]), options).advantages
-    torch.testing.assert_close(shuffled, out.flip(0))
+@pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
+def test_a_cut_trajectory_bootstraps_at_its_last_token(name):
+    cut = replace(HAND, truncated=torch.tensor([False, True, False]), final_values=torch.tensor([NAN, 2.0, NAN]))
+    options = EstimatorOptions(turn_gamma=0.9, gamma=0.9, lam=1.0, whiten=False)
+    steps = name == "gae"
+    value = float(cut.values[1]) if steps else 0.2
+
+    def last(rows, options):
+        result = get_estimator(name)(rows, options)
+        return float(result.advantages[1] if steps else result.token_advantages[2]), result.metrics
+
+    advantage, metrics = last(cut, options)
+    assert advantage == pytest.approx(1 + 0.9 * 2 - value)
+    assert (metrics["truncated"], metrics["bootstrapped"]) == (1, 1)
+    unknown = replace(cut, final_values=torch.full((3,), NAN))
+    for rows, how in ((cut, replace(options, bootstrap_truncated=False)), (unknown, options)):
+        advantage, metrics = last(rows, how)
+        assert advantage == pytest.approx(1 - value) and metrics["bootstrapped"] == 0
 
 
-def test_gae_without_values_says_what_to_do():
-    with pytest.raises(ConfigError, match="critic"):
-        gae(rows(TWO, values=False), EstimatorOptions())
+def test_bi_level_gae_pays_rewards_inside_a_turn_once():
+    # all discounts 1; a penalty of -.2 on the first token, 0 on the second, 1 on the third: returns to go .8, 1, 1
+    tokens = replace(HAND.tokens, rewards=torch.tensor([-0.2, 0.0, 1.0, -1.0]))
+    rows = replace(HAND, tokens=tokens, rewards=torch.tensor([-0.2, 1.0, -1.0]))
+    out = bi_level_gae(rows, EstimatorOptions(turn_gamma=1.0, whiten=False))
+    torch.testing.assert_close(out.token_returns, torch.tensor([0.8, 1.0, 1.0, -1.0]))
+    same = token_gae(rows, EstimatorOptions(whiten=False))
+    torch.testing.assert_close(out.token_returns, same.token_returns)
+
+
+def test_group_estimators_by_hand():
+    # scores 1 (two steps), 0, .5 in group 0, 3 alone in group 1
+    rows = build([2, 1, 1, 1], [0.25, 0.75, 0.0, 0.5, 3.0], groups=[0, 0, 0, 1], tokens=[1, 2, 1, 1, 4])
+    out = rloo(rows, EstimatorOptions())
+    assert out.advantages.tolist() == pytest.approx([0.75, 0.75, -0.75, 0.0, 0.0])
+    assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
+    grpo = partial(get_estimator("grpo"), options=EstimatorOptions(norm_by_std=False))
+    assert grpo(rows).advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
+    level = replace(rows, rewards=torch.tensor([0.5, 0.5, 1.0, 1.0, 1.0]))
+    assert grpo(level).metrics["groups_without_signal"] == 1 and not grpo(level).advantages.any()
+    # S - mean = .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2
+    out = reinforce_pp_baseline(rows, EstimatorOptions())
+    assert out.advantages.tolist() == pytest.approx([x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)] + [0.0])
+    raw = reinforce_pp_baseline(rows, EstimatorOptions(whiten=False))
+    assert raw.advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
+
+
+def test_reinforce_by_hand():
+    out = reinforce(HAND, EstimatorOptions(gamma=0.5))
+    g = torch.tensor([0.5, 1.0, -1.0])
+    torch.testing.assert_close(out.returns, g)
+    torch.testing.assert_close(out.advantages, (g - g.mean()) / (g.std() + 1e-8))
+
+
+@pytest.mark.parametrize(
+    ("row_returns", "returns"),
+    [(False, [0.25, 0.5, 1.0, -1.0]), (True, [0.0, 0.0, 1.0, -1.0])],  # whether a step sees the reward of the next
+)
+def test_reinforce_pp_by_hand(row_returns, returns):
+    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=row_returns))
+    g = torch.tensor(returns)
+    torch.testing.assert_close(out.token_returns, g)
+    torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
+
+
+@pytest.mark.parametrize("name", ["gigpo", "grpo", "reinforce_pp_baseline", "rloo"])
+def test_a_group_of_one_has_the_advantage_0_or_its_score(name):
+    # scores 1 and 0 in a group, 3 in two steps alone
+    rows = replace(build([1, 1, 2], [1.0, 0.0, 1.0, 2.0], groups=[0, 0, 1]), anchor=torch.tensor([0, 1, 2, 3]))
+    own, released = (get_estimator(name)(rows, EstimatorOptions(whiten=False, lone_score=x)) for x in (False, True))
+    assert own.advantages[2:].tolist() == [0.0, 0.0] and released.advantages[2:].tolist() == [3.0, 3.0]
+    assert torch.equal(own.advantages[:2], released.advantages[:2]) and float(own.advantages[0]) > 0
+    assert own.metrics["groups_of_one"] == released.metrics["groups_of_one"] == 1
+
+
+def test_remax_by_hand():
+    rows = replace(build([2, 1, 1], [1.0, 2.0, 0.0, 5.0]), baseline=torch.tensor([2.5, 2.5, 2.5, NAN]))
+    out = remax(rows, EstimatorOptions())
+    assert out.advantages.tolist() == [0.5, 0.5, -2.5, 0.0] and out.metrics == {"baselines_missing": 1.0}
+    assert remax(rows, EstimatorOptions(reward_to_go=True)).advantages.tolist() == [0.5, -0.5, -2.5, 0.0]
+
+
+def test_gigpo_by_hand():
+    # two trajectories of one group: rewards 0 1 and 0 0; a third in a group of its own
+    rows = build([2, 2, 1], [0.0, 1.0, 0.0, 0.0, 1.0], groups=[0, 0, 1])
+    rows = replace(rows, anchor=torch.tensor([0, 1, 0, 2, 0]))
+    # scores 1, 0: mean .5, std .70711; G with gamma .5: .5, 1, 0, 0; anchor 0: .5 and 0, std .35355; the others alone
+    e, s = 0.5 / (math.sqrt(0.5) + 1e-6), 0.25 / (0.25 * math.sqrt(2) + 1e-6)
+    out = gigpo(rows, EstimatorOptions(gamma=0.5, step_advantage_weight=2.0))
+    assert out.advantages.tolist() == pytest.approx([e + 2 * s, e, -e - 2 * s, -e, 0.0], rel=1e-5)
+    assert out.metrics["anchor_groups"] == 4 and out.metrics["anchor_groups_of_one"] == 3
+    assert out.metrics["anchor_group_size"] == 1.25 and out.metrics["groups_of_one"] == 1
+    out = gigpo(rows, EstimatorOptions(gamma=0.5, gigpo_norm="mean_norm"))
+    assert out.advantages.tolist() == pytest.approx([0.75, 0.5, -0.75, -0.5, 0.0])
+    # "a room with a door" and "a room with a doors" become one anchor: steps 1 and 2 meet
+    near = replace(rows, anchor=torch.tensor([2, 0, 1, 2, 0]))
+    apart = gigpo(near, EstimatorOptions(gigpo_norm="mean_norm")).advantages.tolist()
+    assert apart == pytest.approx([1.0, 0.5, -0.5, -1.0, 0.0])
+    together = gigpo(near, EstimatorOptions(gigpo_norm="mean_norm", similar_anchors=True)).advantages.tolist()
+    assert together == pytest.approx([1.0, 1.0, -1.0, -1.0, 0.0])
+
+
+# ---------------------------------------------------------------- what holds for all
+
+
+@st.composite
+def batches(draw):
+    lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    groups = [draw(st.integers(0, 2)) for _ in lengths]
+    seed = draw(st.integers(0, 10_000))
+    rewards = [draw(st.sampled_from([0.0, 1.0, -0.5, 0.3])) for _ in range(sum(lengths))]
+    return build(lengths, rewards, groups=groups, seed=seed)
+
+
+OPTIONS = EstimatorOptions(gamma=0.9, lam=0.8, similar_anchors=True)
+
+
+def pick(rows, order):
+    """The rows in another order; -1 makes a padding row of nonsense. Tokens stand where they stood."""
+    order = torch.as_tensor(order)
+    pad = order < 0
+    out = {}
+    for field in fields(StepRows):
+        x = getattr(rows, field.name)
+        if isinstance(x, torch.Tensor):
+            nonsense = NAN if x.is_floating_point() else True if x.dtype == torch.bool else 0  # of the first trajectory
+            out[field.name] = torch.where(pad, torch.tensor(nonsense, dtype=x.dtype), x[order.clamp(min=0)])
+    out["valid"] = rows.valid[order.clamp(min=0)] & ~pad
+    place = torch.full((len(rows.rewards),), -1)
+    place[order[~pad]] = torch.arange(len(order))[~pad]
+    return replace(rows, **out, tokens=replace(rows.tokens, step_row=place[rows.tokens.step_row]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=batches(), name=st.sampled_from(NAMES), seed=st.integers(0, 1000))
+def test_order_and_padding_change_nothing(rows, name, seed):
+    rng = np.random.default_rng(seed)
+    n = len(rows.rewards)
+    clean = get_estimator(name)(rows, OPTIONS)
+    order = rng.permutation([*range(n), -1, -1])
+    moved_rows = pick(rows, order)
+    # tokens of steps in another order too, with untrained ones in between
+    flat = moved_rows.tokens
+    blocks = [np.flatnonzero(flat.step_row.numpy() == r) for r in rng.permutation(np.unique(flat.step_row.numpy()))]
+    token_order = np.concatenate(blocks)
+    gap = torch.tensor([-1, int(np.flatnonzero(order == -1)[0])])  # untrained, and of a padding row
+    moved_rows = replace(
+        moved_rows,
+        tokens=TokenRows(torch.cat([gap, flat.step_row[token_order]]),
+                         values=torch.cat([torch.full((2,), NAN), flat.values[token_order]]),
+                         score_norms=torch.cat([torch.full((2,), NAN), flat.score_norms[token_order]])),
+    )  # fmt: skip
+    moved = get_estimator(name)(moved_rows, OPTIONS)
+    back = torch.tensor([int(np.flatnonzero(order == i)[0]) for i in range(n)])
+    torch.testing.assert_close(moved.advantages[back], clean.advantages, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moved.returns[back], clean.returns, rtol=1e-5, atol=1e-6)
+    assert not moved.advantages[torch.tensor(order) < 0].any()
+    assert moved.metrics == pytest.approx(clean.metrics)
+    a, r = clean.on_tokens(flat.step_row if clean.token_advantages is not None else rows.tokens.step_row)
+    b, s = moved.on_tokens(moved_rows.tokens.step_row)
+    torch.testing.assert_close(b, torch.cat([torch.zeros(2), a[token_order]]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(s, torch.cat([torch.zeros(2), r[token_order]]), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=batches(), name=st.sampled_from(NAMES))
+def test_zero_rewards_and_values_teach_nothing(rows, name):
+    tokens = replace(rows.tokens, values=torch.zeros_like(rows.tokens.values))
+    zero = torch.zeros_like(rows.rewards)
+    flat = plain(replace(rows, rewards=zero, values=zero, baseline=zero, tokens=tokens))
+    out = get_estimator(name)(flat, OPTIONS)
+    assert not out.advantages.any() and not out.returns.any()
+    assert out.metrics["zero_advantage_batch"] == 1.0
+    assert not out.on_tokens(flat.tokens.step_row)[0].any()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if ESTIMATORS[n].compares_groups])
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5), reward=st.floats(-3, 3))
+def test_groups_of_one_have_advantage_0_and_are_counted(name, lengths, reward):
+    rows = build(lengths, [reward] * sum(lengths), groups=list(range(len(lengths))))
+    rows = replace(rows, anchor=torch.arange(sum(lengths)))
+    out = get_estimator(name)(rows, EstimatorOptions())
+    assert not out.advantages.any() and out.metrics["groups_of_one"] == len(lengths)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_step_one_row_no_row(name):
+    for lengths in ([1], [1, 1, 1]):
+        rows = build(lengths, [0.5] * len(lengths))
+        out = get_estimator(name)(rows, EstimatorOptions(group_size=len(lengths)))
+        assert out.advantages.isfinite().all() and out.advantages.shape == (len(lengths),)
+    none = replace(rows, valid=torch.zeros(3, dtype=torch.bool))
+    out = get_estimator(name)(none, EstimatorOptions(similar_anchors=True))
+    assert not out.advantages.any() and out.metrics["zero_advantage_batch"] == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_estimator_needs_is_said(name):
+    rows = replace(build([2, 1], [0, 1, 2]), values=None, tokens=None, baseline=None, anchor=None, anchor_texts=None)
+    needs = ESTIMATORS[name]
+    if needs.needs_critic or needs.needs_tokens or needs.needs_baseline or needs.needs_anchors:
+        with pytest.raises(ConfigError, match=name):
+            needs(rows, EstimatorOptions())
+    else:
+        needs(rows, EstimatorOptions())
+
+
+def test_every_estimator_is_registered_under_its_name():
+    critic = ["bi_level_gae", "gae", "token_gae"]
+    groups = ["gdpo", "gigpo", "gpg", "grpo", "grpo_passk", "opo", "optimal_token_baseline", "reinforce_pp_baseline",
+              "rloo", "tir_optimal_token_baseline"]  # fmt: skip
+    assert sorted([*critic, *groups, "reinforce", "reinforce_pp", "remax"]) == NAMES
+    assert [n for n in NAMES if ESTIMATORS[n].needs_critic] == critic
+    assert sorted(n for n in NAMES if ESTIMATORS[n].compares_groups) == sorted(groups)
+    with pytest.raises(ConfigError, match=r"'bi_level_gae'.*'token_gae'.*Did you mean 'gigpo'"):
+        get_estimator("gigop")
+    for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            EstimatorOptions(**wrong)
+
+
+# ---------------------------------------------------------------- the formulas as loops
+
+
+def episodes(rows):
+    """Per trajectory its steps in order: (row, reward, value, tokens), and V of the state after them."""
+    out = []
+    for t in rows.trajectory.unique().tolist():
+        order = sorted((int(rows.step[i]), i) for i in (rows.trajectory == t).nonzero().squeeze(1).tolist())
+        steps = []
+        for _, i in order:
+            tokens = (rows.tokens.step_row == i).nonzero().squeeze(1).tolist()
+            steps.append((i, float(rows.rewards[i]), float(rows.values[i]), tokens))
+        last = order[-1][1]
+        cut = bool(rows.truncated[last]) and not math.isnan(float(rows.final_values[last]))
+        out.append((steps, float(rows.final_values[last]) if cut else 0.0))
+    return out
+
+
+def loop_gae(rows, o):
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for i, r, v, _ in reversed(steps):
+            later = r + o.gamma * v_next - v + o.gamma * o.lam * later
+            a[i], v_next = later, v
+    return a
+
+
+def loop_bi_level_gae(rows, o):
+    a = torch.zeros(len(rows.tokens.step_row), dtype=torch.float64)
+    values = rows.tokens.values.tolist()
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for _, r, _, tokens in reversed(steps):
+            v = values[tokens[-1]]
+            later = r + o.turn_gamma * v_next - v + o.turn_gamma * o.lam * later
+            v_next = v
+            inner, after, paid = 0.0, 0.0, later + v
+            for k in reversed(tokens):
+                inner = paid + o.gamma * after - values[k] + o.gamma * o.lam * inner
+                a[k], after, paid = inner, values[k], 0.0
+    return a
+
+
+def loop_gigpo(rows, o):
+    score, group, g_of = {}, {}, {}
+    for steps, _ in episodes(rows):
+        t = int(rows.trajectory[steps[0][0]])
+        score[t], group[t] = sum(s[1] for s in steps), int(rows.group[steps[0][0]])
+        to_go = 0.0
+        for i, r, _, _ in reversed(steps):
+            to_go = r + o.gamma * to_go
+            g_of[i] = to_go
+
+    def against(x, others):
+        return 0.0 if len(others) < 2 else (x - np.mean(others)) / (np.std(others, ddof=1) + 1e-6)
+
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for i in g_of:
+        t = int(rows.trajectory[i])
+        same = [g for j, g in g_of.items() if rows.group[j] == rows.group[i] and rows.anchor[j] == rows.anchor[i]]
+        a[i] = against(score[t], [s for u, s in score.items() if group[u] == group[t]]) + against(g_of[i], same)
+    return a
 
 
 @pytest.mark.parametrize("x", [[], [3.0], [2.0, 2.0, 2.0]])
-def test_whitening_degenerate(x):
+def test_what_does_not_differ_is_whitened_to_0(x):
     assert whiten(torch.tensor(x)).tolist() == [0.0] * len(x)
 
 
-GROUPS = [  # group 0: scores 1 (two steps) and 0 (one step); group 1: a single trajectory with score 1
-    (0, 0, 0, 0.25, 0.0, True, False, NAN),
-    (0, 1, 0, 0.75, 0.0, True, False, NAN),
-    (1, 0, 0, 0.0, 0.0, True, False, NAN),
-    (2, 0, 1, 1.0, 0.0, True, False, NAN),
-]
+@settings(max_examples=60, deadline=None)
+@given(rows=batches())
+def test_the_formulas_as_loops(rows):
+    o = EstimatorOptions(gamma=0.9, turn_gamma=0.7, lam=0.8, whiten=False)
+    near = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(get_estimator("gae")(rows, o).advantages, loop_gae(rows, o), **near)
+    bi_level = get_estimator("bi_level_gae")(rows, o).token_advantages
+    torch.testing.assert_close(bi_level, loop_bi_level_gae(rows, o), **near)
+    # rewards of a few different sizes: a difference of round-off alone is no difference
+    exact = replace(rows, rewards=(rows.rewards * 8).round() / 8)
+    plain_sums = replace(o, gamma=0.5)
+    torch.testing.assert_close(gigpo(exact, plain_sums).advantages, loop_gigpo(exact, plain_sums), **near)
 
 
-def test_grpo_by_hand():
-    # mean .5, unbiased std of (1, 0) = .70711: A = +-.5 / .70711 = +-.70711; the group of one gets 0
-    out = grpo(rows(GROUPS, values=False), EstimatorOptions())
-    torch.testing.assert_close(out.advantages, torch.tensor([0.7071058, 0.7071058, -0.7071058, 0.0]))
-    assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
+# ---------------------------------------------------------------- scans
 
 
-def test_dr_grpo_by_hand():
-    out = grpo(rows(GROUPS, values=False), EstimatorOptions(norm_by_std=False))
-    assert out.advantages.tolist() == [0.5, 0.5, -0.5, 0.0]
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 150), min_size=1, max_size=5),
+    discount=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_the_reverse_scan_is_the_recursion(lengths, discount, seed):
+    x = torch.randn(sum(lengths), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    expected = x.clone()
+    begin = 0
+    for n in lengths:
+        for k in range(begin + n - 2, begin - 1, -1):
+            expected[k] += discount * expected[k + 1]
+        begin += n
+    torch.testing.assert_close(discounted_sums(x, torch.tensor(lengths), discount), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_grpo_equal_scores_are_counted():
-    data = [(0, 0, 0, 1.0, 0, True, False, NAN), (1, 0, 0, 1.0, 0, True, False, NAN)]
-    out = grpo(rows(data), EstimatorOptions())
-    assert out.advantages.tolist() == [0.0, 0.0]
-    assert out.metrics["groups_without_signal"] == 1
+def test_the_reverse_scan_keeps_its_digits_on_long_segments():
+    x = torch.ones(200_000, dtype=torch.float64)
+    y = discounted_sums(x, torch.tensor([200_000]), 0.9)
+    assert float(y[0]) == pytest.approx(10.0) and float(y[-1]) == 1.0
+    assert next_in_segment(x[:0], torch.tensor([0, 0])).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ["gae", "grpo"])
-def test_invalid_rows_change_nothing(name):
-    estimator = get_estimator(name)
-    data = [*TWO, (11, 0, 0, 3.0, 0.1, True, False, NAN)]
-    junk = [(50, 0, 0, 100.0, 7.0, False, False, NAN), (9, 1, 0, -100.0, 7.0, False, True, 9.0)]
-    clean = estimator(rows(data), EstimatorOptions())
-    padded = estimator(rows([junk[0], *data, junk[1]]), EstimatorOptions())
-    assert padded.advantages.tolist() == [0.0, *clean.advantages.tolist(), 0.0]
-    assert padded.returns.tolist() == [0.0, *clean.returns.tolist(), 0.0]
-    assert padded.metrics == clean.metrics
+# ---------------------------------------------------------------- verl
 
 
-@pytest.mark.parametrize("name", ["gae", "grpo"])
-def test_nothing_valid(name):
-    data = [(0, 0, 0, 1.0, 1.0, False, False, NAN)]
-    assert get_estimator(name)(rows(data), EstimatorOptions()).advantages.tolist() == [0.0]
+@pytest.fixture(scope="module")
+def core():
+    """verl's functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("verl.trainer.ppo.core_algos")
 
 
-def test_unknown_name():
-    with pytest.raises(ConfigError, match=r"'gae'.*'grpo'.*got 'gra'"):
-        get_estimator("gra")
+def config_of(**settings):
+    return pytest.importorskip("omegaconf").OmegaConf.create(settings)
+
+
+def one_step(seed, n=24, groups=6):
+    g = torch.Generator().manual_seed(seed)
+    rows = plain(build([1] * n, torch.randn(n, generator=g), groups=[i % groups for i in range(n)], seed=seed))
+    mask = torch.zeros(n, 4)
+    counts = torch.bincount(rows.tokens.step_row)
+    mask[torch.arange(4)[None] < counts[:, None]] = 1.0
+    scores = torch.zeros(n, 4)
+    scores[torch.arange(n), counts - 1] = rows.rewards
+    values = torch.zeros(n, 4)
+    values[mask.bool()] = rows.tokens.values
+    return rows, mask, scores, values
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_to_verl_on_one_step_episodes(core, seed):
+    rows, mask, scores, values = one_step(seed)
+    index, config = rows.group.numpy(), config_of(gamma=0.9)
+    theirs = {
+        "grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index),
+        "dr_grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index, norm_adv_by_std_in_grpo=False),
+        "rloo": core.compute_rloo_outcome_advantage(scores.clone(), mask, index),
+        "reinforce_pp_baseline": core.compute_reinforce_plus_plus_baseline_outcome_advantage(scores, mask, index),
+        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config),
+        "token_gae": core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8),
+        "remax": core.compute_remax_outcome_advantage(scores, rows.baseline, mask),
+        "opo": core.compute_opo_outcome_advantage(scores.clone(), mask, index),
+        "gpg": core.compute_gpg_outcome_advantage(scores.clone(), mask, index),
+        "grpo_passk": core.compute_grpo_passk_outcome_advantage(scores.clone(), mask, index, config=config),
+    }
+    for name, (advantages, returns) in theirs.items():
+        options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
+        out = get_estimator(name.removeprefix("dr_"))(rows, options)
+        a, r = out.on_tokens(rows.tokens.step_row)
+        kept = mask.bool()
+        torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        if name in ("token_gae", "reinforce_pp"):  # the others have no critic: their returns are the advantages
+            torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gdpo_equals_verl_component_by_component(core, seed):
+    rows, mask, scores, _ = one_step(seed)
+    kept, index = mask.bool(), rows.group.numpy()
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.rand(len(rows.rewards), 2, generator=generator, dtype=torch.float64).round(decimals=1)
+    rows = replace(rows, rewards=parts.sum(1), components=parts, component_names=["answer", "format"])
+    settings = {"gdpo_reward_keys": ["answer", "format"], "gdpo_reward_weights": [1.0, 0.25]}
+    batch = {
+        "prompts": torch.zeros(len(parts), 1),
+        "attention_mask": torch.cat([torch.ones(len(parts), 1), mask], 1).long(),
+    }
+    named = {"answer": parts[:, 0].numpy(), "format": parts[:, 1].numpy()}
+    theirs, _ = core.compute_gdpo_outcome_advantage(
+        scores,
+        mask,
+        index,
+        config=config_of(**settings),
+        non_tensor_batch=named,
+        batch=batch,
+    )
+    out = get_estimator("gdpo")(rows, EstimatorOptions(gdpo_weights={"format": 0.25}))
+    ours = out.on_tokens(rows.tokens.step_row)[0]
+    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
+    plain_reward = replace(rows, components=None, component_names=())
+    at_end = torch.zeros_like(mask)
+    at_end[torch.arange(len(mask)), mask.sum(1).long() - 1] = parts.sum(1).float()
+    theirs, _ = core.compute_gdpo_outcome_advantage(at_end, mask, index)
+    ours = get_estimator("gdpo")(plain_reward, EstimatorOptions()).on_tokens(rows.tokens.step_row)[0]
+    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_token_baselines_equal_verl_where_a_row_is_a_step(core, seed):
+    rows, mask, _, _ = one_step(seed, groups=6)  # of four rows, of different lengths
+    kept, g = mask.bool(), torch.Generator().manual_seed(seed)
+    rewards, old = torch.randn(mask.shape, generator=g) * mask, -torch.rand(mask.shape, generator=g)
+    squares = old.exp().square() + (1 - old.exp()).square() * torch.rand(mask.shape, generator=g)  # of a distribution
+    factors = torch.rand(mask.shape, generator=g) + 0.5
+    tokens = replace(rows.tokens, rewards=rewards[kept], score_norms=score_norms(old, squares)[kept])
+    given = mask, rows.group.numpy(), old, squares
+    for factor in (None, factors):
+        if factor is not None:
+            tokens = replace(tokens, score_norms=tokens.score_norms * factor[kept] ** 2)
+        ours = replace(rows, rewards=rewards.sum(1), tokens=tokens)
+        for name, function in (
+            ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
+            ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
+        ):
+            theirs = function(rewards, *given, rollout_is_weights=factor)
+            out = get_estimator(name)(ours, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
+            for mine, yours in zip(out, theirs, strict=True):
+                torch.testing.assert_close(mine, yours[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def stream_rows(rows):
+    """Whole episodes as verl's one row each, with what the environment said between the steps: where each token is."""
+    places, width = [], 0
+    for t in rows.trajectory.unique().tolist():
+        column = 0
+        for i in (rows.trajectory == t).nonzero().squeeze(1).tolist():
+            column += 1 + i % 3  # what the environment said
+            for _ in (rows.tokens.step_row == i).nonzero().squeeze(1).tolist():
+                places.append((t, column))
+                column += 1
+        width = max(width, column)
+    row, column = torch.tensor(places).T
+
+    def spread(x):
+        out = torch.zeros(int(row.max()) + 1, width + 2)
+        out[row, column] = x
+        return out
+
+    last = torch.cat([rows.tokens.step_row[1:] != rows.tokens.step_row[:-1], torch.tensor([True])])
+    return spread, (row, column), spread(torch.where(last, rows.rewards[rows.tokens.step_row], 0.0))
+
+
+def test_a_token_baseline_equals_verl_on_stream_rows(core):
+    g = torch.Generator().manual_seed(1)
+    rows = plain(build([2, 3, 1, 2], torch.randn(8, generator=g), groups=[0, 0, 1, 1]))
+    spread, index, rewards = stream_rows(rows)
+    drawn = torch.rand(2, len(rows.tokens.step_row), generator=g)
+    mask, old, squares = spread(1.0), spread(-drawn[0]), spread(drawn[1])
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=score_norms(old, squares)[index]))
+    groups = rows.group[rows.step == 0].numpy()
+    theirs, _ = core.compute_multi_turn_optimal_token_baseline_advantage(rewards, mask, groups, old, squares)
+    tir = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions())
+    torch.testing.assert_close(tir.token_advantages, theirs[index], rtol=0, atol=1e-6)
+    # the other one compares within the same step: only the first steps are compared as one-step episodes are
+    apart = get_estimator("optimal_token_baseline")(rows, EstimatorOptions()).token_advantages
+    assert not torch.allclose(apart, tir.token_advantages)
+
+
+def test_token_baselines_by_hand():
+    # two trajectories of (2, 1) and (1, 2) tokens, every w = 1: W = 1, 2, 3; rewards 0 1 and 1 0 at the steps' ends
+    rows = build([2, 2], [0.0, 1.0, 1.0, 0.0], tokens=[2, 1, 1, 2])
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=torch.ones(6)))
+    # G = 1, 1, 1 and 1, 0, 0; places (0, 0), (0, 1) alone, (1, 0) with W = 3 and 2, (1, 1) alone
+    out = get_estimator("optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5))
+    assert out.token_advantages.tolist() == pytest.approx([0.0, 1.0, 1 - 3 / 5, 0.0, -3 / 5, 0.0], abs=1e-6)
+    assert out.metrics["tokens_without_counterpart"] == pytest.approx(2 / 6)
+    # by the number of the token: G = 1 and 1, 1 and 0, 1 and 0
+    out = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions(gamma=0.5))
+    assert out.token_advantages.tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, -0.5, -0.5], abs=1e-6)
+    assert out.metrics["tokens_without_counterpart"] == 0
+    with pytest.raises(ConfigError, match="sums of squared probabilities"):
+        get_estimator("optimal_token_baseline")(replace(rows, tokens=TokenRows(rows.tokens.step_row)), OPTIONS)
+
+
+def test_gdpo_by_hand():
+    parts = torch.tensor([[1.0, 0.1], [0.0, 0.0]], dtype=torch.float64)
+    rows = replace(build([1, 1], [1.1, 0.0], groups=[0, 0], tokens=[1, 1]), components=parts,
+                   component_names=["answer", "format"])  # fmt: skip
+    rows = replace(rows, rewards=parts.sum(1))
+    gdpo = get_estimator("gdpo")
+    assert gdpo(rows, EstimatorOptions()).advantages.tolist() == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    # against each other with equal weights they say nothing, and a larger one wins by its weight alone
+    opposed = replace(rows, components=torch.eye(2).double(), rewards=torch.ones(2))
+    assert gdpo(opposed, EstimatorOptions()).advantages.tolist() == [0.0, 0.0]
+    large = replace(rows, components=torch.diag(torch.tensor([9.0, 0.5])).double(), rewards=torch.tensor([9.0, 0.5]))
+    weighted = gdpo(large, EstimatorOptions(gdpo_weights={"format": 2.0})).advantages
+    assert weighted.tolist() == pytest.approx([-0.7071, 0.7071], abs=1e-4)
+    with pytest.raises(ConfigError, match=r"gdpo_weights.format must be a number"):
+        EstimatorOptions(gdpo_weights={"format": "much"})
+
+
+def test_everything_that_verl_registers_is_known(core):
+    from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
+
+    assert len(core.ADV_ESTIMATOR_REGISTRY) == 14 and len(core.POLICY_LOSS_REGISTRY) == 12
+    assert all(get_estimator(name) for name in core.ADV_ESTIMATOR_REGISTRY)
+    # not a loss but a choice between two others
+    assert set(core.POLICY_LOSS_REGISTRY) - set(POLICY_LOSSES) == {"bypass_mode"}
+    with pytest.raises(ConfigError, match=r"'bypass_mode' is no loss.*algorithm\.rollout_correction\.bypass_mode"):
+        policy_loss("bypass_mode")
+
+
+def test_new_group_estimators_by_hand():
+    rows = build([2, 1, 1], [1, 0, 0, 1], groups=[0, 0, 0])  # scores 1, 0, 1 over two, one and one step
+    tokens = torch.bincount(rows.tokens.step_row[rows.tokens.step_row >= 0], minlength=4).double()
+    baseline = float((tokens[0] + tokens[1] + tokens[3]) / tokens.sum())
+    opo = get_estimator("opo")(rows, EstimatorOptions()).advantages
+    assert opo.tolist() == pytest.approx([1 - baseline, 1 - baseline, -baseline, 1 - baseline], abs=1e-6)
+    gpg = get_estimator("gpg")(rows, EstimatorOptions()).advantages  # 2 of 3 scores are not 0
+    assert gpg.tolist() == pytest.approx([0.5, 0.5, -1.0, 0.5], abs=1e-6)
+    assert not get_estimator("grpo_passk")(rows, EstimatorOptions()).advantages.any()  # two are best
+    better = replace(rows, rewards=torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    passk = get_estimator("grpo_passk")(better, EstimatorOptions(norm_by_std=False)).advantages
+    assert passk.tolist() == [2.0, 2.0, 0.0, 0.0]
+
+
+def test_gae_equals_verls_where_every_response_is_one_token(core):
+    """Episodes of several steps of one token each, as verl's stream row: the same recursion, whitened alike."""
+    g = torch.Generator().manual_seed(0)
+    rows = plain(build([4] * 8, torch.randn(32, generator=g), tokens=[1] * 32))
+    advantages, returns = core.compute_gae_advantage_return(
+        rows.rewards.view(8, 4), rows.values.view(8, 4), torch.ones(8, 4), 0.9, 0.8
+    )
+    out = get_estimator("gae")(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+    torch.testing.assert_close(out.advantages.view(8, 4), advantages, rtol=0, atol=1e-6)
+    torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_token_estimators_equal_verl_on_stream_rows(core, seed):
+    rows = plain(build([3, 1, 4, 2], torch.randn(10, generator=torch.Generator().manual_seed(seed)), seed=seed))
+    spread, index, scores = stream_rows(rows)
+    theirs = {
+        "token_gae": core.compute_gae_advantage_return(scores, spread(rows.tokens.values), spread(1.0), 0.9, 0.8),
+        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, spread(1.0), config_of(gamma=0.9)),
+    }
+    for name, both in theirs.items():
+        out = get_estimator(name)(rows, EstimatorOptions(gamma=0.9, lam=0.8))
+        for ours, verls in zip((out.token_advantages, out.token_returns), both, strict=True):
+            torch.testing.assert_close(ours, verls[index], rtol=0, atol=1e-6)
+
+
+# ---------------------------------------------------------------- similar anchors
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.text("ab cé\U0001f600", max_size=12), min_size=1, max_size=8, unique=True),
+    seed=st.integers(0, 1000),
+    similarity=st.sampled_from([0.5, 0.8, 0.95, 1.0]),
+)
+def test_similar_anchors_are_the_greedy_clusters_of_sequence_matcher(texts, seed, similarity):
+    rng = np.random.default_rng(seed)
+    group, anchor = torch.from_numpy(rng.integers(0, 2, 20)), torch.from_numpy(rng.integers(0, len(texts), 20))
+    expected = []
+    clusters: dict[int, list[int]] = {0: [], 1: []}
+    for g, a in zip(group.tolist(), anchor.tolist(), strict=True):
+        for first in clusters[g]:
+            if SequenceMatcher(None, texts[a], texts[first]).ratio() >= similarity:
+                expected.append(first)
+                break
+        else:
+            clusters[g].append(a)
+            expected.append(a)
+    assert similar_anchors(group, anchor, texts, similarity).tolist() == expected
+
+
+def test_similar_anchors_of_long_texts():
+    """From 200 characters on SequenceMatcher leaves out what is frequent; the bounds must hold there too."""
+    rng = np.random.default_rng(0)
+    texts = []
+    for _ in range(30):
+        things = rng.permutation(40)[:3].tolist()
+        texts.append("You are in the middle of a room. " * 6 + f"Looking quickly around you, you see a {things}.")
+    expected: list[int] = []
+    for a in range(len(texts)):
+        near = (b for b in dict.fromkeys(expected) if SequenceMatcher(None, texts[a], texts[b]).ratio() >= 0.97)
+        expected.append(next(near, a))
+    assert 1 < len(set(expected)) < 30
+    anchors = torch.arange(30)
+    assert similar_anchors(anchors * 0, anchors, texts, 0.97).tolist() == expected
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_numbers_name_the_trajectory():
+    rows = replace(build([2, 1], [0.0, 1.0, 2.0]), names=["task 7, 1st", "task 7, 2nd"])
+    for bad in (NAN, math.inf):
+        with pytest.raises(DataError, match=r"reward of trajectory 'task 7, 1st' at step 1 is (nan|inf)"):
+            check_rows(replace(rows, rewards=torch.tensor([0.0, bad, NAN])))
+        with pytest.raises(DataError, match="value of trajectory 'task 7, 2nd' at step 0"):
+            check_rows(replace(rows, values=torch.tensor([0.0, 0.0, bad])))
+        tokens = replace(rows.tokens, values=torch.full_like(rows.tokens.values, bad))
+        with pytest.raises(DataError, match="value of a token of trajectory 'task 7, 1st' at step 0"):
+            check_rows(replace(rows, tokens=tokens))
+    with pytest.raises(DataError, match="greedy baseline"):
+        check_rows(replace(rows, baseline=torch.tensor([0.0, 0.0, math.inf])))
+    with pytest.raises(DataError, match="'task 7, 2nd' has a step with index -3"):
+        check_rows(replace(rows, step=torch.tensor([0, 1, -3])))
+    with pytest.raises(DataError, match="'task 7, 1st' has step 1 more than once"):
+        check_rows(replace(rows, step=torch.tensor([1, 1, 0])))
+    with pytest.raises(DataError, match="'task 7, 1st' is in two groups"):
+        check_rows(replace(rows, group=torch.tensor([0, 1, 0])))
+    with pytest.raises(DataError, match=r"StepRows\.step has shape \(2,\), expected \(3,\)"):
+        check_rows(replace(rows, step=torch.tensor([0, 1])))
+    with pytest.raises(DataError, match="step_row must be -1 or the number of one of 3 rows"):
+        check_rows(replace(rows, tokens=TokenRows(torch.tensor([0, 3]))))
+    with pytest.raises(DataError, match="trajectory 1 at step 0"):
+        check_rows(replace(rows, rewards=torch.tensor([0.0, 0.0, NAN]), names=None))
+    assert check_rows(replace(rows, rewards=torch.tensor([0.0, 1.0, NAN]), valid=torch.tensor([True, True, False])))
+
+
+@pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
+def test_an_infinite_final_value_names_the_trajectory(name):
+    rows = build([2, 1], [0.0, 1.0, 0.0])
+    rows = replace(rows, truncated=torch.ones(3, dtype=torch.bool), final_values=torch.tensor([NAN, NAN, math.inf]))
+    with pytest.raises(DataError, match="the final value of trajectory"):
+        get_estimator(name)(rows, EstimatorOptions())
+
+
+def test_bad_log_probs_name_the_trajectory():
+    step_row, trajectory = torch.tensor([0, 0, -1, 1]), torch.tensor([4, 2])
+    check_log_probs("old", torch.tensor([-1.0, 0.0, NAN, -2.0]), step_row, trajectory)
+    names = ["a", "b", "c", "d", "e"]
+    for bad, at, name in ((NAN, 1, "'e'"), (-math.inf, 3, "'c'"), (0.5, 0, "'e'")):
+        log_probs = torch.full((4,), -1.0)
+        log_probs[at] = bad
+        with pytest.raises(DataError, match=f"old log-probability of a token of trajectory {name}"):
+            check_log_probs("old", log_probs, step_row, trajectory, names)
+
+
+def test_oddities_are_counted_and_said_once(caplog):
+    say_once.cache_clear()
+    rows = build([3, 1], [0.0, 1.0, 2.0, 0.0], tokens=[1, 0, 2, 1])
+    gap = replace(rows, step=torch.tensor([0, 1, 4, 2]))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            counts = check_rows(gap, group_size=8)
+    assert counts == {"missing_steps": 4.0, "groups_incomplete": 1.0, "steps_without_tokens": 1.0}
+    assert len(caplog.records) == 3
+    out = get_estimator("token_gae")(gap, EstimatorOptions())
+    assert out.metrics["rewards_without_tokens"] == 1.0 and out.advantages[1] == 0.0
+    assert check_episodes([0, 2, 3], [0, 0, 9]) == {"episodes_without_steps": 1.0, "episodes_without_tokens": 1.0}
+    say_once.cache_clear()

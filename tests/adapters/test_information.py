@@ -12,13 +12,14 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
+from toy_episodes import toy_episode
 
 from agent_envs.adapters.torch.information import information
 from agent_envs.adapters.torch.loop import score
 from agent_envs.adapters.torch.playing import Group
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.trees.attention import enable
-from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.episodes.record import Step, StopReason
 
 
 def played(rng, group, member):
@@ -29,7 +30,7 @@ def played(rng, group, member):
         for t in range(3)
     ]  # fmt: skip
     broken = StopReason.ERROR if group == 0 else StopReason.TERMINATED
-    return Episode("Toy-v0", f"{group}/{member}", f"{group}", None, 0, "", (), {}, tuple(steps), "", broken)
+    return toy_episode(f"{group}/{member}", steps, f"{group}", broken)
 
 
 @pytest.mark.parametrize("layout", ["steps", "merged", "tree"])

@@ -87,22 +87,6 @@ def test_vanilla_by_hand():
     assert float(single) == pytest.approx((-1.2 - 0.5 + 1.5 + 4.0) / 4)
 
 
-def test_gspo_by_hand():
-    # step 0: log ratios .1 and .3, s = e^.2; step 1: one token, log ratio -.5, s = e^-.5 = .60653
-    log_ratio = torch.tensor([0.1, 0.3, -0.5], requires_grad=True)
-    ids, a = torch.tensor([0, 0, 1]), torch.tensor([-1.0, -1.0, 2.0])
-    w = token_weights("row", torch.tensor([2, 1]), torch.tensor([0, 0]), ids)
-    loss, metrics = policy_loss("steppo")(log_ratio, torch.zeros(3), a, w, ids, LossOptions())
-    # A<0: max(s, min(s, 1.2)) = e^.2, no dual clip; A=2: max(-2 s, -2 * .8) = -2 s
-    assert float(loss.detach()) == pytest.approx((math.exp(0.2) - 2 * math.exp(-0.5)) / 2)
-    loss.backward()  # -A w s per token: the step's gradient is that of its mean log ratio times s
-    expected = [math.exp(0.2) / 4, math.exp(0.2) / 4, -2 * math.exp(-0.5) / 2]
-    assert log_ratio.grad.tolist() == pytest.approx(expected)
-    out = averages(metrics)
-    assert out["ratio/mean"] == pytest.approx((math.exp(0.2) + math.exp(-0.5)) / 2)  # over steps
-    assert out["ratio/moved"] == 1.0 and out["pg_clipfrac"] == 0.0
-
-
 def capo_ratios(sums, lengths, mean=None):
     """What capo's metrics say of steps with these log-ratios, each spread evenly over its tokens."""
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
@@ -151,15 +135,6 @@ def test_the_slope_of_the_variance_is_found():
     assert all(each.variance / each.mean_length == pytest.approx(1.0, abs=0.4) for each in bins)
     with pytest.raises(DataError, match="as many"):
         fit_lengths([{"length": [1, 2], "log_ratio_sum": [0.5]}])
-
-
-def test_reinforce_by_hand():
-    lp = torch.tensor([-1.0, -2.0], requires_grad=True)
-    args = (lp, torch.tensor([-9.0, -9.0]), torch.tensor([2.0, -1.0]), torch.full((2,), 0.5), torch.arange(2))
-    loss, _ = policy_loss("reinforce")(*args, LossOptions(), is_weights=torch.tensor([1.0, 0.5]))
-    assert float(loss.detach()) == pytest.approx((2.0 + -2.0 * 0.5) / 2)
-    loss.backward()
-    assert lp.grad.tolist() == [-1.0, 0.25]
 
 
 def test_pspo_is_gspo_with_its_clip():
@@ -407,28 +382,10 @@ def test_a_run_whose_ratios_never_leave_1_says_so_once():
 
 
 @pytest.mark.parametrize("kind", KL_KINDS)
-def test_kl_kinds_have_the_value_of_their_base_and_with_plus_the_gradient_of_k2(kind):
-    d = torch.tensor([0.5, -0.25, 0.0, 30.0, -30.0], dtype=torch.float64)
-    lp = d.clone().requires_grad_()
-    value = kl_penalty(lp, torch.zeros_like(d), kind)
-    base = kind.removesuffix("+")
-    expected = {
-        "kl": d, "k1": d, "abs": d.abs(), "mse": d * d / 2, "k2": d * d / 2,
-        "low_var_kl": torch.tensor([math.exp(-0.5) - 0.5, math.exp(0.25) - 1.25, 0.0, 10.0, 10.0]).double(),
-    }  # fmt: skip
-    torch.testing.assert_close(value.detach(), expected["low_var_kl" if base == "k3" else base])
-    value.sum().backward()
-    if kind.endswith("+") or base in ("k2", "mse"):
-        assert lp.grad.tolist() == d.tolist()
-    elif base in ("kl", "k1"):
-        assert lp.grad.tolist() == [1.0] * 5
-
-
-@pytest.mark.parametrize("kind", KL_KINDS)
 @pytest.mark.filterwarnings("ignore")
 def test_kl_equals_verl(kind):
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
-    a, b = torch.randn(2, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    a, b = 9 * torch.randn(2, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # past every bound
     ours, theirs = a.clone().requires_grad_(), a.clone().requires_grad_()
     x, y = kl_penalty(ours, b, kind), core.kl_penalty(theirs, b, kind)
     torch.testing.assert_close(x, y)

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_episodes import toy_episode
 
 from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.merging import StepTokens, merge_steps, plan_rows
-from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.episodes.record import Step
 from agent_envs.errors import ConfigError, DataError
 
 
@@ -167,7 +168,7 @@ def test_time_grows_with_the_tokens():
 def episode(steps, number=0):
     done = [Step("", "", float(i), i == len(steps) - 1, False, {}, tuple(p), tuple(r), (-0.5,) * len(r))
             for i, (p, r) in enumerate(steps)]  # fmt: skip
-    return Episode("Toy-v0", f"e{number}", "g", None, 0, "", (), {}, tuple(done), "", StopReason.TERMINATED)
+    return toy_episode(f"e{number}", done)
 
 
 @settings(max_examples=100, deadline=None)

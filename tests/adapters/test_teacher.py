@@ -20,6 +20,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from comparisons import assert_same_records  # noqa: E402
+from toy_episodes import toy_episode  # noqa: E402
+
 import agent_envs  # noqa: E402
 from agent_envs.adapters.estimators import say_once  # noqa: E402
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights  # noqa: E402
@@ -28,7 +31,7 @@ from agent_envs.adapters.tiny.base import load_base  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
 from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, train  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
+from agent_envs.episodes.record import Step  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 from agent_envs.policies import ExpertPolicy  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
@@ -66,8 +69,7 @@ def played(seed=0, groups=3, size=3):
                 other = (*response[:1], *rng.integers(5, 9, 2).tolist())
                 labels[name, t] = ((), response, other, other)[int(rng.integers(4))]
                 context = (*context, *response, *rng.integers(5, 7, 2).tolist())
-            episodes.append(Episode("Toy-v0", name, f"g{group}", None, 0, "", (), {}, tuple(steps), "",
-                                    StopReason.TERMINATED))  # fmt: skip
+            episodes.append(toy_episode(name, steps, f"g{group}"))
     return episodes, [int(e.group_id[1:]) for e in episodes], labels
 
 
@@ -190,24 +192,6 @@ def test_only_groups_without_a_signal_are_taught():
     assert labels.metrics(step) == {"labels": 4, "weight": 1.0, "agreement": 0.75}
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"teacher": "solver"}, "the teacher is expert"),
-        ({"teacher": "expert", "teacher_weight": 0.0}, "teacher_weight must be a number above 0"),
-        ({"teacher": "expert", "teacher_mode": "only"}, "teacher_mode must be one of"),
-        ({"train_roles": ("x",)}, "add agent"),
-        ({"teacher_until": 3}, "are a teacher's: add teacher=expert"),
-        ({"teacher": "expert", "teacher_mode": "alone", "teacher_until": 3, "group": 1}, "group must be at least 2"),
-        ({"teacher": "expert", "agent": "agent_envs.agents:loop"}, "leave out agent or teacher"),
-    ],
-)
-def test_bad_settings(settings, says, monkeypatch):
-    monkeypatch.setattr("agent_envs.adapters.torch.settings.load_agent", lambda name: None)
-    with pytest.raises(ConfigError, match=says):
-        LoopConfig(env="Toy-v0", out="x", **settings)
-
-
 def run(out, model_path, **more):
     return LoopConfig(
         env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 3}, out=str(out), model=model_path,
@@ -233,10 +217,7 @@ def test_a_run_is_taught_and_goes_on_where_it_was_stopped(model_path, tmp_path, 
     whole = train(run(tmp_path / "whole", model_path, steps=4, teacher_mode=mode, teacher_until=4))
     train(run(tmp_path / "parts", model_path, steps=4, teacher_mode=mode, teacher_until=4, minutes=1e-6))
     parts = train(run(tmp_path / "parts", model_path, steps=4, teacher_mode=mode, teacher_until=4))
-    for got, want in zip(parts, whole, strict=True):
-        assert {k: v for k, v in got.items() if "seconds" not in k} == pytest.approx(
-            {k: v for k, v in want.items() if "seconds" not in k}, rel=1e-3, abs=1e-4
-        )
+    assert_same_records(parts, whole)
     first, last = whole[1], whole[4]
     assert [r["teacher/weight"] for r in whole[1:]] == [1.0, 0.75, 0.5, 0.25] and first["teacher/labels"] > 4
     assert last["actor/label_loss"] < 0.8 * first["actor/label_loss"]

@@ -13,18 +13,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import warnings
 from fractions import Fraction
 from functools import partial
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from comparisons import assert_same_records, relative, without_times  # noqa: E402
+from toy_episodes import drawn_episodes, toy_episode  # noqa: E402
+
 from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
-from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, get_estimator  # noqa: E402
+from agent_envs.adapters.estimators import ESTIMATORS, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController, action_start, loss_preset, token_weights  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
@@ -45,45 +47,13 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
 )
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.cli.main import main as agentr1  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason, read_episodes  # noqa: E402
+from agent_envs.episodes.record import Step, StopReason, read_episodes  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from tests.helpers import full_disk  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
-
-
-def play(seed, contexts, groups=3, per_group=3, longest=4):
-    """Episodes as an agent would leave them, with the final prompt of each.
-
-    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, or two contexts take turns.
-    """
-    rng = np.random.default_rng(seed)
-
-    def draw(low, high):
-        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
-
-    out = []
-    for group in range(groups):
-        start, helper = draw(5, 12), draw(4, 8)
-        for session in range(per_group):
-            lineages, steps, count = [start, helper], [], int(rng.integers(1, longest + 1))
-            for t in range(count):
-                which = int(contexts == "mixed" and t > 0 and rng.integers(3) == 1)
-                if contexts == "mixed" and t and rng.integers(3) == 2:
-                    lineages[0] = draw(5, 12)
-                response, last = draw(1, 6), t == count - 1
-                cut = last and session % 3 == 1
-                reward, info = round(float(rng.normal()), 2), {"anchor": f"{group}/{rng.integers(2)}"}
-                log_probs = tuple(float(x) for x in rng.normal(-5, 0.3, len(response)))
-                steps.append(Step("o", "a", reward, last and not cut, cut, info, lineages[which], response, log_probs))
-                lineages[which] = (*lineages[which], *response, *draw(1, 5))
-            reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
-            episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
-                              {"anchor": f"{group}/start"}, tuple(steps), "", reason)  # fmt: skip
-            out.append((group, lineages[0], episode))
-    return out
 
 
 def config(**settings):
@@ -112,87 +82,20 @@ def gradients(model):
 
 
 @pytest.fixture(scope="module")
-def verl(model_path, process_group):
+def verl(model_path, actor, critic):
     """verl's worker and critic in this process, and models of ours with their weights."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("verl")
-        from local_training import build_worker, local_batch
-        from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
-    from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
-    from agent_envs.adapters.verl.config.objective import Objective
-    from agent_envs.adapters.verl.rollout.episode_rows import episode_rows
+    import worker_gradients
+    from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
-    class Verl:
-        def __init__(self):
-            self.actor, self.critic = (
-                build_worker(model_path, "language_model"),
-                build_worker(model_path, "value_model"),
-            )
-            from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
-
-            self.models = {"actor": AutoModelForCausalLM.from_pretrained(model_path).eval()}
-            self.models["critic"] = AutoModelForTokenClassification.from_pretrained(model_path, num_labels=1).eval()
-            for name, worker in (("actor", self.actor), ("critic", self.critic)):
-                weights = {k: p.full_tensor() for k, p in worker.engine.module.named_parameters()}
-                self.models[name].load_state_dict(weights, strict=False)
-
-        def batch(self, episodes):
-            rows = [
-                (f"g{group}", episode.episode_id, row)
-                for group, final, episode in episodes
-                for row in episode_rows(episode, filler_id=FILLER, final_prompt_ids=list(final), anchors=True)
-            ]
-            return local_batch(rows, filler_id=FILLER)
-
-        def objective(self, c):
-            options = EstimatorOptions(gamma=c.gamma, lam=c.lam, group_size=c.group)
-            kl = KLController(c.kl_coef) if c.kl == "reward" else None
-            return Objective(get_estimator(c.estimator), options, c.weighting, kl=kl, kl_kind=c.kl_kind)
-
-        def config(self, role, c):
-            optim = FSDPOptimizerConfig(lr=1e-2, total_training_steps=1)
-            common = {"strategy": "fsdp2", "ppo_mini_batch_size": 9, "ppo_micro_batch_size_per_gpu": 2, "rollout_n": 1}
-            if role == "critic":
-                return FSDPCriticConfig(**common, cliprange_value=0.5, optim=optim)
-            options = loss_preset(c.loss)
-            clips = {f"clip_ratio_{side}": getattr(options, f"clip_ratio_{side}") for side in ("low", "high", "c")}
-            return FSDPActorConfig(
-                **common, **clips, optim=optim,
-                policy_loss=PolicyLossConfig(loss_mode=c.loss, dro_beta=options.dro_beta),
-                entropy_coeff=c.entropy_coef, use_kl_loss=c.kl == "loss", kl_loss_coef=c.kl_coef,
-                kl_loss_type=c.kl_kind,
-            )  # fmt: skip
-
-        def gradients(self, role, batch, columns, c):
-            worker, updates = getattr(self, role), []
-
-            def capture():
-                named = worker.engine.module.named_parameters()
-                updates.append({k: p.grad.full_tensor().clone() for k, p in named if p.grad is not None})
-                return 0.0
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(worker.engine, "optimizer_step", capture)
-                metrics = batch.update(worker, columns, role, self.config(role, c))
-            (only,) = updates
-            return only, metrics
-
-    made = Verl()
-    made.policy_weights = POLICY_WEIGHTS
-    return made
-
-
-def relative(got, expected):
-    """Largest relative difference, in norm, of any parameter's gradient."""
-    assert max(float(g.abs().max()) for g in expected.values()) > 1e-4
-    assert set(got) == set(expected)
-    out = 0.0
-    for name, gradient in expected.items():
-        norm = float(gradient.double().norm())
-        difference = float((got[name].double() - gradient.double()).norm())
-        out = max(out, difference / norm if norm else float(difference > 0))
-    return out
+    ours = {
+        "actor": AutoModelForCausalLM.from_pretrained(model_path).eval(),
+        "critic": AutoModelForTokenClassification.from_pretrained(model_path, num_labels=1).eval(),
+    }
+    theirs = {"actor": actor, "critic": critic}
+    for name, worker in theirs.items():
+        weights = {k: p.full_tensor() for k, p in worker.engine.module.named_parameters()}
+        ours[name].load_state_dict(weights, strict=False)
+    return SimpleNamespace(models=ours, of=worker_gradients, **theirs)
 
 
 def noise(count, seed):
@@ -215,10 +118,12 @@ CASES = [
 def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting, kl, contexts):
     c = config(estimator=estimator, loss=loss, weighting=weighting, kl=kl, kl_coef=0.05, entropy_coef=0.01)
     needs = get_estimator(estimator)
-    episodes = play(5, contexts)
+    episodes = drawn_episodes(5, contexts)
     baselines = {f"g{i}": 0.25 * i for i in range(3)} if needs.needs_baseline else None
 
-    theirs = verl.batch(episodes)
+    from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
+
+    theirs = verl.of.local_batch(verl.of.rows_of(episodes, merge=True), filler_id=FILLER)
     table = theirs.table()
     given = {"old_log_probs": theirs.infer(verl.actor, "log_probs")}
     if needs.needs_critic:
@@ -237,10 +142,8 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
 
     squares = None
     if needs.needs_score_norms:
-        squares, given["sum_pi_squared"] = (
-            score(verl.models["actor"], ours, c, of="squares"),
-            theirs.infer(verl.actor, "sum_pi_squared"),
-        )
+        squares = score(verl.models["actor"], ours, c, of="squares")
+        given["sum_pi_squared"] = theirs.infer(verl.actor, "sum_pi_squared")
         assert torch.allclose(squares[order], given["sum_pi_squared"][table.tokens], atol=2e-5)
     moved = noise(len(order), 1)
     ref = old.clone()
@@ -251,7 +154,8 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     given["old_log_probs"][table.tokens] += moved
 
     only = dict(given) if kl == "reward" else {k: v for k, v in given.items() if k != "ref_log_prob"}
-    result = theirs.columns(only, verl.objective(c), baselines=baselines)
+    how = {"kl": KLController(c.kl_coef) if kl == "reward" else None, "kl_kind": c.kl_kind}
+    result = theirs.columns(only, verl.of.objective(estimator, weighting, **how), baselines=baselines)
     columns = {**given, **result.columns}
     scores = Scores(old, ref if kl != "none" else None, values, squares)
     advantages, returns, _ = credit(ours, c, scores)
@@ -259,9 +163,13 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
     assert float(advantages[order].abs().mean()) > 0.05
 
     weights = weights_of(ours, weighting)
-    assert torch.allclose(weights[order], columns[verl.policy_weights][table.tokens])
+    assert torch.allclose(weights[order], columns[POLICY_WEIGHTS][table.tokens])
     said, _ = accumulate(verl.models["actor"], ours, weights, partial(actor_loss, ours, c, scores, advantages), c)
-    expected, metrics = verl.gradients("actor", theirs, columns, c)
+    clips = {f"clip_ratio_{side}": getattr(loss_preset(loss), f"clip_ratio_{side}") for side in ("low", "high", "c")}
+    own = verl.of.actor_config(
+        loss, **clips, entropy_coeff=0.01, use_kl_loss=kl == "loss", kl_loss_coef=0.05, kl_loss_type=c.kl_kind
+    )
+    (expected,), metrics = verl.of.gradients(verl.actor, theirs, columns, "actor", own)
     assert said == pytest.approx(metrics["actor/loss"], rel=1e-4, abs=1e-6)
     assert relative(gradients(verl.models["actor"]), expected) <= 1e-4
 
@@ -273,7 +181,7 @@ def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting
             ours, weighting, torch.full_like(ours.step, -1).index_copy_(0, counted, ours.step[counted])
         )
         said, _ = accumulate(verl.models["critic"], ours, weights, partial(critic_loss, values, returns), c)
-        expected, metrics = verl.gradients("critic", theirs, columns, c)
+        (expected,), metrics = verl.of.gradients(verl.critic, theirs, columns, "critic", verl.of.critic_config())
         assert said == pytest.approx(metrics["critic/vf_loss"], rel=1e-4, abs=1e-6)
         assert relative(gradients(verl.models["critic"]), expected) <= 1e-4
 
@@ -288,7 +196,7 @@ def weights_of(batch, weighting, step=None):
 # ------------------------------------------------------------------------------------------------ the loop itself
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model(model_path):
     from transformers import AutoModelForCausalLM
 
@@ -298,7 +206,7 @@ def model(model_path):
 @pytest.mark.parametrize("loss", ["gspo", "capo"])
 def test_the_cut_into_micro_batches_changes_nothing(model, loss):
     c = config(loss=loss, entropy_coef=0.1)
-    batch = batch_of(play(7, "mixed"), critic=False)
+    batch = batch_of(drawn_episodes(7, "mixed"), critic=False)
     place = (batch.step >= 0).nonzero().squeeze(1)
     scores = Scores(now := score(model, batch, c))
     if loss == "capo":  # the policy has moved
@@ -320,12 +228,9 @@ def test_the_cut_into_micro_batches_changes_nothing(model, loss):
         assert relative(grads, found[0][1]) <= 1e-5
 
 
-def test_mini_batches_are_whole_episodes_and_all_of_them(model_path):
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+def test_mini_batches_are_whole_episodes_and_all_of_them(model):
     c = config(epochs=2, mini_batches=2)
-    batch = batch_of(play(8, "grow"), critic=False)
+    batch = batch_of(drawn_episodes(8, "grow"), critic=False)
     scores = Scores(score(model, batch, c))
     advantages, _, _ = credit(batch, c, scores)
     seen = []
@@ -349,13 +254,10 @@ def test_mini_batches_are_whole_episodes_and_all_of_them(model_path):
     assert float(seen[0].sum()) == pytest.approx(1)
 
 
-def test_gradients_are_clipped(model_path):
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_path).eval()
+def test_gradients_are_clipped(model):
     before = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     c = config(mini_batches=1, grad_clip=1e-2)
-    batch = batch_of(play(8, "grow"), critic=False)
+    batch = batch_of(drawn_episodes(8, "grow"), critic=False)
     scores = Scores(score(model, batch, c))
     loss_of = partial(actor_loss, batch, c, scores, credit(batch, c, scores)[0])
     metrics = update(model, torch.optim.SGD(model.parameters(), lr=1.0), batch, c, loss_of)
@@ -372,7 +274,7 @@ def test_the_entropys_gradient_is_made_only_for_a_bonus():
 
 
 def test_an_infos_own_last_state_is_a_step_like_others():
-    (_, _, episode), *_ = play(3, "grow", groups=1, per_group=1)
+    (_, _, episode), *_ = drawn_episodes(3, "grow", groups=1, per_group=1)
     steps = tuple(dataclasses.replace(step, info={**step.info, "last_state": True}) for step in episode.steps)
     batch = assemble([dataclasses.replace(episode, steps=steps)], [0])
     assert bool(batch.steps.valid.all()) and int((batch.step >= 0).sum()) == sum(len(s.response_ids) for s in steps)
@@ -382,8 +284,7 @@ def test_the_columns_that_the_page_shows(root):
     """docs/torch_loop.md: prompt 1 2 answered with 3 4, then 9 with 5."""
     first = Step("o", "a", 0.0, False, False, {}, (1, 2), (3, 4), (-0.5, -0.5))
     last = Step("o", "a", 1.0, True, False, {}, (1, 2, 3, 4, 9), (5,), (-0.5,))
-    episode = Episode("Toy-v0", "e", "g", None, 0, "", (), {}, (first, last), "", StopReason.TERMINATED)
-    batch = assemble([episode], [0])
+    batch = assemble([toy_episode("e", [first, last])], [0])
     columns = {"ids": batch.ids, "step": batch.step, "weight": weights_of(batch, "trajectory")}
     page = (root / "docs" / "torch_loop.md").read_text(encoding="utf-8")
     for name, column in columns.items():
@@ -393,7 +294,7 @@ def test_the_columns_that_the_page_shows(root):
 
 
 def test_broken_episodes_and_steps_without_tokens_are_left_out():
-    episodes = [episode for _, _, episode in play(9, "grow", groups=1, per_group=3)]
+    episodes = [episode for _, _, episode in drawn_episodes(9, "grow", groups=1, per_group=3)]
     episodes[1] = dataclasses.replace(episodes[1], stop_reason=StopReason.STEP_TIMEOUT)
     bare = dataclasses.replace(episodes[2].steps[0], prompt_ids=None, response_ids=None)
     episodes[2] = dataclasses.replace(episodes[2], steps=(bare, *episodes[2].steps))
@@ -407,24 +308,24 @@ def test_broken_episodes_and_steps_without_tokens_are_left_out():
     )
 
 
-def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model, model_path):
+    from transformers import AutoTokenizer
 
     from agent_envs.policies import TransformersPolicy
     from agent_envs.rollout.many import run_episodes
 
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(model_path).eval(),
-        AutoTokenizer.from_pretrained(model_path),
-    )
-    played = []
-    for limit in (2, 3):
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+
+    def played(limit, agent=None):
         policy = TransformersPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
-                             concurrency=1, seed=0)  # fmt: skip
-        played += run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False,
-                               env_kwargs={"size": 1, "max_episode_steps": limit})  # fmt: skip
+                                    concurrency=1, seed=0)  # fmt: skip
+        kwargs = {"size": 1, "max_episode_steps": limit}
+        (episode,) = run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False, agent=agent,
+                                  env_kwargs=kwargs)  # fmt: skip
         policy.close()
-    short, long = played
+        return episode
+
+    short, long = played(2), played(3)
     assert short.stop_reason is StopReason.TRUNCATED and short.steps == long.steps[:1] + short.steps[1:]
     state = with_last_state(short, tokenizer, 2048).steps[-1]
     assert state.info == {LAST_STATE: True} and state.prompt_ids == long.steps[2].prompt_ids
@@ -440,11 +341,7 @@ def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model_pat
             messages = [*messages, reply.message, *env.messages]
         model.last(messages, env.tools)
 
-    policy = TransformersPolicy(model, tokenizer=tokenizer, temperature=1.0, max_tokens=8, context_length=2048,
-                         concurrency=1, seed=0)  # fmt: skip
-    (told,) = run_episodes("AgentR1/ALFWorld-v0", policy, 1, options={"index": 0}, progress=False, agent=loop,
-                           env_kwargs={"size": 1, "max_episode_steps": 2})  # fmt: skip
-    policy.close()
+    told = played(2, agent=loop)
     after = with_last_state(told, tokenizer, 2048).steps[-1]
     assert after.prompt_ids == state.prompt_ids and after.time == 2 and after.info == {LAST_STATE: True}
 
@@ -457,10 +354,6 @@ def settings(out, start, **more):
     )  # fmt: skip
 
 
-def without_times(records):
-    return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in records]
-
-
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     whole = train(settings(tmp_path / "whole", model_path, steps=3))
     in_time = settings(tmp_path / "parts", model_path, steps=3, minutes=1e-6, eval_every=3)
@@ -469,10 +362,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
         file.write('{"step": 2, "stopped": "before its checkpoint"}\n{"step')  # as a kill leaves it
     parts = train(settings(tmp_path / "parts", model_path, steps=3))
     assert [record["step"] for record in whole] == [0, 1, 2, 3]
-    steps = [r for r in without_times(parts) if r["step"] in (2, 3)]
-    expected = [r for r in without_times(whole) if r["step"] in (2, 3)]
-    for got, want in zip(steps, expected, strict=True):
-        assert got == pytest.approx(want, rel=1e-3, abs=1e-4)
+    assert_same_records(parts[2:], whole[2:])
     lines = (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2, 3]
     assert whole[-1]["val/episodes"] == 2 and whole[-1]["rollout/logprob_diff"] < 1e-4
@@ -533,6 +423,36 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
     known = [] if "--env" in options else ["--env", "AgentR1/GSM8K-v0"]
     assert main([*known, "--out", str(tmp_path / "run"), *options]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"teacher": "solver"}, "the teacher is expert"),
+        ({"teacher": "expert", "teacher_weight": 0.0}, "teacher_weight must be a number above 0"),
+        ({"teacher": "expert", "teacher_mode": "only"}, "teacher_mode must be one of"),
+        ({"teacher_until": 3}, "are a teacher's: add teacher=expert"),
+        ({"teacher": "expert", "teacher_mode": "alone", "teacher_until": 3, "group": 1}, "group must be at least 2"),
+        ({"teacher": "expert", "agent": "agent_envs.agents:loop"}, "leave out agent or teacher"),
+        ({"train_roles": ("x",)}, "add agent"),
+        ({"branch": "3-1:2"}, "branch is FIRST-LAST:COUNT"),
+        ({"branch": "0:1"}, "branch is FIRST-LAST:COUNT"),
+        ({"branch": "1:3", "group": 4}, "at least two times 4 episodes, got group=4"),
+        ({"branch": "1:1", "estimator": "gae"}, "such as rloo; got 'gae'"),
+        ({"branch": "1:1", "kl": "reward"}, "whose returns are the environment's: leave out kl"),
+        ({"branch": "1:1", "step_timeout": 5.0}, "leave out step_timeout"),
+        ({"curriculum": "fixed"}, "chooses among levels: add levels"),
+        ({"refill": 3, "estimator": "gae"}, "refill is for estimators"),
+        ({"refill": 3, "teacher": "expert", "teacher_mode": "silent"}, "leave out one"),
+        ({"env": ("A-v0=1", "B-v0=1"), "warm_start": 5}, "of one environment: leave them out with several"),
+        ({"env": ("A-v0", "B-v0")}, "several environments need weights: --env A-v0=0.5"),
+        ({"env": ("A-v0=1", "B-v0=1"), "env_kwargs": {"level": 1}}, "several environments --env-kwargs is"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, says, monkeypatch):
+    monkeypatch.setattr("agent_envs.adapters.torch.settings.load_agent", lambda name: None)
+    with pytest.raises(ConfigError, match=says):
+        LoopConfig(**{"env": "Toy-v0", "out": "x", **settings})
 
 
 def test_a_wrong_model_leaves_no_settings_that_stand_in_the_way(tmp_path, model_path, capsys):

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from toy_episodes import toy_episode  # noqa: E402
+
 from agent_envs.adapters.batches import LAST_STATE  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, action_start, token_weights  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Scores,
     accumulate,
@@ -36,9 +37,7 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     update,
 )
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
-from benchmarks.pretraining.model import build_model  # noqa: E402
-from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.episodes.record import Step, StopReason  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -74,8 +73,7 @@ def episode(number, group, words, seed=0, *, broken=False, cut=False, critic=Fal
         final = (*words[-1][0], *words[-1][1], 9)
         steps.append(Step("", "", 0.0, False, False, {LAST_STATE: True}, final, (0,)))
     reason = StopReason.ERROR if broken else StopReason.TRUNCATED if cut else StopReason.TERMINATED
-    return Episode("Toy-v0", f"g{group}_{number}", f"g{group}", None, 0, "", (), {"anchor": f"{group}/0"},
-                   tuple(steps), "", reason)  # fmt: skip
+    return toy_episode(f"g{group}_{number}", steps, f"g{group}", reason, {"anchor": f"{group}/0"})
 
 
 def random_words(rng, start, longest=4):
@@ -285,10 +283,8 @@ def test_mini_batches_are_whole_groups_in_every_layout(models):
     assert len(seen["tree", 5]) == 10 and sorted(x for part in seen["tree", 5][:5] for x in part) == list(range(11))
 
 
-def test_a_run_trains_on_trees_and_goes_on_in_another_layout(tmp_path, capsys):
-    tokenizer = build_tokenizer(["some words to learn"])
-    save_model(build_model(tokenizer, hidden_size=16, intermediate_size=24), tokenizer, tmp_path / "model")
-    words = ["--env", "AgentR1/GSM8KTool-v0", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"),
+def test_a_run_trains_on_trees_and_goes_on_in_another_layout(model_path, tmp_path, capsys):
+    words = ["--env", "AgentR1/GSM8KTool-v0", "--model", model_path, "--out", str(tmp_path / "run"),
              "--tasks", "2", "--group", "2", "--eval-tasks", "0", "--max-response-tokens", "4", "--kl", "loss",
              "--mini-batches", "1", "--save-every", "1", "--estimator", "gae"]  # fmt: skip
     for layout, steps in (("tree", "1"), ("merged", "2"), ("tree", "3")):

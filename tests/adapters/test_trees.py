@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from toy_episodes import toy_episode
 
 from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.trees import cut, pack_tree, sort_rows, spread
-from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.episodes.record import Step
 from agent_envs.errors import ConfigError
 
 ROWS = st.lists(st.lists(st.integers(0, 1), max_size=6), min_size=1, max_size=9)
@@ -95,7 +96,7 @@ def play(seed, episodes=4, longest=5):
             logprobs = tuple(float(x) for x in rng.normal(-1, 0.1, len(response)))
             steps.append(Step("", "", 0.0, False, False, {}, context, response, logprobs))
             context = (*context, *response, *draw(0, 3))
-        out.append(Episode("Toy-v0", f"e{number}", "g", None, 0, "", (), {}, tuple(steps), "", StopReason.TERMINATED))
+        out.append(toy_episode(f"e{number}", steps))
     return out
 
 

@@ -5,11 +5,10 @@ import json
 import math
 
 import pytest
+import torch
 
 from agent_envs.cli.main import main
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),

@@ -19,8 +19,6 @@ import pytest
 
 from agent_envs.errors import ConfigError
 
-pytest.importorskip("verl")
-
 
 @pytest.fixture(scope="module")
 def results(load_file):

@@ -23,11 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
-
-from engine_drivers import (  # noqa: E402
+import torch
+from engine_drivers import (
     CONTEXT,
     CPURolloutDriver,
     TransformersDriver,

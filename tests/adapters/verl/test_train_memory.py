@@ -7,12 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from agent_envs.cli.main import main
-
-pytest.importorskip("torch")
-pytest.importorskip("verl")
-
 import torch
 from composing import ENV, composed
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
@@ -20,6 +14,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 from agent_envs.adapters.batches import token_bytes
 from agent_envs.adapters.tiny import base
 from agent_envs.adapters.verl.config.models import cpu_memory, training_memory
+from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
 
 

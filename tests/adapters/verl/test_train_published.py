@@ -16,12 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from agent_envs.cli.main import main
-
-pytest.importorskip("torch")
-pytest.importorskip("verl")
-
 from composing import composed
 from omegaconf import OmegaConf
 
@@ -30,6 +24,7 @@ from agent_envs.adapters.verl.batch.rows import mini_batches
 from agent_envs.adapters.verl.config.composed import Composed
 from agent_envs.adapters.verl.config.released import EXACT, RELEASES, Released, _read
 from agent_envs.adapters.verl.run.training import describe, train
+from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
 from agent_envs.wrapping.recipes import RECIPES
 

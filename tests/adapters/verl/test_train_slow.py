@@ -24,12 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.cli.main import main
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
-from agent_envs.adapters.tiny.supervised import computes_bfloat16  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

@@ -19,19 +19,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import warnings
 
 import gymnasium as gym
 import pytest
-
-pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-
+from agent_loops import play_session
 from omegaconf import OmegaConf
+from verl.workers.rollout.replica import TokenOutput
 
-from agent_envs.adapters.estimators import ESTIMATORS
 from agent_envs.adapters.verl.rollout import agent_loop
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, check_release
@@ -78,13 +72,8 @@ class EchoEnv(gym.Env):
         self.t += 1
         if self.t == self.fail_at:
             raise RuntimeError("the backend is gone")
-        return (
-            f"{AWKWARD[self.t % len(AWKWARD)]} | {action}",
-            float(self.t),
-            self.t >= self.steps,
-            False,
-            self.info(True),
-        )
+        said = f"{AWKWARD[self.t % len(AWKWARD)]} | {action}"
+        return said, float(self.t), self.t >= self.steps, False, self.info(True)
 
 
 @pytest.fixture(autouse=True)
@@ -109,87 +98,34 @@ class StubServer:
         self.answers, self.prompts = answers, []
 
     async def generate(self, request_id, *, prompt_ids, sampling_params):
-        from verl.workers.rollout.replica import TokenOutput
-
         ids = self.answers[len(self.prompts) % len(self.answers)]
         self.prompts.append((list(prompt_ids), dict(sampling_params)))
         await asyncio.sleep(0)
-        return TokenOutput(
-            token_ids=list(ids),
-            log_probs=[-0.125 * (i + 1) for i in range(len(ids))],
-            stop_reason="completed",
-            extra_fields={"global_steps": 3, "min_global_steps": 3, "max_global_steps": 3},
-        )
+        log_probs, versions = [-0.125 * (i + 1) for i in range(len(ids))], ("global", "min_global", "max_global")
+        return TokenOutput(token_ids=list(ids), log_probs=log_probs, stop_reason="completed",
+                           extra_fields={f"{name}_steps": 3 for name in versions})  # fmt: skip
 
 
 _numbers = itertools.count()
 
 
 def play(
-    tokenizer,
-    server,
-    env_id="Echo-v0",
-    *,
-    index=0,
-    prompt_length=512,
-    phase="train",
-    algo="grpo",
-    env_kwargs=None,
-    settings=None,
-    merge=False,
-    session=2,
-    wrappers=(),
-    response_length=32,
-    engine="agentr1_cpu",
-    logprobs=True,
-    number=None,
-):
+    tokenizer, server, env_id="Echo-v0", *, index=0, session=2, number=None, phase="train", algo="grpo",
+    prompt_length=512, response_length=32, engine="agentr1_cpu", settings=None, merge=False, **how,
+):  # fmt: skip
     """Play an episode of a prompt: the next one, or in training that of a number."""
     number = next(_numbers) if number is None else number
-    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-    from verl.utils.dataset.rl_dataset import RLHFDataset
-
-    config = OmegaConf.create(
-        {
-            "actor_rollout_ref": {
-                "model": {"path": "."},
-                "rollout": {
-                    "name": engine,
-                    "prompt_length": prompt_length,
-                    "response_length": response_length,
-                    "n": 3,
-                },
-            },
-            "algorithm": {"adv_estimator": algo},
-            "data": {"apply_chat_template_kwargs": {}},
-            "agentr1": {"seed": 0, "trust": True, "layout": "merged" if merge else "steps", **(settings or {})},
-        }
-    )
-
-    async def main():
-        loop = agent_loop.EnvAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            hf_model_type="qwen2",
-        )
-        return await loop.run(
-            {"temperature": 1.0, "logprobs": logprobs},
-            raw_prompt=[],
-            env_id=env_id,
-            env_kwargs=json.dumps(env_kwargs or {}),
-            wrappers=json.dumps(wrappers),
-            extra_info={"index": index, "phase": phase},
-            uid="u",
-            session_id=session,
-            global_steps=4,
-            **({"prompt_number": number} if phase == "train" else {}),
-        )
-
-    return asyncio.run(main())
+    rollout = {"name": engine, "prompt_length": prompt_length, "response_length": response_length, "n": 3}
+    config = OmegaConf.create({
+        "actor_rollout_ref": {"model": {"path": "."}, "rollout": rollout},
+        "algorithm": {"adv_estimator": algo},
+        "data": {"apply_chat_template_kwargs": {}},
+        "agentr1": {"seed": 0, "trust": True, "layout": "merged" if merge else "steps", **(settings or {})},
+    })  # fmt: skip
+    how |= {"prompt_number": number} if phase == "train" else {}
+    return asyncio.run(play_session(
+        config, server, tokenizer, env_id, index=index, session=session, phase=phase, step=4, **how
+    ))  # fmt: skip
 
 
 def answers(tokenizer, texts):
@@ -527,7 +463,6 @@ def test_the_final_state_of_a_context_cut_is_the_prompt_that_was_too_long(tokeni
     assert [o.extra_fields["kind"] for o in short] == ["step", "step"]
 
 
-@pytest.mark.skipif("remax" not in ESTIMATORS, reason="no such estimator")
 def test_the_greedy_episode_of_remax_brings_its_return_alone(tokenizer):
     server = StubServer(answers(tokenizer, ["ab"]))
     (row,) = play(tokenizer, server, algo="remax", session=3, merge=True)
@@ -540,7 +475,6 @@ def test_the_greedy_episode_of_remax_brings_its_return_alone(tokenizer):
         assert row.extra_fields["kind"] == "step" and {p["temperature"] for _, p in server.prompts} == {1.0}
 
 
-@pytest.mark.skipif("gigpo" not in ESTIMATORS, reason="no such estimator")
 def test_states_travel_where_they_are_compared(tokenizer):
     (row,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), algo="gigpo", merge=True)
     assert [step["anchor"] for step in row.extra_fields["steps"]] == ["s0", "s1", "s2", "s3"]

@@ -6,32 +6,21 @@ Whole runs are in test_verl_async_slow.py; here the parts are real, and the proc
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from composing import composed
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import replay_buffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from verl.trainer.ppo.v1 import replay_buffer
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, FirstInFirstOut
-    from agent_envs.adapters.verl.rollout.resuming import ResumingClient, token_versions
-
-from composing import composed  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-
-from agent_envs.adapters.estimators import ESTIMATORS  # noqa: E402
-from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
-from agent_envs.adapters.verl.config.settings import Settings  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer  # noqa: E402
-from agent_envs.adapters.verl.run.training import check_verl  # noqa: E402
-from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, FirstInFirstOut
+from agent_envs.adapters.verl.config.settings import Settings
+from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer
+from agent_envs.adapters.verl.rollout.resuming import ResumingClient, token_versions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -210,57 +199,3 @@ def test_generation_gets_devices_of_its_own() -> None:
     assert config.trainer.v1.separate_async.parameter_sync_step == 4  # of 16 tasks
     assert config.actor_rollout_ref.rollout.checkpoint_engine.backend == "agentr1_ray"
     assert (config.actor_rollout_ref.rollout.nnodes, config.ray_kwargs.ray_init.num_gpus) == (1, 2)
-
-
-SEPARATE, AHEAD, FILTERED = "agentr1.mode=separate", "agentr1.mode=colocate", "algorithm.filter_groups.enable=True"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ("agentr1.mode=later", "agentr1.mode"),
-        ("agentr1.lookahead=2", "needs agentr1.mode=colocate"),
-        (f"{AHEAD} agentr1.lookahead=-1", "agentr1.lookahead"),
-        (f"{AHEAD} {FILTERED}", "filter_groups replaces groups"),
-        (f"{SEPARATE} {FILTERED}", "filter_groups replaces groups"),
-        (f"{AHEAD} trainer.v1.sampler.custom_sampler.path=theirs.py", "batches here are in order"),
-        (f"{SEPARATE} actor_rollout_ref.model.lora_rank=8", "model.lora.merge=True"),
-        (f"{SEPARATE} trainer.v1.separate_async.hybrid_rollout.enable_switch=True", "batches here are in order"),
-        ("trainer.use_v1=False", "over verl's v1 trainers alone"),
-        ("distillation.enabled=True", "does not support distillation"),
-        ("actor_rollout_ref.actor.shuffle=True", "mini-batches hold whole groups"),
-        (f"{AHEAD} agentr1.branch=1:1", "agentr1.branch needs agentr1.mode=sync, got colocate"),
-        ("agentr1.branch=1", "branch is FIRST-LAST:COUNT"),
-        ("agentr1.branch=1:1 actor_rollout_ref.rollout.n=3", "2 episodes, got actor_rollout_ref.rollout.n=3"),
-        ("agentr1.branch=1:1 algorithm.adv_estimator=gae", "such as rloo; got 'gae'"),
-        ("agentr1.branch=1:1 agentr1.step_timeout=5", "leave out agentr1.step_timeout"),
-        ("agentr1.branch=1:1 algorithm.use_kl_in_reward=True", "leave out algorithm.use_kl_in_reward"),
-        ("agentr1.branch=1:1 agentr1.twin_final=won", "agentr1.branch is for a loop of one call per step"),
-        (f"agentr1.branch=1:1 {FILTERED}", "agentr1.branch needs the episodes of all groups"),
-        ("data.gen_batch_size=3", "does not divide data.train_batch_size=16"),
-        *((f"actor_rollout_ref.rollout.n=1 algorithm.adv_estimator={name}", f"'{name}' compares the episodes")
-          for name, each in ESTIMATORS.items() if each.compares_groups),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_done_is_refused_before_anything_starts(overrides: str, message: str) -> None:
-    given = dict(each.split("=") for each in overrides.split())
-    algo = given.pop("algorithm.adv_estimator", "grpo")
-    with pytest.raises(ConfigError, match=message):
-        composed(*(f"{name}={value}" for name, value in given.items()), algo=algo)
-
-
-def test_one_episode_of_a_task_is_enough_where_none_are_compared() -> None:
-    for name in ("gae", "remax", "reinforce"):
-        composed("actor_rollout_ref.rollout.n=1", algo=name)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", "verl does not accept these settings: .*micro_"),
-        ("actor_rollout_ref.rollout.temperature=0.0", "verl does not accept these settings: .*temperature"),
-    ],
-)
-def test_what_verl_refuses_is_refused_by_a_dry_run(override: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_verl(composed(override).verl())

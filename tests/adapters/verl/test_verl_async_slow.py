@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent_envs.cli.main import main
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 STEPS = 5

@@ -8,22 +8,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import pytest
-
-pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from verl.utils.tensordict_utils import get_tensordict
-
-    from agent_envs.adapters.verl.batch.levels import Levels
-    from agent_envs.adapters.verl.batch.metrics import training_metrics
-
 from composing import ENV, composed
+from verl.utils.tensordict_utils import get_tensordict
 
 from agent_envs.adapters.curriculum import Curriculum
+from agent_envs.adapters.verl.batch.levels import Levels
+from agent_envs.adapters.verl.batch.metrics import training_metrics
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.tasks import choose_tasks
 from agent_envs.cli.main import main
@@ -80,19 +72,6 @@ def test_the_command_names_levels_and_trains_on_tasks_that_all_of_them_have(
     given = ["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run"]
     assert main([*given, "--levels", '{"level": [1, 2]}', "--curriculum", "learnable"]) == 0
     assert "learnable" in capsys.readouterr().out
-    for wrong, message in (
-        (["--curriculum", "fixed"], "chooses among levels: add agentr1.levels"),
-        (["--levels", '{"level": 1}'], "levels are several different values of one argument"),
-        (
-            ["--levels", '{"level": [1, 2]}', "algorithm.filter_groups.enable=True"],
-            "agentr1.levels needs the episodes of all groups",
-        ),
-        (["--levels", '{"level": [1, 2]}', "+agentr1.mode=colocate"], "agentr1.levels needs agentr1.mode=sync"),
-    ):
-        assert main([*given, *wrong]) != 0
-        assert message in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="from one --env"):
-        composed("++agentr1.levels='{\"level\": [1, 2]}'", env=[f"{ENV}=1", "AgentR1/GSM8K-v0=1"])
     run = composed("++agentr1.levels='{\"split_size\": [40, 30]}'", steps=5)
     levels = read_settings(run.verl()).chosen
     assert levels is not None and levels.names == ["split_size/40", "split_size/30"]

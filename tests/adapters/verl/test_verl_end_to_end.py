@@ -8,38 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import math
-import warnings
 from functools import partial
 
 import gymnasium as gym
 import pytest
+import torch
+from agent_loops import Client, play_session
+from composing import composed
+from local_training import build_worker, local_batch
+from verl.utils.config import omega_conf_to_dataclass
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from composing import composed
-    from local_training import build_worker, local_batch
-    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-    from verl.utils.config import omega_conf_to_dataclass
-    from verl.utils.dataset.rl_dataset import RLHFDataset
-    from verl.workers.rollout.replica import TokenOutput
-
-    from agent_envs.adapters.verl.rollout import agent_loop
-
-from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss  # noqa: E402
-from agent_envs.adapters.merging import TokenRow  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
-from agent_envs.adapters.verl.batch.rows import mini_batches  # noqa: E402
-from agent_envs.adapters.verl.config.compose import algorithms, group_names  # noqa: E402
-from agent_envs.adapters.verl.config.objective import read_objective  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import Row  # noqa: E402
-from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
-from agent_envs.policies.local.server import GenerateServer  # noqa: E402
-from agent_envs.spaces import UnicodeText  # noqa: E402
-from benchmarks.pretraining.model import build_model  # noqa: E402
-from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
+from agent_envs.adapters.merging import TokenRow
+from agent_envs.adapters.tiny.model import save_model
+from agent_envs.adapters.verl.batch.rows import mini_batches
+from agent_envs.adapters.verl.config.compose import algorithms, group_names
+from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.adapters.verl.rollout import agent_loop
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
+from agent_envs.adapters.verl.rollout.episode_rows import Row
+from agent_envs.policies.local.server import GenerateServer
+from agent_envs.spaces import UnicodeText
+from benchmarks.pretraining.model import build_model
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SMALL = ["data.train_batch_size=2", "actor_rollout_ref.rollout.n=3", "actor_rollout_ref.actor.ppo_mini_batch_size=1",
@@ -72,18 +63,6 @@ class LengthEnv(gym.Env):
         return f"{len(action)} letters", reward, self.t == 3 and self.index == 0, False, self.info(reward)
 
 
-class Server:
-    """verl's client of the generation server, without the processes between them."""
-
-    def __init__(self, server):
-        self.server = server
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params):
-        done = await self.server.generate(list(prompt_ids), SamplingParams.from_dict(sampling_params, 8))
-        return TokenOutput(token_ids=done.token_ids, log_probs=done.log_probs, stop_reason=done.stop_reason,
-                           extra_fields={"min_global_steps": 0, "max_global_steps": 0})  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, process_group):
     """Model, workers, and a server; one set for all algorithms."""
@@ -105,14 +84,8 @@ def play(config, tokenizer, server, step, sessions):
     """Every prompt's sessions at once, as verl's agent loop manager asks for them."""
 
     async def one(prompt, session):
-        loop = agent_loop.EnvAgentLoop(
-            trainer_config=DictConfigWrap(config), server_manager=Server(server), tokenizer=tokenizer, processor=None,
-            dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data), hf_model_type="qwen2",
-        )  # fmt: skip
-        outputs = await loop.run(
-            {"temperature": 1.0, "logprobs": True}, raw_prompt=[], env_id="Length-v0", env_kwargs="{}", wrappers="[]",
-            extra_info={"index": prompt, "phase": "train"}, uid=f"p{prompt}", session_id=session, global_steps=step,
-        )  # fmt: skip
+        how = {"index": prompt, "session": session, "uid": f"p{prompt}", "step": step}
+        outputs = await play_session(config, Client(server), tokenizer, "Length-v0", **how)
         return [(f"p{prompt}", output) for output in outputs]
 
     async def everything():

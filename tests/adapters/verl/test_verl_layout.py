@@ -17,8 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("verl")
-
 from agent_envs.adapters.trained import calls_made
 from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.metrics import BatchPart, step_metrics, training_metrics, validation_metrics

@@ -18,42 +18,39 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
+import torch
+from comparisons import relative
+from local_training import build_worker, local_batch
+from toy_episodes import drawn_episodes
+from verl.utils import tensordict_utils as tu
+from worker_gradients import (
+    FILLER,
+    Made,
+    actor_config,
+    critic_config,
+    gradients,
+    objective,
+    rows_of,
+)
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from local_training import build_worker, local_batch
-    from verl.utils import tensordict_utils as tu
-    from verl.workers.config import FSDPActorConfig, FSDPCriticConfig, FSDPOptimizerConfig, PolicyLossConfig
-
-from agent_envs.adapters.estimators import ESTIMATORS, EstimatorOptions, ProcessRewards, RewardScale, get_estimator  # noqa: E402
-from agent_envs.adapters.estimators.checks import say_once  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController  # noqa: E402
-from agent_envs.adapters.merging import TokenRow  # noqa: E402
-from agent_envs.adapters.verl.batch.columns import step_columns  # noqa: E402
-from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS  # noqa: E402
-from agent_envs.adapters.verl.batch.rows import by_submission  # noqa: E402
-from agent_envs.adapters.verl.batch.table import step_table  # noqa: E402
-from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
-from agent_envs.adapters.verl.config.settings import Settings as Settings_  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import Row, episode_rows  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
-from agent_envs.errors import DataError  # noqa: E402
-from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
+from agent_envs.adapters.estimators import ESTIMATORS, ProcessRewards, RewardScale, get_estimator
+from agent_envs.adapters.estimators.checks import say_once
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController
+from agent_envs.adapters.merging import TokenRow
+from agent_envs.adapters.verl.batch.columns import step_columns
+from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS
+from agent_envs.adapters.verl.batch.rows import by_submission
+from agent_envs.adapters.verl.batch.table import step_table
+from agent_envs.adapters.verl.config.settings import Settings
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
+from agent_envs.adapters.verl.rollout.episode_rows import Row, episode_rows
+from agent_envs.errors import DataError
+from agent_envs.policies.local.sampling import SamplingParams
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-FILLER = 2
-
-
-@pytest.fixture(scope="module")
-def actor(model_path, process_group):
-    return build_worker(model_path, "language_model")
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +59,8 @@ def packed_actor(model_path, process_group):
 
 
 @pytest.fixture(scope="module")
-def critic(model_path, process_group):
-    return build_worker(model_path, "value_model")
+def packed_critic(model_path, process_group):
+    return build_worker(model_path, "value_model", packing=True)
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +73,6 @@ def tree_critic(model_path, process_group):
     return build_worker(model_path, "value_model", trees=True)
 
 
-@pytest.fixture(scope="module")
-def packed_critic(model_path, process_group):
-    return build_worker(model_path, "value_model", packing=True)
-
-
 @pytest.mark.parametrize(("kind", "rank", "new"), [("value_model", 0, "score.weight"), ("language_model", 4, "lora_A")])
 def test_new_layers_are_drawn_with_the_seed(model_path, process_group, kind, rank, new):
     def drawn(seed):
@@ -90,169 +82,6 @@ def test_new_layers_are_drawn_with_the_seed(model_path, process_group, kind, ran
 
     first, second, other = drawn(3), drawn(3), drawn(4)
     assert first.any() and torch.equal(first, second) and not torch.equal(first, other)
-
-
-# ---------------------------------------------------------------------------------------------------- batches
-
-
-def play(seed, contexts, groups=3, per_group=3, longest=4):
-    """Episodes as an agent would leave them: (group, final prompt, episode).
-
-    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, cut, and two contexts take turns.
-    """
-    rng = np.random.default_rng(seed)
-
-    def draw(low, high):
-        return tuple(int(x) for x in rng.integers(7, 250, int(rng.integers(low, high))))
-
-    out = []
-    for group in range(groups):
-        start, helper = draw(5, 12), draw(4, 8)
-        for session in range(per_group):
-            lineages = [start, helper]
-            steps = []
-            count = int(rng.integers(1, longest + 1))
-            for t in range(count):
-                which = 0
-                if contexts == "mixed" and t:
-                    what = rng.integers(4)
-                    which = int(what == 1)
-                    if what == 2:
-                        lineages[0] = draw(5, 12)  # rebuilt
-                    elif what == 3:
-                        lineages[0] = lineages[0][3:]  # its oldest tokens dropped
-                response = draw(1, 6)
-                last = t == count - 1
-                cut = last and session % 3 == 1
-                steps.append(Step(
-                    "o", "a", round(float(rng.normal()), 2), last and not cut, cut,
-                    {"reward_components": {"format": float(t % 2)}, "anchor": f"{group}/{rng.integers(2)}"},
-                    prompt_ids=lineages[which], response_ids=response,
-                    response_logprobs=tuple(float(x) for x in rng.normal(-5, 0.3, len(response))),
-                ))  # fmt: skip
-                lineages[which] = (*lineages[which], *response, *draw(1, 5))
-            reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
-            episode = Episode("Toy-v0", f"g{group}_{session}", f"g{group}", None, session, "", (),
-                              {"anchor": f"{group}/start"}, tuple(steps), "", reason)  # fmt: skip
-            out.append((f"g{group}", list(lineages[0]), episode))
-    return out
-
-
-def rows_of(episodes, *, merge):
-    return [
-        (group, episode.episode_id, row)
-        for group, final, episode in episodes
-        for row in episode_rows(episode, filler_id=FILLER, final_prompt_ids=final, merge=merge, anchors=True)
-    ]
-
-
-def noise(batch, seed, scale):
-    """A number per trained token that depends on its step and place alone, over all response tokens."""
-    out = torch.zeros(int(batch.offsets[-1]))
-    table = batch.table()
-    drawn = torch.randn(len(table.tokens), generator=torch.Generator().manual_seed(seed)) * scale
-    out[table.tokens] = drawn
-    return out
-
-
-def objective(estimator="grpo", weighting="trajectory", **more):
-    options = EstimatorOptions(gamma=0.95, lam=0.9)
-    return Objective(get_estimator(estimator), options, weighting, **more)
-
-
-def actor_config(loss="vanilla", **more):
-    more = {"clip_ratio_low": 0.1, "clip_ratio_high": 0.15, "use_kl_loss": False, **more}
-    return FSDPActorConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
-        policy_loss=PolicyLossConfig(loss_mode=loss, dro_beta=1.0),
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-        **more,
-    )  # fmt: skip
-
-
-def critic_config():
-    return FSDPCriticConfig(
-        strategy="fsdp2", ppo_mini_batch_size=6, ppo_micro_batch_size_per_gpu=2, rollout_n=1, cliprange_value=0.5,
-        optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
-    )  # fmt: skip
-
-
-def gradients(
-    worker, batch, columns, role, config, *, mini_batches=1, micro=None, micro_tokens=None, rank=0, row_loss=None
-):
-    """Gradients of every update, none of them applied, and the metrics of all."""
-    updates = []
-
-    def capture():
-        grads = {}
-        for name, parameter in worker.engine.module.named_parameters():
-            if parameter.grad is not None:
-                grads[name] = parameter.grad.full_tensor().clone()
-        updates.append(grads)
-        return 0.0
-
-    engine = worker.engine_config
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.engine, "optimizer_step", capture)
-        changed = {"use_dynamic_bsz": micro is None, "micro_batch_size_per_gpu": micro}
-        if micro_tokens:
-            changed["max_token_len_per_gpu"] = micro_tokens
-        patch.setattr(worker, "engine_config", Settings(engine, changed))
-        metrics = batch.update(worker, columns, role, config, mini_batches=mini_batches, rank=rank, row_loss=row_loss)
-    return updates, {name: value for name, value in metrics.items() if "perf" not in name}
-
-
-class Settings:
-    """verl's settings of an engine with a few of them changed."""
-
-    def __init__(self, settings, changed):
-        self.settings, self.changed = settings, changed
-
-    def __getattr__(self, name):
-        return self.changed[name] if name in self.changed else getattr(self.settings, name)
-
-
-class Made:
-    """A batch of some rows, with what model and critic say about them."""
-
-    def __init__(self, rows, actor, critic=None, rank=0, **layout):
-        self.batch = local_batch(rows, filler_id=FILLER, **layout)
-        now = self.infer(actor, "log_probs", rank)
-        self.given = {
-            "rollout_log_probs": now + noise(self.batch, 1, 0.1),
-            "old_log_probs": now + noise(self.batch, 2, 0.1),
-            "ref_log_prob": now + noise(self.batch, 3, 0.1),
-        }
-        self.squares = self.infer(actor, "sum_pi_squared", rank)
-        if critic is not None:
-            self.given["values"] = self.infer(critic, "values", rank)
-
-    def infer(self, worker, output, rank):
-        """Of all ranks' rows: each says what its own are."""
-        parts = [None] * self.batch.layout.ranks
-        torch.distributed.all_gather_object(parts, self.batch.infer(worker, output, rank))
-        return torch.cat(parts)
-
-    def columns(self, objective, **batches):
-        given = dict(self.given)
-        if objective.kl is None:
-            del given["ref_log_prob"]
-        if objective.estimator.needs_score_norms:
-            given["sum_pi_squared"] = self.squares
-        baselines = {f"g{i}": 0.25 * i for i in range(3)} if objective.estimator.needs_baseline else None
-        result = self.batch.columns(given, objective, baselines=baselines, **batches)
-        return {**self.given, **result.columns}, result
-
-
-def relative(got, expected):
-    """Largest relative difference, in norm, of any parameter's gradient."""
-    out = 0.0
-    assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-4
-    for name, gradient in expected.items():
-        norm = float(gradient.double().norm())
-        difference = float((got[name].double() - gradient.double()).norm())
-        out = max(out, difference / norm if norm else float(difference > 0))
-    return out
 
 
 # ---------------------------------------------------------------------------------------------------- the proof
@@ -270,7 +99,7 @@ PATHS = [
 def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
     actor = request.getfixturevalue("actor" if path == "padded" else "packed_actor")
     critic = request.getfixturevalue("critic" if path == "padded" else "packed_critic")
-    episodes = play(5, contexts)
+    episodes = drawn_episodes(5, contexts)
     values = critic if get_estimator(estimator).needs_critic else None
     apart, merged = (Made(rows_of(episodes, merge=merge), actor, values) for merge in (False, True))
     assert merged.batch.tokens < apart.batch.tokens * (0.75 if contexts == "grow" else 0.95)
@@ -307,7 +136,7 @@ def test_trees_train_what_rows_train(actor, critic, tree_actor, tree_critic, est
     whole = sorted(set(POLICY_LOSSES) - {"clip_cov", "kl_cov"})  # which compare the tokens of a micro-batch
     loss, weighting = whole[which % len(whole)], WEIGHTINGS[which % len(WEIGHTINGS)]
     values = get_estimator(estimator).needs_critic
-    episodes = play(5, "mixed", per_group=4)
+    episodes = drawn_episodes(5, "mixed", per_group=4)
     episodes += [
         (g, final, dataclasses.replace(e, episode_id=f"{g}_{i}")) for i, (g, final, e) in enumerate(episodes, 9)
     ]
@@ -337,23 +166,23 @@ def labelled(episodes, merge, apart=False):
             i: (step.response_ids, (), (*step.response_ids[:1], 9, 8))[(number + i) % 3]
             for i, step in enumerate(episode.steps)
         }
-        how = {"filler_id": FILLER, "final_prompt_ids": final, "merge": merge, "anchors": True}
+        how = {"filler_id": FILLER, "final_prompt_ids": list(final), "merge": merge, "anchors": True}
         rows = episode_rows(episode, labels={} if apart else labels, **how)
         for i, step in enumerate(episode.steps) if apart else ():
             if ids := list(labels[i]):
                 tokens = TokenRow(list(step.prompt_ids), ids, [-1] * len(ids), [0.0] * len(ids), ())
                 rows.append(Row("label", tokens, (), labels=((i, 0, len(ids)),)))
-        out += [(group, episode.episode_id, row) for row in rows]
+        out += [(f"g{group}", episode.episode_id, row) for row in rows]
     return out
 
 
 @pytest.mark.parametrize("mode", ["mixed", "alone", "silent"])
 def test_labels_train_what_a_row_for_each_of_them_trains(actor, tree_actor, mode):
-    episodes = play(5, "mixed", per_group=3)
+    episodes = drawn_episodes(5, "mixed", per_group=3)
     for i, (group, final, episode) in enumerate(episodes[:3]):  # the first group has no signal
         steps = tuple(dataclasses.replace(step, reward=0.0) for step in episode.steps)
         episodes[i] = group, final, dataclasses.replace(episode, steps=steps)
-    how = objective("grpo", "row", settings=Settings_(teacher="expert", teacher_mode=mode))
+    how = objective("grpo", "row", settings=Settings(teacher="expert", teacher_mode=mode))
     found, config = [], actor_config(entropy_coeff=0.1)
     for rows, worker, trees in (
         (labelled(episodes, False, apart=True), actor, False),
@@ -374,15 +203,6 @@ def test_labels_train_what_a_row_for_each_of_them_trains(actor, tree_actor, mode
         assert metrics == pytest.approx(m1, rel=1e-5, abs=1e-6) and result.metrics["teacher/agreement"] > 0.3
 
 
-def test_a_mini_batch_of_padding_alone_is_no_update_on_trees(tree_actor):
-    made = Made(rows_of(play(1, "grow", groups=1, per_group=1), merge=True), tree_actor, row_multiple=4, trees=True)
-    columns, _ = made.columns(objective())
-    columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
-    (grads,), metrics = gradients(tree_actor, made.batch, columns, "actor", actor_config("gspo"), micro=2)
-    assert all(float(g.abs().max()) == 0.0 for g in grads.values())
-    assert metrics["actor/loss"] == 0.0 and "actor/pg_clipfrac" not in metrics
-
-
 @pytest.mark.parametrize("loss", ["gspo", "capo"])  # capo is centred at the mean of the whole mini-batch
 @pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize(
@@ -392,7 +212,7 @@ def test_padding_and_the_cut_into_micro_batches_change_nothing(
     actor, critic, merge, loss, micro, micro_tokens, multiple
 ):
     """Two mini-batches; the padded batch has at least one row of padding in each."""
-    rows = rows_of(play(6, "mixed"), merge=merge)
+    rows = rows_of(drawn_episodes(6, "mixed"), merge=merge)
     clean = Made(rows, actor, critic, mini_batches=2)
     padded = Made(rows, actor, critic, mini_batches=2, row_multiple=multiple * 7)
     assert sum(fields["kind"] == "padding" for fields in padded.batch.extra) > multiple
@@ -411,8 +231,11 @@ def test_padding_and_the_cut_into_micro_batches_change_nothing(
     assert m2 == pytest.approx(m1, rel=1e-5, abs=1e-6)
 
 
-def test_a_mini_batch_of_padding_alone_is_no_update(actor):
-    made = Made(rows_of(play(1, "grow", groups=1, per_group=1), merge=True), actor, row_multiple=4)
+@pytest.mark.parametrize("trees", [False, True])
+def test_a_mini_batch_of_padding_alone_is_no_update(actor, tree_actor, trees):
+    actor = tree_actor if trees else actor
+    rows = rows_of(drawn_episodes(1, "grow", groups=1, per_group=1), merge=True)
+    made = Made(rows, actor, row_multiple=4, trees=trees)
     columns, _ = made.columns(objective())
     columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
     for name in ("old_log_probs", "advantages"):
@@ -424,7 +247,7 @@ def test_a_mini_batch_of_padding_alone_is_no_update(actor):
 
 def test_kl_entropy_and_rollout_correction_are_per_step(actor):
     """Sequence-level correction and KL over steps, not over the rows that hold them."""
-    episodes = play(7, "grow")
+    episodes = drawn_episodes(7, "grow")
     correction = {"rollout_is": "sequence", "rollout_is_threshold": 1.2, "rollout_rs": "token_k1",
                   "rollout_rs_threshold": "0.8_1.2"}  # fmt: skip
     config = actor_config("vanilla", use_kl_loss=True, kl_loss_coef=0.3, kl_loss_type="low_var_kl", entropy_coeff=0.1)
@@ -450,42 +273,18 @@ def test_kl_entropy_and_rollout_correction_are_per_step(actor):
 
 def test_a_step_level_critic_learns_at_the_actions_start_alone(critic, actor):
     """By hand: the value at the last prompt token of each step, against the return, every episode alike."""
-    episodes = play(8, "mixed")
+    episodes = drawn_episodes(8, "mixed")
     made = Made(rows_of(episodes, merge=True), actor, critic)
     columns, _ = made.columns(objective("gae"))
     table = made.batch.table()
     assert int((columns[VALUE_WEIGHTS] != 0).sum()) == len(table)
-    config = dataclasses.replace(critic_config(), cliprange_value=1e6)
-    _, metrics = gradients(critic, made.batch, columns, "critic", config)
-    by_hand, episode_errors = [], {}
+    _, metrics = gradients(critic, made.batch, columns, "critic", critic_config(clip=1e6))
+    episode_errors = {}
     for i in range(len(table)):
         v, r = made.given["values"][table.start[i]], columns["returns"][table.start[i]]
         episode_errors.setdefault(int(table.steps.trajectory[i]), []).append(0.5 * float((v - r) ** 2))
     by_hand = np.mean([np.mean(errors) for errors in episode_errors.values()])
     assert metrics["critic/vf_loss"] == pytest.approx(by_hand, rel=1e-5)
-
-
-def test_off_policy_steppo_is_another_update_than_ppo(actor, critic):
-    """Real updates over two mini-batches: in the second the ratios have left 1, and whole steps are clipped."""
-    rows = rows_of(play(9, "grow"), merge=True)
-    out = {}
-    for loss in ("vanilla", "steppo"):
-        made = Made(rows, actor, critic, mini_batches=2)
-        made.given["old_log_probs"] = made.batch.infer(actor, "log_probs")
-        made.given["values"] = torch.zeros_like(made.given["values"])  # the head of the critic is drawn anew every time
-        columns, _ = made.columns(objective("gae"), actor_batches=2, critic_batches=2)
-        before = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
-        config = actor_config(loss, clip_ratio_low=0.003, clip_ratio_high=0.004)
-        metrics = made.batch.update(actor, columns, "actor", config, mini_batches=2)
-        after = {k: v.full_tensor().clone() for k, v in actor.engine.module.state_dict().items()}
-        actor.engine.module.load_state_dict(
-            {k: torch.distributed.tensor.distribute_tensor(v, p.device_mesh, p.placements)
-             for (k, v), p in zip(before.items(), actor.engine.module.state_dict().values(), strict=True)}
-        )  # fmt: skip
-        actor.reset()
-        assert metrics["actor/ratio/moved"] > 0.3 and metrics["actor/pg_clipfrac"] > 0, (loss, metrics)
-        out[loss] = {k: after[k] - before[k] for k in after}
-    assert relative(out["steppo"], out["vanilla"]) > 1e-3
 
 
 # ---------------------------------------------------------------------------------------------------- the rest
@@ -530,7 +329,7 @@ def test_sampled_and_trained_log_probabilities_agree(actor, model_path):
             trained = log_probs[len(request.prompt_ids) - 1 : len(request.tokens) - 1]
             torch.testing.assert_close(trained, torch.tensor(request.log_probs), rtol=0, atol=1e-5)
         seen.append([r.log_probs for r in done])
-        made = Made(rows_of(play(2, "grow"), merge=True), actor)
+        made = Made(rows_of(drawn_episodes(2, "grow"), merge=True), actor)
         made.batch.update(actor, made.columns(objective())[0], "actor", actor_config())
         weights, _ = actor.engine.get_per_tensor_param()
         engine.load_weights({name: tensor.detach().clone() for name, tensor in weights}, version=1)
@@ -540,42 +339,44 @@ def test_sampled_and_trained_log_probabilities_agree(actor, model_path):
 # ---------------------------------------------------------------------------------------------------- bad input
 
 
-def fields(**changed):
+def fields(trajectory="u_0", value_at=-1, **changed):
+    """A row of one step of two tokens."""
     step = {"index": 0, "start": 0, "end": 2, "prompt_tokens": 3, "reward": 1.0, "components": {}, "terminated": True,
             "truncated": False, "anchor": "", **changed}  # fmt: skip
-    return {"kind": "step", "trajectory": "u_0", "steps": [step], "value_at": -1}
+    return {"kind": "step", "trajectory": trajectory, "steps": [step], "value_at": value_at}
+
+
+def columns_of(rows, objective, tokens=2, baselines=None, **given):
+    """What is worked out of rows of one group, each with some tokens."""
+    table = step_table(rows, ["u"] * len(rows), torch.arange(0, tokens * len(rows) + 1, tokens), {"u": 0})
+    given = {"old_log_probs": torch.full((tokens * len(rows),), -1.0), **given}
+    one = torch.zeros(len(rows), dtype=torch.int64)
+    return step_columns(table, given, tokens * len(rows), objective, one, one, baselines)
 
 
 def test_a_step_table_says_the_environment_of_each_step():
-    rows = [{**fields(), "trajectory": f"u_{i}", "record": {"env": env}} for i, env in enumerate("ab")]
+    rows = [{**fields(f"u_{i}"), "record": {"env": env}} for i, env in enumerate("ab")]
     assert step_table(rows, ["u", "v"], torch.tensor([0, 2, 4]), {"u": 0, "v": 1}).steps.env.tolist() == [0, 1]
     assert step_table(rows[:1], ["u"], torch.tensor([0, 2]), {"u": 0}).steps.env is None
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("rows", "message"),
     [
-        ({"reward": float("nan")}, "episode u_0: the reward of step 0 is nan"),
-        ({"reward": float("inf")}, "the reward of step 0 is inf"),
-        ({"end": 0}, "step 0 has no tokens"),
-        ({"end": 9}, "tokens outside its row"),
+        ([fields(reward=float("nan"))], "episode u_0: the reward of step 0 is nan"),
+        ([fields(reward=float("inf"))], "the reward of step 0 is inf"),
+        ([fields(end=0)], "step 0 has no tokens"),
+        ([fields(end=9)], "tokens outside its row"),
+        ([fields(), fields()], "'u_0' has step 0 more than once"),
     ],
 )
-def test_steps_that_are_refused(changed, message):
+def test_steps_that_are_refused(rows, message):
     with pytest.raises(DataError, match=message):
-        step_table([fields(**changed)], ["u"], torch.tensor([0, 2]), {})
-
-
-def test_a_step_that_comes_twice_is_refused():
-    table = step_table([fields(), fields()], ["u", "u"], torch.tensor([0, 2, 4]), {})
-    given = {"old_log_probs": torch.full((4,), -1.0)}
-    one = torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(DataError, match="'u_0' has step 0 more than once"):
-        step_columns(table, given, 4, objective(), one, one)
+        columns_of(rows, objective())
 
 
 def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
-    made = Made(rows_of(play(4, "grow"), merge=True), actor)
+    made = Made(rows_of(drawn_episodes(4, "grow"), merge=True), actor)
     process = ProcessRewards({"format": 0.5}, normalize="prime", included=False)
     _, plain = made.columns(objective())
     _, mixed = made.columns(objective(process=process, scale=RewardScale("batch")))
@@ -589,7 +390,7 @@ def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
 
 @pytest.mark.parametrize("name", ["old_log_probs", "values"])
 def test_numbers_that_are_none_name_their_episode(actor, critic, name):
-    made = Made(rows_of(play(1, "grow"), merge=True), actor, critic)
+    made = Made(rows_of(drawn_episodes(1, "grow"), merge=True), actor, critic)
     table = made.batch.table()
     made.given[name][table.tokens[-1]] = float("nan")
     with pytest.raises(DataError, match=r"'g2_2'.* is nan"):
@@ -597,49 +398,38 @@ def test_numbers_that_are_none_name_their_episode(actor, critic, name):
 
 
 def test_the_value_after_a_cut_episode_is_a_number():
-    cut = {**fields(truncated=True, terminated=False), "value_at": 2}
-    table = step_table([cut], ["u"], torch.tensor([0, 3]), {})
-    given = {"old_log_probs": torch.full((3,), -1.0), "values": torch.tensor([0.0, 0.0, float("nan")])}
-    one = torch.zeros(1, dtype=torch.int64)
+    cut = fields(truncated=True, terminated=False, value_at=2)
     with pytest.raises(DataError, match="after the last step of trajectory 'u_0' is nan"):
-        step_columns(table, given, 3, objective("gae"), one, one)
+        columns_of([cut], objective("gae"), tokens=3, values=torch.tensor([0.0, 0.0, float("nan")]))
 
 
 @pytest.mark.parametrize(("name", "learned"), [("gae", [0, 2]), ("token_gae", [0, 1, 2, 3])])
 def test_metrics_of_values_are_over_the_tokens_the_critic_learns_at(name, learned):
-    rows = [fields(), {**fields(reward=0.0), "trajectory": "u_1"}]
-    table = step_table(rows, ["u", "u"], torch.tensor([0, 2, 4]), {})
     values = torch.tensor([0.5, 90.0, -0.5, -70.0])
-    given, one = {"old_log_probs": torch.full((4,), -1.0), "values": values}, torch.zeros(2, dtype=torch.int64)
-    result = step_columns(table, given, 4, objective(name), one, one)
+    result = columns_of([fields(), fields("u_1", reward=0.0)], objective(name), values=values)
     assert result.metrics["critic/values/max"] == float(values[learned].max())
     left = (result.columns["returns"] - values)[learned].var() / (result.columns["returns"][learned].var() + 1e-5)
     assert result.metrics["critic/vf_explained_var"] == pytest.approx(float(1 - left), rel=1e-4)
 
 
 def test_process_rewards_beside_a_greedy_baseline_are_said(caplog):
-    table = step_table([fields(components={"format": 0.5})], ["u"], torch.tensor([0, 2]), {})
-    given, one = {"old_log_probs": torch.full((2,), -1.0)}, torch.zeros(1, dtype=torch.int64)
     said = []
     for process in (ProcessRewards(), ProcessRewards({"format": 2.0})):
         say_once.cache_clear()
         caplog.clear()
-        step_columns(table, given, 2, objective("remax", process=process), one, one, {"u": 0.0})
+        columns_of([fields(components={"format": 0.5})], objective("remax", process=process), baselines={"u": 0.0})
         said.append("but not of the greedy episodes" in caplog.text)
     assert said == [False, True]
 
 
 def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():
-    first = fields(reward=0.1, components={"format": 0.1})
-    second = {**fields(reward=0.2, components={"format": 0.2}), "trajectory": "u_1"}
-    table = step_table([first, second], ["u", "u"], torch.tensor([0, 2, 4]), {})
-    given, one = {"old_log_probs": torch.full((4,), -1.0)}, torch.zeros(2, dtype=torch.int64)
+    rows = [fields(f"u_{i}", reward=x, components={"format": x}) for i, x in enumerate((0.1, 0.2))]
     off = objective(process=ProcessRewards({"format": 0.0}))
-    assert step_columns(table, given, 4, off, one, one).columns["advantages"].tolist() == [0.0] * 4
+    assert columns_of(rows, off).columns["advantages"].tolist() == [0.0] * 4
 
 
 def test_a_step_table_is_the_same_for_any_rows_in_any_order():
-    episodes = play(3, "mixed")
+    episodes = drawn_episodes(3, "mixed")
     seen = []
     for merge, seed in ((True, 0), (False, 0), (True, 1), (False, 2)):
         batch = local_batch(rows_of(episodes, merge=merge), filler_id=FILLER, ranks=2, mini_batches=2, seed=seed)

@@ -15,10 +15,6 @@ import time
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("verl")
-
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.verl.run import process

@@ -15,42 +15,36 @@ import asyncio
 import copy
 import json
 import sys
-import warnings
 from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 pytest.importorskip("PIL")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    import composing
-    from local_training import build_worker
-    from omegaconf import OmegaConf
-    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
-    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
-    from verl.utils import tensordict_utils as tu
-    from verl.utils.dataset.rl_dataset import RLHFDataset
-    from verl.workers.rollout.replica import TokenOutput
+import composing
+from agent_loops import Client, play_session
+from local_training import build_worker
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils import tensordict_utils as tu
+from verl.workers.rollout.replica import TokenOutput
 
-    from agent_envs.adapters.verl.rollout import agent_loop
-
-from agent_envs import read_episodes  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
-from agent_envs.adapters.tiny.vision import build_vision_model  # noqa: E402
-from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS  # noqa: E402
-from agent_envs.adapters.verl.batch.vision_models import patch_forward  # noqa: E402
-from agent_envs.adapters.verl.config.models import check_vision, sees_pictures  # noqa: E402
-from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine  # noqa: E402
-from agent_envs.cli.main import main  # noqa: E402
-from agent_envs.errors import ConfigError  # noqa: E402
-from agent_envs.policies.local.sampling import SamplingParams  # noqa: E402
-from agent_envs.policies.local.server import GenerateServer  # noqa: E402
-from agent_envs.spaces import ImageText, UnicodeText  # noqa: E402
+from agent_envs import read_episodes
+from agent_envs.adapters.tiny.model import save_model
+from agent_envs.adapters.tiny.vision import build_vision_model
+from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS
+from agent_envs.adapters.verl.batch.vision_models import patch_forward
+from agent_envs.adapters.verl.config.models import check_vision, sees_pictures
+from agent_envs.adapters.verl.rollout import agent_loop
+from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
+from agent_envs.cli.main import main
+from agent_envs.errors import ConfigError
+from agent_envs.policies.local.server import GenerateServer
+from agent_envs.spaces import ImageText, UnicodeText
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LENGTH = 1200
@@ -84,19 +78,6 @@ class ShownEnv(gym.Env):
     def step(self, action):
         self.t += 1
         return self.seen(), len(action) % 3 / 2, self.t == 4, False, self.info()
-
-
-class Server:
-    """verl's client of the generation server, without the processes between them."""
-
-    def __init__(self, server):
-        self.server = server
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, image_data=None):
-        params = SamplingParams.from_dict(sampling_params, 8)
-        done = await self.server.generate(list(prompt_ids), params, list(image_data or ()))
-        return TokenOutput(token_ids=done.token_ids, log_probs=done.log_probs, stop_reason=done.stop_reason,
-                           extra_fields={"min_global_steps": 0, "max_global_steps": 0})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -136,20 +117,13 @@ def config_of(made, out, **settings):
     return run.verl()
 
 
-def play(made, config, wrappers, client=None, phase="train"):
+def play(made, config, wrappers, client=None):
     """Rows of an episode in each stack of wrappers."""
-    client = client or Server(made.server)
+    client = client or Client(made.server)
 
     async def one(session, specs):
-        loop = agent_loop.EnvAgentLoop(
-            trainer_config=DictConfigWrap(config), server_manager=client, tokenizer=made.tokenizer, processor=None,
-            dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data), hf_model_type="qwen2_vl",
-        )  # fmt: skip
-        return await loop.run(
-            {"temperature": 1.0, "logprobs": True}, raw_prompt=[], env_id="Shown-v0", env_kwargs="{}",
-            wrappers=json.dumps(specs), extra_info={"index": 5 + session, "phase": phase}, uid="u",
-            session_id=session, global_steps=1,
-        )  # fmt: skip
+        how = {"index": 5 + session, "session": session, "kind": "qwen2_vl", "wrappers": specs}
+        return await play_session(config, client, made.tokenizer, "Shown-v0", **how)
 
     async def everything():
         return await asyncio.gather(*(one(i, specs) for i, specs in enumerate(wrappers)))

@@ -4,18 +4,17 @@ import json
 import os
 
 import pytest
+import torch
 
 from agent_envs import read_episodes
 from agent_envs.cli.main import main
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
 pytest.importorskip("pygame")
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file
 
-from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder  # noqa: E402
-from agent_envs.policies.tokens import load_tokenizer  # noqa: E402
-from agent_envs.prompts.pictures import load_picture_tokens  # noqa: E402
+from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.pictures import load_picture_tokens
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("verl")
-
 from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
 from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 from agent_envs.adapters.verl.run.process import process_environment

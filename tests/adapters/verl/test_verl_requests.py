@@ -21,34 +21,27 @@ import json
 import math
 import random
 import time
-import warnings
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from omegaconf import OmegaConf
+from test_verl_agent_loop import AWKWARD, echo_env, play  # noqa: F401
+from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.replica import TokenOutput
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from test_verl_agent_loop import AWKWARD, echo_env, play  # noqa: F401
-    from verl.workers.rollout.llm_server import LLMServerClient
-    from verl.workers.rollout.replica import TokenOutput
-
-    from agent_envs.adapters.verl.batch.columns import step_columns
-    from agent_envs.adapters.verl.batch.table import step_table
-    from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
-
-import numpy as np  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-
-from agent_envs.adapters.estimators import get_estimator  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
-from agent_envs.adapters.verl.batch.metrics import training_metrics  # noqa: E402
-from agent_envs.adapters.verl.config.objective import Objective  # noqa: E402
-from agent_envs.cli.main import main  # noqa: E402
-from agent_envs.policies.local.sampling import SamplingParams, sample  # noqa: E402
-from benchmarks.pretraining.model import build_model  # noqa: E402
-from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
+from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.tiny.model import save_model
+from agent_envs.adapters.verl.batch.columns import step_columns
+from agent_envs.adapters.verl.batch.metrics import training_metrics
+from agent_envs.adapters.verl.batch.table import step_table
+from agent_envs.adapters.verl.config.objective import Objective
+from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
+from agent_envs.cli.main import main
+from agent_envs.policies.local.sampling import SamplingParams, sample
+from benchmarks.pretraining.model import build_model
+from benchmarks.pretraining.tokenizer import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

