@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import threading
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -34,49 +32,27 @@ from tests.adapters.test_teacher import gradient, model, played  # noqa: E402, F
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class Served(ThreadingHTTPServer):
-    """vLLM's /v1/completions with ``prompt_logprobs``, of a model in this process; dies once ``left`` are answered."""
+class Served:
+    """vLLM's /v1/completions with ``prompt_logprobs``, of a model in this process; mute once ``left`` are answered."""
 
-    def __init__(self, policy, decode, port=0):
-        self.model, self.decode, self.asked, self.left, self.change = policy, decode, [], 10**9, lambda reply: reply
-        super().__init__(("127.0.0.1", port), Answer)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    def kill(self):
-        self.shutdown()
-        self.server_close()
+    def __init__(self, fake_service, policy, decode):
+        self.model, self.decode, self.left, self.change = policy, decode, 10**9, lambda reply: reply
+        self.service = fake_service(self.answer)
+        self.url = f"{self.service.url}/v1"
 
     @torch.no_grad()
-    def answer(self, request):
-        ids = request["prompt"]
+    def answer(self, asked, number):
+        self.left -= 1
+        if self.left < 0:
+            return None
+        ids = json.loads(asked.body)["prompt"]
         log_probs = self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
         found = [
             {str(i): {"logprob": float(log_probs[t, i]), "decoded_token": self.decode(i)}}
             for t, i in enumerate(ids[1:])
         ]
-        return {"choices": [{"text": "", "prompt_logprobs": [None, *found]}]}
-
-
-class Answer(BaseHTTPRequestHandler):
-    def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append((self.path, self.headers.get("Authorization"), request))
-        self.server.left -= 1
-        if self.server.left < 0:
-            threading.Thread(target=self.server.kill).start()
-            return
-        status, reply = 200, self.server.change(self.server.answer(request))
-        if "error" in reply:
-            status = 400
-        content = json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args):
-        pass
+        reply = self.change({"choices": [{"text": "", "prompt_logprobs": [None, *found]}]})
+        return 400 if "error" in reply else 200, reply
 
 
 class Tokens:
@@ -100,10 +76,8 @@ def noisy(policy, scale):
 
 
 @pytest.fixture
-def served(model):  # noqa: F811
-    server = Served(noisy(model, 0.3), lambda token: Tokens().decode([token]))
-    yield server
-    server.kill()
+def served(model, fake_service):  # noqa: F811
+    return Served(fake_service, noisy(model, 0.3), lambda token: Tokens().decode([token]))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -135,9 +109,10 @@ def test_the_gradient_is_that_of_the_formula(model, served, mode, layout, monkey
     expected = gradient(model)
     assert float(expected.norm()) > 0.01 and float((found - expected).abs().max()) < 1e-6
     assert metrics == {"teacher/kl": pytest.approx(-float(torch.cat(gaps).mean()), abs=1e-5), "teacher/weight": 0.25}
-    (path, key, request), *_ = served.asked
-    assert path == "/v1/completions" and key == "Bearer sk-teach" and request["model"] == "toy"
-    assert request["prompt_logprobs"] == 0 and len(served.asked) == 1 + int(batch.row.max()) + 1
+    first, *_ = asked = served.service.asked
+    assert first.path == "/v1/completions" and first.headers["Authorization"] == "Bearer sk-teach"
+    assert json.loads(first.body) | {"model": "toy", "prompt_logprobs": 0} == json.loads(first.body)
+    assert len(asked) == 1 + int(batch.row.max()) + 1
     assert teacher.credit(batch, scores.old, advantages, 5) == (advantages, {})
 
 
@@ -179,10 +154,10 @@ def settings(out, model_path, server, **more):
     )  # fmt: skip
 
 
-def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, capsys):
+def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, capsys, fake_service):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
     teacher = noisy(transformers.AutoModelForCausalLM.from_pretrained(model_path), 0.05)
-    server = Served(teacher, lambda token: tokenizer.decode([token]))
+    server = Served(fake_service, teacher, lambda token: tokenizer.decode([token]))
     whole = train(settings(tmp_path / "whole", model_path, server))
     assert whole[-1]["teacher/kl"] < 0.7 * whole[1]["teacher/kl"] and whole[1]["teacher/weight"] == 1.0
     server.left = 1 + 3 * int(whole[1]["env/rows"]) - 2  # in the third iteration
@@ -192,8 +167,7 @@ def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, cap
     error = capsys.readouterr().err
     assert f"{server.url}/completions failed" in error and "Traceback" not in error
     assert json.loads((tmp_path / "parts" / "checkpoint" / "step.json").read_text()) == {"step": 2}
-    again = Served(teacher, server.decode, server.server_port)
+    server.left = 10**9
     assert_same_records(train(parts), whole)
-    again.kill()
     with pytest.raises(ConfigError, match="leave out agent or teacher"):
         dataclasses.replace(parts, teacher="expert", agent="agent_envs.agents:loop")

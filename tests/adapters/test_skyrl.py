@@ -175,11 +175,12 @@ def test_another_release_is_refused(monkeypatch, installed, fits):
 
 
 def test_from_the_root_the_packages_are_the_packages(root):
-    """`skyrl_gym` and `verifiers` are not our modules of these names, wherever Python was started."""
-    code = "from importlib.util import find_spec; print(*(find_spec(n).origin for n in ('skyrl_gym', 'verifiers')))"
+    """`skyrl_gym`, `trl` and `verifiers` are not our modules of these names, wherever Python was started."""
+    names = ("skyrl_gym", "trl", "verifiers")
+    code = f"from importlib.util import find_spec; print(*(find_spec(n).origin for n in {names}))"
     for cwd in (root, root / "agent_envs"):
         done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True)
-        assert done.stdout.count("site-packages") == 2
+        assert done.stdout.count("site-packages") == 3
 
 
 def aloud(env, model):

@@ -574,14 +574,16 @@ def test_the_pages_example_trains(root, model_path, tmp_path, monkeypatch, capsy
     assert (tmp_path / "runs" / "loop" / "checkpoint" / "model" / "config.json").exists()
 
 
+REBUILT = ("ChatMessages", "SlidingWindow(k=1)")
+
+
 @pytest.mark.parametrize(
-    ("kind", "sizes"),
+    ("kind", "sizes", "wrappers"),
     [
-        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}),  # places are learned
-        ("gemma2", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 16}),  # windows, capped logits
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}, REBUILT),  # places are learned
+        ("gemma2", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 16}, ()),  # windows, capped logits
     ],
 )
-@pytest.mark.parametrize("wrappers", [(), ("ChatMessages", "SlidingWindow(k=1)")])
 def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, sizes, wrappers):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 

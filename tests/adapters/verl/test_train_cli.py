@@ -51,12 +51,9 @@ def _tasks(made: Composed) -> Tasks:
         ["MalformedCalls(policy='retry')", "StripReasoning", "RebuildPrompt"],
     ],
 )
-def test_contexts_can_be_trained_under(wrappers, tmp_path, capsys):
+def test_contexts_can_be_trained_under(wrappers, tmp_path):
     build_tokenizer(["a"]).save_pretrained(tmp_path)
     specs = [spec.format(folder=str(tmp_path)) if "{folder" in spec else spec for spec in wrappers]
-    given = [part for spec in specs for part in ("--wrapper", spec)]
-    assert main(["train", "--env", ENV, "--out", str(tmp_path / "run"), "--dry-run", *given]) == 0
-    capsys.readouterr()
     under = composed(wrappers=specs)
     assert under.run.wrappers == (*specs, "FormatReward(weight=0.1)")
     assert _tasks(under).train
@@ -65,7 +62,6 @@ def test_contexts_can_be_trained_under(wrappers, tmp_path, capsys):
 def test_a_model_without_a_chat_template_is_refused(tmp_path, capsys):
     from agent_envs.adapters.tiny.model import save_model
     from benchmarks.pretraining.model import build_model
-    from benchmarks.pretraining.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(["one text"], vocab_size=263)
     tokenizer.chat_template = None
@@ -88,27 +84,13 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("algo", ["grpo", "gae"])
-def test_swapping_the_preset_changes_nothing_else(algo, tmp_path, capsys):
-    from omegaconf import OmegaConf
-
-    from agent_envs.adapters.tiny.model import save_model
-    from benchmarks.pretraining.model import build_model
-    from benchmarks.pretraining.tokenizer import build_tokenizer
-
-    tokenizer = build_tokenizer(["one text"], vocab_size=263)
-    save_model(build_model(tokenizer, context_length=16_384), tokenizer, tmp_path / "model")
-    command = ["train", "--env", ENV, "--algo", algo, "--model", str(tmp_path / "model"), "--dry-run"]
-    configs = {}
-    for preset in ("cpu-tiny", "cpu-vllm", "gpu-8"):
-        assert main([*command, "--preset", preset, "--out", str(tmp_path / "run")]) == 0
-        configs[preset] = OmegaConf.create(capsys.readouterr().out)
-    assert {configs[name].actor_rollout_ref.rollout.name for name in ("cpu-vllm", "gpu-8")} == {"vllm"}
-    assert configs["cpu-vllm"].algorithm.rollout_correction == configs["gpu-8"].algorithm.rollout_correction
-    assert configs["gpu-8"].trainer.n_gpus_per_node == 8
-    for config in configs.values():
-        assert config.algorithm.adv_estimator == algo
-        assert config.critic.enable == (algo == "gae")
+def test_swapping_the_preset_changes_nothing_else():
+    names, model = ("cpu-tiny", "cpu-vllm", "gpu-8"), "some/model"
+    tiny, vllm, gpus = (composed(preset=name, env=ENV, algo="gae", model=model).verl() for name in names)
+    assert {config.actor_rollout_ref.rollout.name for config in (vllm, gpus)} == {"vllm"}
+    assert vllm.algorithm.rollout_correction == gpus.algorithm.rollout_correction
+    assert gpus.trainer.n_gpus_per_node == 8
+    assert all(config.algorithm.adv_estimator == "gae" and config.critic.enable for config in (tiny, vllm, gpus))
 
 
 def test_a_run_is_continued_with_its_own_settings_only(tmp_path):
@@ -121,13 +103,16 @@ def test_a_run_is_continued_with_its_own_settings_only(tmp_path):
         keep_settings(path, composed(out=out, seed=1).run.settings())
 
 
+def sums(folder: Path, count: int) -> Path:
+    """A file of problems as GSM8K's."""
+    rows = [{"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"}
+            for i in range(count)]  # fmt: skip
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "sums.jsonl"
+
+
 def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"}
-        for i in range(50)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = sums(tmp_path, 50)
     tasks = _tasks(composed(data=str(path), steps=10))
     ((held_out, validation),) = tasks.held_out
     assert (tasks.train_split, held_out) == ("all", "all")
@@ -141,38 +126,30 @@ def test_held_out_tasks_of_a_single_file_are_not_trained_on(tmp_path):
         _tasks(composed(data=str(path), val_fraction=0.0))
 
 
-@pytest.mark.parametrize(
-    ("given", "stack"),
-    [
-        ([], ["NumberedActions", "FormatReward"]),
-        (["StepPenalty"], ["NumberedActions", "StepPenalty", "FormatReward"]),
-        (["NumberedActions"], ["NumberedActions", "FormatReward"]),
-        (["AsTool"], ["AsTool", "FormatReward"]),  # in the place of numbers
-        (["FormatReward(weight=0.2)"], ["NumberedActions", "FormatReward"]),
-    ],
-)
-def test_wrappers_of_the_preset_give_way_to_those_given(given, stack):
-    wrappers = composed(env="AgentR1/WebShop-v0", wrappers=given).run.wrappers
-    assert [spec.partition("(")[0] for spec in wrappers] == stack
-    assert set(given) <= set(wrappers)
-    make_env(composed(env="AgentR1/WebShop-v0", wrappers=given).run).close()
+SHOP, FORMAT = "AgentR1/WebShop-v0", "FormatReward(weight=0.1)"
 
 
 @pytest.mark.parametrize(
-    ("env", "given", "wrappers"),
+    ("env", "given", "stack"),
     [
-        (ENV, [], ["FormatReward(weight=0.1)"]),
-        ("AgentR1/ALFWorld-v0", [], ["InvalidActionPenalty(penalty=0.1)", "FormatReward(weight=0.1)"]),
-        (
-            "AgentR1/WebShop-v0",
-            ["--wrapper", "StepPenalty(penalty=0.02)"],
-            ["NumberedActions", "StepPenalty(penalty=0.02)", "FormatReward(weight=0.1)"],
-        ),
-        (ENV, ["run.wrappers=[]"], []),
+        (ENV, [], [FORMAT]),
+        ("AgentR1/ALFWorld-v0", [], ["InvalidActionPenalty(penalty=0.1)", FORMAT]),
+        (SHOP, [], ["NumberedActions", FORMAT]),
+        (SHOP, ["StepPenalty"], ["NumberedActions", "StepPenalty", FORMAT]),
+        (SHOP, ["NumberedActions"], ["NumberedActions", FORMAT]),
+        (SHOP, ["AsTool"], ["AsTool", FORMAT]),  # in the place of numbers
+        (SHOP, ["FormatReward(weight=0.2)"], ["NumberedActions", "FormatReward(weight=0.2)"]),
     ],
 )
-def test_a_dry_run_says_which_wrappers_there_are(env, given, wrappers, capsys):
-    assert main(["train", "--env", env, "--dry-run", *given]) == 0
+def test_wrappers_of_the_preset_give_way_to_those_given(env, given, stack):
+    run = composed(env=env, wrappers=given).run
+    assert list(run.wrappers) == stack
+    make_env(run).close()
+
+
+@pytest.mark.parametrize(("given", "wrappers"), [([], [FORMAT]), (["run.wrappers=[]"], [])])
+def test_a_dry_run_says_which_wrappers_there_are(given, wrappers, capsys):
+    assert main(["train", "--env", ENV, "--dry-run", *given]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", wrappers {json.dumps(wrappers)}")
 
 
@@ -224,11 +201,7 @@ def test_several_environments_share_every_batch_by_their_weights(capsys):
 
 
 def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
-    problems = tmp_path / "problems.jsonl"
-    asked = [
-        {"question": f"What is {i} and 1?", "answer": f"{i}+1=<<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"} for i in range(5)
-    ]
-    problems.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    problems = sums(tmp_path, 5)
     written = tmp_path / "rows.parquet"
     write_rows(written, [
         *make_rows("AgentR1/GSM8K-v0", [7, 2], env_kwargs={"split": "test"}),
@@ -252,11 +225,7 @@ def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
     ("row", "error", "message"),
     [
         ({"env_id": "os:system"}, ConfigError, "names 'os:system' as its environment"),
-        (
-            {"env_kwargs": json.dumps({"data": "/etc/passwd"})},
-            ConfigError,
-            "names '/etc/passwd' as the argument 'data'",
-        ),
+        ({"env_kwargs": '{"data": "/etc/passwd"}'}, ConfigError, "names '/etc/passwd' as the argument 'data'"),
         ({"env_kwargs": "{"}, DataError, "row 0: expected a task's extra_info.index"),
         ({"extra_info": {"index": "first"}}, DataError, "row 0: expected a task's extra_info.index"),
     ],
