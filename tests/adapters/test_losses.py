@@ -144,6 +144,9 @@ def test_pspo_is_gspo_with_its_clip():
     data = batch(0)
     tight, _, metrics = gradient("pspo", data, preset)
     assert float(metrics["pg_clipfrac"].total) > 0
+    log_ratio, ids = (data["log_probs"] - data["old_log_probs"]).detach(), data["step_ids"]
+    steps = torch.zeros(5, dtype=torch.float64).index_add(0, ids, log_ratio) / torch.bincount(ids)
+    assert averages(metrics)["ratio/mean"] == pytest.approx(float(steps.exp().mean()))  # one of each step
     assert float(tight) != pytest.approx(float(gradient("gspo", data, LossOptions())[0]))
 
 

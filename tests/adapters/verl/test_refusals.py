@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from agent_envs.adapters.estimators import ESTIMATORS
 from agent_envs.adapters.tiny.base import base_folder
-from agent_envs.adapters.verl.config.checks import _COUNTS, check_config, check_numbers
+from agent_envs.adapters.verl.config.checks import check_config, check_numbers
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.training import check_verl
@@ -116,9 +116,12 @@ def test_an_environment_is_asked_for(capsys):
 
 
 def test_numbers_of_a_run():
-    usual = dict.fromkeys(_COUNTS, 1) | {"demo_noise": 0.5, "learning_rate": 1e-6}
+    counts = ("epochs", "min_updates_per_step", "response_length", "steps", "tasks_per_step", "train_tasks",
+              "updates_per_step", "validation_tasks", "vllm_cache", "warm_start")  # fmt: skip
+    usual = dict.fromkeys(counts, 1) | {"demo_noise": 0.5, "learning_rate": 1e-6}
     check_numbers(usual)
-    for name, minimum in _COUNTS.items():
+    for name in counts:
+        minimum = int(name != "warm_start")
         for wrong in (minimum - 1, 2.5, "abc"):
             with pytest.raises(ConfigError, match=f"run.{name} must be an integer of at least {minimum}"):
                 check_numbers({**usual, name: wrong})

@@ -119,29 +119,26 @@ def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
     assert composed(env=["AgentR1/HelpDesk-v0=1", "AgentR1/GSM8KTool-v0=1"], algo="grpo").run.warm_start == 0
 
 
-@pytest.mark.parametrize("computes", [True, False])
-def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(computes, monkeypatch):
-    monkeypatch.setattr(supervised, "computes_bfloat16", lambda device: computes and device.type == "cpu")
-    kind = "bfloat16" if computes else "float32"
-    verl = composed(preset="cpu-llm", env="AgentR1/GSM8KTool-v0", model="m", algo="gae").verl()
-    parts = (verl.actor_rollout_ref.actor.fsdp_config, verl.actor_rollout_ref.ref.fsdp_config, verl.critic.fsdp)
-    assert verl.actor_rollout_ref.rollout.dtype == kind
-    assert {part.mixed_precision.param_dtype for part in parts} == {kind}
-    given = composed("actor_rollout_ref.rollout.dtype=float16", preset="cpu-llm", env=ENV, model="m").verl()
+def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(monkeypatch):
+    language_model = {"preset": "cpu-llm", "env": ENV, "model": "m"}
+    for computes, kind in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(supervised, "computes_bfloat16", lambda device, yes=computes: yes and device.type == "cpu")
+        verl = composed(**language_model, algo="gae").verl()
+        parts = (verl.actor_rollout_ref.actor.fsdp_config, verl.actor_rollout_ref.ref.fsdp_config, verl.critic.fsdp)
+        assert verl.actor_rollout_ref.rollout.dtype == kind
+        assert {part.mixed_precision.param_dtype for part in parts} == {kind}
+    given = composed("actor_rollout_ref.rollout.dtype=float16", **language_model).verl()
     assert given.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float16"
     with pytest.raises(ConfigError, match="rollout.dtype must be .*got 'float17'"):
-        composed("actor_rollout_ref.rollout.dtype=float17", preset="cpu-llm", env=ENV, model="m")
+        composed("actor_rollout_ref.rollout.dtype=float17", **language_model)
     assert composed().verl().actor_rollout_ref.rollout.dtype == "float32"  # cpu-tiny
 
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_language_model_on_a_cpu_generates_with_vllm_where_it_is_installed(installed, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name: find("json" if installed else "none") if name == "vllm" else find(name),
-    )
+    stands_for = {"vllm": "json" if installed else "none"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: find(stands_for.get(name, name)))
     verl = composed(preset="cpu-llm", env=ENV, model="m").verl()
     rollout, correction = verl.actor_rollout_ref.rollout, verl.algorithm.rollout_correction
     assert rollout.name == ("vllm" if installed else "agentr1_cpu")
@@ -193,13 +190,9 @@ def test_the_launch_script_names_a_run_that_resolves(words, tmp_path):
     stand_in.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     further = [] if len(words) == 1 else ["--seed", "1"]
-    given = subprocess.run(
-        ["bash", str(LAUNCH), *words, *further],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    command, variables = ["bash", str(LAUNCH), *words, *further], {**os.environ, "PATH": path}
+    said = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+    given = said.splitlines()
     assert given[0] == "train" and given[len(given) - len(further) :] == further
     options = dict(zip(given[1::2], given[2::2], strict=True))
     algo = composed(preset=options["--preset"], env=options.get("--env"), model=options.get("--model")).run.algo
