@@ -124,8 +124,6 @@ def test_two_steps(made, tmp_path, algo, branch):
         assert len(rows) == (12 if branch else 6)  # three steps each, merged; of a tree, what is shared and two rests
         batch = local_batch(rows, filler_id=2, mini_batches=batches, seed=step)
         given = {"old_log_probs": batch.sampled}
-        if objective.estimator.needs_score_norms:
-            given["sum_pi_squared"] = batch.infer(actor, "sum_pi_squared")
         if objective.estimator.needs_critic:
             given["values"] = batch.infer(critic, "values")
             assert (batch.table().final >= 0).sum() == 3  # prompt 1 is cut by the limit
