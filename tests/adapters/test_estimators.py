@@ -526,14 +526,8 @@ def test_gdpo_equals_verl_component_by_component(core, seed):
         "attention_mask": torch.cat([torch.ones(len(parts), 1), mask], 1).long(),
     }
     named = {"answer": parts[:, 0].numpy(), "format": parts[:, 1].numpy()}
-    theirs, _ = core.compute_gdpo_outcome_advantage(
-        scores,
-        mask,
-        index,
-        config=config_of(**settings),
-        non_tensor_batch=named,
-        batch=batch,
-    )
+    how = {"config": config_of(**settings), "non_tensor_batch": named, "batch": batch}
+    theirs, _ = core.compute_gdpo_outcome_advantage(scores, mask, index, **how)
     out = get_estimator("gdpo")(rows, EstimatorOptions(gdpo_weights={"format": 0.25}))
     ours = out.on_tokens(rows.tokens.step_row)[0]
     torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)

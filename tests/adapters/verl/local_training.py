@@ -63,34 +63,21 @@ def build_worker(
         lora_rank: Of an adapter that is trained in place of the model; 0 for none.
     """
     model = HFModelConfig(
-        path=model_path,
-        use_remove_padding=packing,
-        enable_gradient_checkpointing=False,
+        path=model_path, use_remove_padding=packing, enable_gradient_checkpointing=False, lora_rank=lora_rank,
         override_config={"attn_implementation": "sdpa"},
-        lora_rank=lora_rank,
-    )
+    )  # fmt: skip
     engine = FSDPEngineConfig(
-        strategy="fsdp2",
-        use_torch_compile=False,
-        seed=seed,
-        mixed_precision={"param_dtype": "fp32"},
-        use_dynamic_bsz=micro_rows is None,
-        micro_batch_size_per_gpu=micro_rows,
-        infer_micro_batch_size_per_gpu=micro_rows,
-        max_token_len_per_gpu=micro_tokens,
-        infer_max_token_len_per_gpu=micro_tokens,
-    )
+        strategy="fsdp2", use_torch_compile=False, seed=seed, mixed_precision={"param_dtype": "fp32"},
+        use_dynamic_bsz=micro_rows is None, micro_batch_size_per_gpu=micro_rows, max_token_len_per_gpu=micro_tokens,
+        infer_micro_batch_size_per_gpu=micro_rows, infer_max_token_len_per_gpu=micro_tokens,
+    )  # fmt: skip
     optimizer = FSDPOptimizerConfig(lr=learning_rate, total_training_steps=total_steps)
+    config = TrainingWorkerConfig(
+        model_type=kind, model_config=model, engine_config=engine, optimizer_config=optimizer,
+        checkpoint_config=CheckpointConfig(),
+    )  # fmt: skip
     with patch.dict(os.environ, process_environment(cpu=True, trees=True) if trees else {}):
-        worker = TrainingWorker(
-            TrainingWorkerConfig(
-                model_type=kind,
-                model_config=model,
-                engine_config=engine,
-                optimizer_config=optimizer,
-                checkpoint_config=CheckpointConfig(),
-            )
-        )
+        worker = TrainingWorker(config)
     worker.reset()
     return worker
 
@@ -180,19 +167,11 @@ class LocalBatch:
             loss = partial(row_actor_loss, config=config, function=row_loss)
         worker.set_loss_fn(loss or partial(critic_loss, config=config))
         rows = len(self.prompts) // math.gcd(mini_batches, self.layout.mini_batches)
-        output = worker.train_mini_batch(
-            self._tensors(
-                self._rows(rank),
-                columns,
-                temperature=1.0,
-                calculate_entropy=role == "actor",
-                global_batch_size=rows,
-                mini_batch_size=rows,
-                epochs=1,
-                seed=1,
-                dataloader_kwargs={"shuffle": False},
-            )
-        )
+        tensors = self._tensors(
+            self._rows(rank), columns, temperature=1.0, calculate_entropy=role == "actor", global_batch_size=rows,
+            mini_batch_size=rows, epochs=1, seed=1, dataloader_kwargs={"shuffle": False},
+        )  # fmt: skip
+        output = worker.train_mini_batch(tensors)
         return collect(tu.get(output, "metrics"), role)
 
     def _rows(self, rank: int) -> range:
@@ -239,15 +218,9 @@ def local_batch(
     """
     lengths = [len(row.tokens.prompt_ids) + len(row.tokens.response_ids) for _, _, row in rows]
     layout = plan_layout(
-        [name for _, name, _ in rows],
-        lengths,
-        mini_batches=mini_batches,
-        ranks=ranks,
-        row_multiple=row_multiple,
-        seed=seed,
-        groups=[group for group, _, _ in rows],
-        trees=_sorted(rows) if trees else None,
-    )
+        [name for _, name, _ in rows], lengths, mini_batches=mini_batches, ranks=ranks, row_multiple=row_multiple,
+        seed=seed, groups=[group for group, _, _ in rows], trees=_sorted(rows) if trees else None,
+    )  # fmt: skip
     placed = [None if i is None else rows[i] for i in layout.order]
     return LocalBatch(
         prompts=[[filler_id] if item is None else list(item[2].tokens.prompt_ids) for item in placed],

@@ -100,14 +100,8 @@ def test_no_more_batches_are_submitted_than_there_are_updates(monkeypatch: pytes
 
 @pytest.fixture(scope="module")
 def server() -> CPURolloutServer:
-    config = {
-        "response_length": 40,
-        "max_model_len": 256,
-        "prompt_length": 200,
-        "max_num_seqs": 4,
-        "seed": 0,
-        "dtype": "float32",
-    }
+    config = {"response_length": 40, "max_model_len": 256, "prompt_length": 200, "max_num_seqs": 4, "seed": 0,
+              "dtype": "float32"}  # fmt: skip
     return CPURolloutServer(str(base_folder()), OmegaConf.create(config), 0, False)
 
 
