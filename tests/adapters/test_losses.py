@@ -388,7 +388,8 @@ def test_a_run_whose_ratios_never_leave_1_says_so_once():
 @pytest.mark.filterwarnings("ignore")
 def test_kl_equals_verl(kind):
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
-    a, b = 9 * torch.randn(2, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # past every bound
+    sizes = torch.tensor([1.0, 9.0, 900.0]).repeat(20)  # past every bound too
+    a, b = torch.randn(2, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * sizes
     ours, theirs = a.clone().requires_grad_(), a.clone().requires_grad_()
     x, y = kl_penalty(ours, b, kind), core.kl_penalty(theirs, b, kind)
     torch.testing.assert_close(x, y)
