@@ -199,7 +199,7 @@ RANKS, SP = "need the same number of data-parallel ranks", "ulysses_sequence_par
         ("GPUs", f"actor_rollout_ref.ref.{SP}=2", RANKS),
         ("megatron", "critic.megatron.tensor_model_parallel_size=2", RANKS),
         ("megatron", "agentr1.layout=tree", "layout=tree needs model_engine=dp"),
-        ("gae", f"agentr1.layout=tree critic.{SP}=2", f"needs critic.{SP}=1, got 2"),
+        ("grpo", f"agentr1.layout=tree critic.{SP}=2", f"needs critic.{SP}=1, got 2"),
         ("grpo", "agentr1.layout=tree actor_rollout_ref.model.use_fused_kernels=True", "kernels=False, got True"),
         ("otb", f"{CORRECTION}.bypass_mode=True", f"log-probabilities: {CORRECTION}.bypass_mode must be False"),
         ("otb", "actor_rollout_ref.model.use_fused_kernels=True", "use_fused_kernels must be False"),
