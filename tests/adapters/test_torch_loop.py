@@ -497,7 +497,7 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
     counts = {name: lines[-1][f"env/{name}"] for name in ("episodes", "broken", "broken/BackendDownError")}
     assert lines[-1]["step"] == 2 and counts == {"episodes": 6, "broken": 2, "broken/BackendDownError": 2}
     assert groups == [[3, 3]] * 2  # the third iteration does not train
-    assert len(train(dataclasses.replace(c, out=str(tmp_path / "more"), max_broken=0.25))) == 5
+    assert len(train(dataclasses.replace(c, out=str(tmp_path / "more"), max_broken=0.25, steps=3))) == 4
 
 
 def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):
