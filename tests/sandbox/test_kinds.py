@@ -7,14 +7,12 @@
 """
 
 import copy
-import importlib.util
 import json
 import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
@@ -24,37 +22,28 @@ from agent_envs.sandbox import STATUSES, Sandbox, check_sandbox, kinds, open_san
 from agent_envs.sandbox.clients import container
 from agent_envs.sandbox.clients.container import ContainerSandbox
 from agent_envs.sandbox.clients.fusion import FusionSandbox
+from tests.sandbox import fakes, programs
 
-
-def _beside(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fakes, programs = _beside("fakes"), _beside("programs")
 SECONDS = 0.6
 KINDS = ["forked", "monty", "container", "fusion"]
 
 
 @pytest.fixture(params=KINDS)
 def sandbox(request, tmp_path, monkeypatch):
-    kind = request.param
-    if kind in ("forked", "module") and sys.platform != "linux":
+    name = request.param
+    if name == "forked" and sys.platform != "linux":
         pytest.skip("the sandbox 'forked' needs Linux")
-    if kind == "monty":
+    if name == "monty":
         pytest.importorskip("pydantic_monty")
-    if kind == "container":
+    if name == "container":
         fakes.engine(tmp_path)
         monkeypatch.setenv("PATH", str(tmp_path))
-    names = {"container": "docker:python", "module": "agent_envs.sandbox.forked.host:ForkedSandbox"}
-    if kind == "fusion":
-        names["fusion"] = f"{request.getfixturevalue('fake_service')(fakes.fusion).url}/prefix/"
-    monkeypatch.setattr(kinds, "_open", kinds._open if kind in ("forked", "monty") else PerProcess())
-    yield open_sandbox(names.get(kind, kind))
-    if kind == "module":
-        open_sandbox(names[kind]).close()
+        name = "docker:python"
+    if name == "fusion":
+        name = f"{request.getfixturevalue('fake_service')(fakes.fusion).url}/prefix/"
+    if name not in ("forked", "monty"):
+        monkeypatch.setattr(kinds, "_open", PerProcess())
+    return open_sandbox(name)
 
 
 STOPPED = ("error", "timeout", "memory", "output-limit", "refused")
