@@ -13,24 +13,15 @@ import itertools
 import json
 import pickle
 import socket
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
-    BackendError,
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-    NotRecordedError,
-    UnknownPaperError,
-)
+from agent_envs import errors
 from agent_envs.retrieval.http import HTTPPool, HTTPReply
-from agent_envs.retrieval.papers import Paper, PaperBackend, open_backend
+from agent_envs.retrieval.papers import Paper, PaperBackend, open_backend, open_selector
 from agent_envs.retrieval.papers.arxiv_api import ArxivAPI, read_feed, search_text
 from agent_envs.retrieval.papers.graph_api import GraphAPI, SemanticScholar
 from agent_envs.retrieval.papers.service import ReplyStore
@@ -96,9 +87,9 @@ def test_arxiv_papers_on_recorded_replies(data_dir, arxiv_folder):
     )
     (old,), _, _ = read_feed(recorded_feed(data_dir, "id_astro-ph_0601001"))
     assert (old.id, old.date) == ("astro-ph/0601001", "2006-01-02")
-    with pytest.raises(BackendReplyError, match="incorrect id format"):
+    with pytest.raises(errors.BackendReplyError, match="incorrect id format"):
         read_feed(recorded_feed(data_dir, "id_abc"))
-    with pytest.raises(NotRecordedError, match="ask once without offline=1"):
+    with pytest.raises(errors.NotRecordedError, match="ask once without offline=1"):
         recorded_arxiv(arxiv_folder).search("something else")
 
 
@@ -135,7 +126,7 @@ def test_arxiv_looks_for_all_words_and_then_for_any(fake_service):
 
 def test_arxiv_filters_by_date_twice(fake_service):
     service = fake_service(lambda asked, n: (200, feed(entry("1"), entry("2001.00001", published="2030-01-01"))))
-    with pytest.raises(BackendReplyError, match="without an id"):
+    with pytest.raises(errors.BackendReplyError, match="without an id"):
         ArxivAPI(url=service.url, **FAST).search("x", 10, "2020")
     service = fake_service(lambda asked, n: (200, feed(entry("2001.00001", published="2030-01-01"))))
     assert ArxivAPI(url=service.url, **FAST).search("x", 10, "2020") == []
@@ -174,7 +165,7 @@ def test_arxiv_empty_pages_are_asked_for_again(fake_service):
     service = fake_service(lambda asked, n: (200, feed(total=9) if n < 3 else feed(entry("2001.00001"), total=1)))
     assert len(ArxivAPI(url=service.url, **FAST).search("x")) == 1
     service = fake_service(lambda asked, n: (200, feed(total=9)))
-    with pytest.raises(BackendReplyError, match="empty page"):
+    with pytest.raises(errors.BackendReplyError, match="empty page"):
         ArxivAPI(url=service.url, **FAST).search("x")
     assert len(service.asked) == 3
 
@@ -189,7 +180,7 @@ BOMB = b'<!DOCTYPE f [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><feed>
 )  # fmt: skip
 def test_arxiv_in_another_shape(fake_service, tmp_path, body):
     service = fake_service(lambda asked, n: (200, body))
-    with pytest.raises(BackendReplyError):
+    with pytest.raises(errors.BackendReplyError):
         ArxivAPI(url=service.url, **FAST | {"cache": f"{tmp_path}/c"}).search("x")
     assert len(service.asked) == 1 and not (tmp_path / "c").exists()  # nothing kept
 
@@ -243,7 +234,7 @@ def test_s2_expansion_on_recorded_replies(s2_folder):
     cited = recorded_s2(s2_folder, "&citations=100&references=0").expand("CorpusID:14514057")
     assert len(cited) == 100 and cited[0].title.startswith("We’ve got you covered!")
     all_of_them = recorded_s2(s2_folder, "&citations=10000&references=0&page_size=100")
-    with pytest.raises(NotRecordedError):  # 10,000 is asked for in pages of 100; the recording ends before
+    with pytest.raises(errors.NotRecordedError):  # 10,000 is asked for in pages of 100; the recording ends before
         recorded_s2(s2_folder, "&citations=10000&references=0&page_size=99").expand("CorpusID:14514057")
     assert len(all_of_them.expand("CorpusID:14514057")) > 1800
 
@@ -307,7 +298,7 @@ def test_what_is_null_is_empty(fake_service, payload):
 def test_s2_in_another_shape(fake_service, tmp_path, payload):
     service = fake_service(lambda asked, n: (200, payload))
     s2 = SemanticScholar(url=service.url, **FAST | {"cache": f"{tmp_path}/c"})
-    with pytest.raises(BackendReplyError):
+    with pytest.raises(errors.BackendReplyError):
         s2.search("x")
     assert not list(tmp_path.rglob("*.json"))
 
@@ -335,7 +326,7 @@ def test_down_slow_busy_and_well_again(opened, fake_service, tmp_path):
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     options = {"retries": 1, "backoff": 0.01, "cache": f"{tmp_path}/kept"}
-    with pytest.raises(BackendDownError, match="failed 2 times"):
+    with pytest.raises(errors.BackendDownError, match="failed 2 times"):
         opened(url, **options).search("x")
     state = {"mode": "slow"}
 
@@ -354,11 +345,11 @@ def test_down_slow_busy_and_well_again(opened, fake_service, tmp_path):
 
     service = fake_service(answer)
     for mode, kind in {
-        "slow": BackendSlowError,
-        "busy": BackendBusyError,
-        "gone": BackendDownError,
-        "odd": BackendReplyError,
-        "error": BackendReplyError,
+        "slow": errors.BackendSlowError,
+        "busy": errors.BackendBusyError,
+        "gone": errors.BackendDownError,
+        "odd": errors.BackendReplyError,
+        "error": errors.BackendReplyError,
     }.items():
         state["mode"] = mode
         with pytest.raises(kind):
@@ -381,19 +372,19 @@ def test_a_kept_reply_of_another_shape_is_asked_for_again(fake_service, tmp_path
     assert GraphAPI(service.url, **options).search("x") == GraphAPI(service.url, **options).search("x")
     assert len(service.asked) == 2
     path.write_text("{")
-    with pytest.raises(BackendReplyError, match=path.name):
+    with pytest.raises(errors.BackendReplyError, match=path.name):
         GraphAPI(service.url, **options).search("x")
 
 
 @pytest.mark.parametrize("option", ["timeout=inf", "timeout=nan", "timeout=0", "backoff=1e300", "max_wait=-1"])
 def test_waits_that_no_clock_takes_are_refused(option):
-    with pytest.raises(ConfigError, match=f"{option.partition('=')[0]} must be a number"):
+    with pytest.raises(errors.ConfigError, match=f"{option.partition('=')[0]} must be a number"):
         open_backend(f"http://localhost:1#{option}")
 
 
 @pytest.mark.parametrize("address", ["http://me:secret@localhost:1", "http://localhost:1?key=secret"])
 def test_addresses_with_secrets_are_refused_before_they_are_written_anywhere(address, tmp_path):
-    with pytest.raises(ConfigError, match="must not contain a login, a query or a fragment") as said:
+    with pytest.raises(errors.ConfigError, match="must not contain a login, a query or a fragment") as said:
         open_backend(f"{address}#cache={tmp_path / 'recording'}")
     assert "secret" not in str(said.value) and not list(tmp_path.iterdir())
 
@@ -402,16 +393,14 @@ def test_retry_after_is_kept_by_all_threads(fake_service):
     service = fake_service(lambda asked, n: (429, b"", {"Retry-After": "0.4"}) if n == 1 else (200, b"{}"))
     pool = HTTPPool(service.url, retries=2, backoff=0.01)
     begin = time.monotonic()
-    threads = [threading.Thread(target=pool.request, args=("GET", "/")) for _ in range(3)]
-    threads[0].start()
-    time.sleep(0.15)
-    for thread in threads[1:]:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(pool.request, "GET", "/")
+        time.sleep(0.15)
+        for _ in range(2):
+            threads.submit(pool.request, "GET", "/")
     assert sorted(asked.time - begin >= 0.35 for asked in service.asked) == [False, True, True, True]
     service = fake_service(lambda asked, n: (503, b"", {"Retry-After": "3600"}))
-    with pytest.raises(BackendBusyError, match="3600 seconds, longer than max_wait"):
+    with pytest.raises(errors.BackendBusyError, match="3600 seconds, longer than max_wait"):
         HTTPPool(service.url).request("GET", "/")
     assert len(service.asked) == 1
 
@@ -419,11 +408,8 @@ def test_retry_after_is_kept_by_all_threads(fake_service):
 def test_requests_keep_their_pace(fake_service):
     service = fake_service(good)
     arxiv = ArxivAPI(url=service.url, cache="off", interval=0.15)
-    threads = [threading.Thread(target=arxiv.search, args=(f"word {n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(arxiv.search, ["word 1", "word 2", "word 3", "word 4"]))
     times = sorted(asked.time for asked in service.asked)
     assert all(after - before > 0.1 for before, after in itertools.pairwise(times))
 
@@ -433,7 +419,7 @@ def test_an_answer_that_trickles_in_ends(fake_service):
         return 200, b"", {"Content-Length": "1000000"}
 
     service = fake_service(answer)
-    with pytest.raises(BackendSlowError):
+    with pytest.raises(errors.BackendSlowError):
         HTTPPool(service.url, timeout=0.1, retries=0).request("GET", "/")
 
 
@@ -442,7 +428,7 @@ def test_encrypted_requests_take_the_proxy(fake_service, monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", service.url.replace("//", "//user:pass%20word@"))
-    with pytest.raises(BackendDownError, match="[Tt]unnel"):
+    with pytest.raises(errors.BackendDownError, match="[Tt]unnel"):
         HTTPPool("https://export.arxiv.org", retries=0, timeout=2).request("GET", "/api/query")
     (asked,) = service.asked
     assert asked.method == "CONNECT" and asked.headers["Proxy-Authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
@@ -472,7 +458,7 @@ def test_a_service_of_ones_own(fake_service):
     assert (asked.path, asked.params["query"], asked.params["limit"]) == ("/paper/search", "x", "10")
     assert [paper.id for paper in papers.expand("2009.02040")] == ["x"]
     assert [asked.params["limit"] for asked in service.asked[1:]] == ["99", "30"]
-    with pytest.raises(UnknownPaperError):
+    with pytest.raises(errors.UnknownPaperError):
         papers.expand("nope")
 
 
@@ -491,7 +477,7 @@ def test_a_query_is_sent_as_written(fake_service):
 def test_ids_that_lead_elsewhere_are_unknown(fake_service, name):
     service = fake_service(lambda asked, n: (200, {"data": []}))
     for backend in (GraphAPI(service.url, **FAST), SemanticScholar(url=service.url, **FAST)):
-        with pytest.raises(UnknownPaperError):
+        with pytest.raises(errors.UnknownPaperError):
             backend.expand(name)
     assert service.asked == []
 
@@ -502,7 +488,7 @@ def test_keys_are_sent_and_never_kept(fake_service, monkeypatch, tmp_path):
     GraphAPI(service.url, key_env="PAPERS_KEY", cache=str(tmp_path)).search("x")
     assert service.asked[0].headers["X-API-Key"] == "hush"
     assert all("hush" not in path.read_text() for path in tmp_path.rglob("*.json"))
-    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+    with pytest.raises(errors.ConfigError, match="NO_SUCH_KEY"):
         open_backend(f"{service.url}#key_env=NO_SUCH_KEY")
 
 
@@ -520,7 +506,7 @@ def test_a_recording_replays_without_a_network(fake_service, tmp_path):
         for name in ("2009.02040", "nope"):
             try:
                 said.append(backend.expand(name))
-            except UnknownPaperError as e:
+            except errors.UnknownPaperError as e:
                 said.append(str(e))
         return said
 
@@ -532,7 +518,7 @@ def test_a_recording_replays_without_a_network(fake_service, tmp_path):
     replay = open_backend(f"{spec}&offline=1&key_env=NO_SUCH_KEY")
     assert play(replay) == recorded == play(pickle.loads(pickle.dumps(replay)))
     assert not replay.blocking and first.blocking and copy.deepcopy(replay) is replay
-    with pytest.raises(NotRecordedError, match="recording has no reply to GET"):
+    with pytest.raises(errors.NotRecordedError, match="recording has no reply to GET"):
         replay.search("never asked")
 
 
@@ -543,17 +529,18 @@ def test_a_recording_replays_without_a_network(fake_service, tmp_path):
      "semanticscholar:offline=perhaps", "arxiv:timeout=1&timeout=2", "arxive", "ftp://x"],
 )  # fmt: skip
 def test_bad_names(name):
-    with pytest.raises(ConfigError):
+    with pytest.raises(errors.ConfigError):
         open_backend(name)
 
 
-def test_names_open_one_backend_each_per_process():
+def test_names_open_one_each_per_process():
     assert open_backend("http://127.0.0.1:9") is open_backend("http://127.0.0.1:9")
+    assert open_selector("lexical") is open_selector("lexical")
     for name in ("arxiv", "semanticscholar", "http://127.0.0.1:9"):
         backend = open_backend(name)
         assert isinstance(backend, PaperBackend) and backend.blocking
 
 
 def test_errors_are_backend_errors():
-    for kind in (BackendBusyError, BackendDownError, BackendReplyError, BackendSlowError, NotRecordedError):
-        assert issubclass(kind, BackendError)
+    for kind in ("BackendBusyError", "BackendDownError", "BackendReplyError", "BackendSlowError", "NotRecordedError"):
+        assert issubclass(getattr(errors, kind), errors.BackendError)

@@ -163,7 +163,7 @@ def test_scores_are_read(text, score):
 
 
 @pytest.mark.parametrize(
-    "name", ["judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#parallel=0",
+    "name", ["golden", "judge:", "judge:http://x", "judge:http://x#model=m&parallel=0", "classify:", "classify:http://x#parallel=0",
              "judge:http://x#model=m&key_env=NO_SUCH_KEY", "classify:http://x#mode=1", "clasify:http://x",
              "classify:http://x#released=2", "judge:http://x#model=m&released=1"],
 )  # fmt: skip

@@ -4,15 +4,13 @@ import math
 
 import pytest
 
-from agent_envs.errors import BackendError, ConfigError, DataError
+from agent_envs.errors import BackendError, DataError
 from agent_envs.retrieval.papers import (
     CachedSelector,
     GoldSelector,
     LexicalSelector,
     Paper,
     normal_date,
-    open_backend,
-    open_selector,
     title_key,
     within_date,
 )
@@ -118,11 +116,3 @@ def test_what_is_remembered_is_bounded():
 def test_gold_by_title_or_id():
     selector = GoldSelector(["A Title"], ids=["7"])
     assert selector.scores("q", [Paper("7", "?"), Paper("8", "a   title"), Paper("9", "A")]) == [1.0, 1.0, 0.0]
-
-
-def test_names_that_are_none():
-    with pytest.raises(ConfigError, match="no backend 'arxive'"):
-        open_backend("arxive")
-    with pytest.raises(ConfigError, match="no selector"):
-        open_selector("golden")
-    assert open_selector("lexical") is open_selector("lexical")

@@ -281,27 +281,29 @@ def test_unknown_engine(tmp_path, monkeypatch):
         BM25Retriever.build(ROWS, engine="numba")
 
 
-def test_what_is_no_index_is_not_opened(tmp_path):
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (None, "cannot be read as an index"),
+        ("[]", "not an object"),
+        ("{", "cannot be read"),
+        ({"version": 2}, "version 2"),
+        ({"analyzer": "other"}, "analyzer 'other'"),
+    ],
+)
+def test_what_is_no_index_or_another_ones_is_not_opened(tmp_path, manifest, message):
     with pytest.raises(DataError, match="agentr1 index"):
-        BM25Retriever.open(tmp_path / "missing")
-    with pytest.raises(DataError, match="cannot be read as an index"):
-        BM25Retriever.open(tmp_path)
-    (tmp_path / "index.json").write_text("[]")
-    with pytest.raises(DataError, match="not an object"):
-        BM25Retriever.open(tmp_path)
-    (tmp_path / "index.json").write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
-        BM25Retriever.open(tmp_path)
-
-
-def test_another_version_or_analyzer_is_not_opened(tmp_path):
+        BM25Retriever.open(tmp_path / "index")
     BM25Retriever.build(ROWS, tmp_path / "index")
     path = tmp_path / "index" / "index.json"
-    manifest = json.loads(path.read_text())
-    for changed, message in (({"version": 2}, "version 2"), ({"analyzer": "other"}, "analyzer 'other'")):
-        write_manifest(tmp_path / "index", {**manifest, **changed})
-        with pytest.raises(DataError, match=message):
-            BM25Retriever.open(tmp_path / "index")
+    if isinstance(manifest, dict):
+        write_manifest(tmp_path / "index", {**json.loads(path.read_text()), **manifest})
+    elif manifest is None:
+        path.unlink()
+    else:
+        path.write_text(manifest)
+    with pytest.raises(DataError, match=message):
+        BM25Retriever.open(tmp_path / "index")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):

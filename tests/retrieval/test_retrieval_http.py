@@ -16,9 +16,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -235,18 +235,9 @@ def test_connections_are_kept_and_replaced(fake_service):
 
 def test_many_threads(server):
     client = HTTPRetriever(server.url)
-    expected = client.search("capital", 3)
-    found = []
-
-    def search():
-        found.extend([client.search("capital", 3) for _ in range(10)])
-
-    threads = [threading.Thread(target=search) for _ in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 640
+    with ThreadPoolExecutor(64) as pool:
+        found = list(pool.map(client.search, ["capital"] * 640, [3] * 640))
+    assert found == [client.search("capital", 3)] * 640
     client.close()
 
 

@@ -23,15 +23,7 @@ import numpy as np
 import pytest
 
 import agent_envs
-from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
-    BackendError,
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-    TaskIndexError,
-)
+from agent_envs import errors
 from agent_envs.pictures.picture import alike
 from agent_envs.registration import PICTURE_IDS
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
@@ -75,10 +67,10 @@ class AwkwardEnv(TextEnv):
         elif action == "hang":
             AwkwardEnv.hold.wait(30)
         elif action == "backend":
-            raise BackendSlowError("the engine is slow")
+            raise errors.BackendSlowError("the engine is slow")
         elif action == "busy":
             self.state.append(1)
-            raise BackendBusyError("the engine is busy")
+            raise errors.BackendBusyError("the engine is busy")
         elif action == "bug":
             raise KeyError("secret detail")
         elif action == "exit":
@@ -125,7 +117,7 @@ def remote(server, env_id=TOOL, **kwargs):
     return gym.make("AgentR1/Remote-v0", url=server.url, env_id=env_id, **kwargs)
 
 
-@pytest.mark.parametrize("env_id", [TOOL, "AgentR1/ALFWorld-v0", *PICTURE_IDS])
+@pytest.mark.parametrize("env_id", ["AgentR1/ALFWorld-v0", *PICTURE_IDS])  # TOOL: below, with vectors
 def test_the_contract_holds_on_a_server(all_ids, env_id):
     check_text_env("AgentR1/Remote-v0", env_kwargs={"url": all_ids.url, "env_id": env_id}, tasks=2, vectors=False)
     assert until(lambda: all_ids.pool.episodes == 0)
@@ -190,20 +182,20 @@ def test_errors_keep_their_types(server):
     env = remote(server).unwrapped
     with pytest.raises(gym.error.ResetNeeded, match="before the first reset|reset\\(\\) before|comes before"):
         env.step("x")
-    with pytest.raises(TaskIndexError, match="0 to 99999"):
+    with pytest.raises(errors.TaskIndexError, match="0 to 99999"):
         env.reset(options={"index": 10**9})
-    with pytest.raises(ConfigError, match="a reset option must be one of 'index', 'question'"):
+    with pytest.raises(errors.ConfigError, match="a reset option must be one of 'index', 'question'"):
         env.reset(options={"indx": 3})
-    with pytest.raises(ConfigError, match="must be an integer"):
+    with pytest.raises(errors.ConfigError, match="must be an integer"):
         env.reset(options={"index": "3"})
     with pytest.raises(TypeError, match="expected an action as a string"):
         env.step(3)
     with pytest.raises(TypeError):
         env.reset(options={"index": object()})
     assert (len(env.tasks), env.tasks.split, env.parser.name) == (100_000, "train", "hermes")
-    with pytest.raises(ConfigError, match="stay on its server"):
+    with pytest.raises(errors.ConfigError, match="stay on its server"):
         env.tasks[0]
-    with pytest.raises(ConfigError, match="stay on its server"):
+    with pytest.raises(errors.ConfigError, match="stay on its server"):
         _ = env.task
     env.reset(seed=1)
     env.step("#### 1")
@@ -216,15 +208,15 @@ def test_errors_keep_their_types(server):
 def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, caplog):
     env = remote(awkward_server, "Test/Awkward-v0").unwrapped
     env.reset(seed=0)
-    with pytest.raises(BackendSlowError, match="engine is slow"):
+    with pytest.raises(errors.BackendSlowError, match="engine is slow"):
         env.step("backend")
-    with pytest.raises(BackendBusyError, match="engine is busy"):
+    with pytest.raises(errors.BackendBusyError, match="engine is busy"):
         env.step("busy")
-    with pytest.raises(BackendError, match="KeyError in the environment") as caught:
+    with pytest.raises(errors.BackendError, match="KeyError in the environment") as caught:
         env.step("bug")
     assert "secret" not in str(caught.value) and "secret detail" in caplog.text
     for action in ("exit", "stop"):
-        with pytest.raises(BackendError, match="(SystemExit|StopIteration) in the environment"):
+        with pytest.raises(errors.BackendError, match="(SystemExit|StopIteration) in the environment"):
             env.step(action)
     with pytest.raises(TypeError, match="cannot be sent as JSON"):
         env.step("object")
@@ -235,36 +227,31 @@ def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, cap
 
 
 def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
-    with pytest.raises(ConfigError, match="expected a server's address"):
-        RemoteEnv("127.0.0.1:8000")
-    with pytest.raises(ConfigError, match="without login"):
-        RemoteEnv("http://a:b@127.0.0.1:8000")
-    with pytest.raises(ConfigError, match="there is nothing at.*GSM8K-v0"):
-        RemoteEnv(server.url, env_id="AgentR1/GSM9K-v0")
-    with pytest.raises(ConfigError, match="may choose split, got hops"):
-        RemoteEnv(server.url, env_kwargs={"hops": 2})
-    with pytest.raises(ConfigError, match="split must be a name"):
-        RemoteEnv(server.url, split="../../etc")
-    with pytest.raises(ConfigError, match="plain JSON values"):
-        RemoteEnv(server.url, env_kwargs={"split": object()})
-    with pytest.raises(BackendDownError, match="agentr1 serve"):
-        RemoteEnv("http://127.0.0.1:9", connect_timeout=0.2)
-    with pytest.raises(ConfigError, match="timeout must be"):
-        RemoteEnv(server.url, timeout=0)
     odd = fake_service(lambda asked, number: (200, {"hello": "there"}))
-    with pytest.raises(BackendReplyError, match="is not a server|status 200"):
-        RemoteEnv(odd.url, connect_timeout=1)
+    for url, arguments, error, words in (
+        ("127.0.0.1:8000", {}, errors.ConfigError, "expected a server's address"),
+        ("http://a:b@127.0.0.1:8000", {}, errors.ConfigError, "without login"),
+        ("http://127.0.0.1:9", {"connect_timeout": 0.2}, errors.BackendDownError, "agentr1 serve"),
+        (odd.url, {"connect_timeout": 1}, errors.BackendReplyError, "is not a server|status 200"),
+        (server.url, {"env_id": "AgentR1/GSM9K-v0"}, errors.ConfigError, "there is nothing at.*GSM8K-v0"),
+        (server.url, {"env_kwargs": {"hops": 2}}, errors.ConfigError, "may choose split, got hops"),
+        (server.url, {"split": "../../etc"}, errors.ConfigError, "split must be a name"),
+        (server.url, {"env_kwargs": {"split": object()}}, errors.ConfigError, "plain JSON values"),
+        (server.url, {"timeout": 0}, errors.ConfigError, "timeout must be"),
+    ):
+        with pytest.raises(error, match=words):
+            RemoteEnv(url, **arguments)
     from agent_envs.serving import client as connection
 
     monkeypatch.setattr("agent_envs.errors.metadata.version", lambda package: "9.1")
     connection._check_release.cache_clear()
-    with pytest.raises(ConfigError, match=r"websockets<18,>=15, found websockets 9\.1"):
+    with pytest.raises(errors.ConfigError, match=r"websockets<18,>=15, found websockets 9\.1"):
         RemoteEnv(server.url)
-    with pytest.raises(ConfigError, match=r"aiohttp<4,>=3\.11, found aiohttp 9\.1"):
+    with pytest.raises(errors.ConfigError, match=r"aiohttp<4,>=3\.11, found aiohttp 9\.1"):
         EnvServer([ServedEnv(TOOL)], port=0, workers=0).start()
     monkeypatch.undo()
     monkeypatch.setattr("agent_envs.serving.client.PROTOCOL", 0)
-    with pytest.raises(ConfigError, match="speaks protocol 1.*same version"):
+    with pytest.raises(errors.ConfigError, match="speaks protocol 1.*same version"):
         RemoteEnv(server.url)
 
 
@@ -292,7 +279,7 @@ def test_what_a_strange_server_says_is_a_typed_error():
             ("action_length", -1, "no valid action_length"),
         ):
             answers[:] = [{"type": "hello", "data": {**about, key: wrong}}]
-            with pytest.raises(BackendReplyError, match=words):
+            with pytest.raises(errors.BackendReplyError, match=words):
                 RemoteEnv(url)
         for first in (
             [],
@@ -305,7 +292,7 @@ def test_what_a_strange_server_says_is_a_typed_error():
         ):
             answers[:] = [{"type": "hello", "data": about}, first]
             env = RemoteEnv(url)
-            with pytest.raises((BackendError, ConfigError)) as caught:
+            with pytest.raises((errors.BackendError, errors.ConfigError)) as caught:
                 env.reset(seed=0)
             assert "\x1b" not in str(caught.value)
             env.close()
@@ -314,10 +301,10 @@ def test_what_a_strange_server_says_is_a_typed_error():
         assert env.reset(seed=0) == ("Begin.", {})
         for reward in ("much", 10**400):
             answers[:] = [{"data": {"observation": episode, "reward": reward}}]
-            with pytest.raises(BackendReplyError, match="expected a number as reward"):
+            with pytest.raises(errors.BackendReplyError, match="expected a number as reward"):
                 env.step("x")
         answers[:] = [{"data": {}}]
-        with pytest.raises(BackendReplyError, match="expected a text, got None"):
+        with pytest.raises(errors.BackendReplyError, match="expected a text, got None"):
             env.snapshot()
         env.close()
         strange.shutdown()
@@ -329,7 +316,7 @@ def test_a_server_without_room_is_asked_again(server, monkeypatch):
     env.reset(seed=0)
     with monkeypatch.context() as busy:
         busy.setattr(server.pool, "waiting", 10**6)
-        with pytest.raises(BackendBusyError, match="too many messages are waiting"):
+        with pytest.raises(errors.BackendBusyError, match="too many messages are waiting"):
             env.step("#### 1")
         threading.Timer(0.3, busy.undo).start()
         assert patient.reset(seed=0)[1]["task_id"]
@@ -343,7 +330,7 @@ def test_a_lost_connection_ends_the_episode_and_the_last_seed_says_how_it_goes_o
     rng = np.random.default_rng(5)
     assert here.reset(seed=5) == there.reset(seed=5)
     there.unwrapped._connected()._ws.socket.shutdown(2)
-    with pytest.raises(BackendDownError, match="ended"):
+    with pytest.raises(errors.BackendDownError, match="ended"):
         there.step("x")
     with pytest.raises(gym.error.ResetNeeded, match="closed or lost"):
         there.step("x")
@@ -371,10 +358,10 @@ def test_a_snapshot_outlives_its_connection_and_is_tied_to_its_environment(serve
     env.restore(point)
     assert env.step("x") == first
     other = remote(server, "AgentR1/GSM8K-v0").unwrapped
-    with pytest.raises(ConfigError, match="not a snapshot of this environment"):
+    with pytest.raises(errors.ConfigError, match="not a snapshot of this environment"):
         other.restore(point)
     for forged in ("", "AAAA", point.state[:-8] + "AAAAAAA=", "\ud800", 3, None, object()):
-        with pytest.raises(ConfigError, match="not a snapshot|expected a snapshot"):
+        with pytest.raises(errors.ConfigError, match="not a snapshot|expected a snapshot"):
             env.restore(dataclasses.replace(point, state=forged))
     env.restore(point)
     env.close()
@@ -415,7 +402,7 @@ def test_time_outs_of_the_client_close_the_connection(awkward_server):
     AwkwardEnv.hold.clear()
     env = remote(awkward_server, "Test/Awkward-v0", timeout=0.3).unwrapped
     env.reset(seed=0)
-    with pytest.raises(BackendSlowError, match="0.3 seconds"):
+    with pytest.raises(errors.BackendSlowError, match="0.3 seconds"):
         env.step("hang")
     with pytest.raises(gym.error.ResetNeeded):
         env.step("x")
@@ -440,10 +427,10 @@ def test_wrappers_on_the_server_are_part_of_the_environment():
         here = agent_envs.wrappers.apply_wrappers(gym.make(TOOL, split="test"), served.wrappers)
         assert env.instructions == "" and env.reset(seed=1) == here.reset(seed=1)
         assert env.step("#### 1") == here.step("#### 1")
-        with pytest.raises(ConfigError, match="may choose nothing"):
+        with pytest.raises(errors.ConfigError, match="may choose nothing"):
             RemoteEnv(server.url, split="train")
         RemoteEnv(server.url, split="test", data="generated").close()
-        with pytest.raises(ConfigError, match="may choose nothing, got data"):
+        with pytest.raises(errors.ConfigError, match="may choose nothing, got data"):
             RemoteEnv(server.url, data="official")
         env.close()
 

@@ -8,7 +8,7 @@ Behaviours pinned here:
 """
 
 import itertools
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import gymnasium.wrappers as stock
@@ -249,11 +249,8 @@ def test_instances_and_threads_share_the_statistics():
     assert all(e.error is None for e in episodes)
     assert (return_statistics(name).counts, return_statistics(name).squares) == ({"": 40}, {"": 40.0})
     assert {e.reward for e in episodes} == {1.0}
-    threads = [threading.Thread(target=return_statistics(name).add, args=("b", 2.0)) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(50) as pool:
+        list(pool.map(return_statistics(name).add, ["b"] * 50, [2.0] * 50))
     assert return_statistics(name).counts["b"] == 50
     for odd in (float("nan"), float("inf"), float("-inf")):
         return_statistics(name).add("b", odd)
