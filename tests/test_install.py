@@ -14,6 +14,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -117,9 +118,13 @@ def test_import_datasets_is_hugging_faces(root):
 
 
 def test_importing_the_package_loads_nothing_heavy(root):
-    code = "import sys, gymnasium\nbefore = {*sys.modules}\nimport agent_envs\nprint(*{*sys.modules} - before)"
-    new = set(_run(code, cwd=root).split())
-    assert "agent_envs" in new
+    code = (
+        "import sys, gymnasium\nbefore = {*sys.modules}\nimport agent_envs\nprint(*{*sys.modules} - before)\n"
+        "import agent_envs.policies, agent_envs.rollout.many\nprint(*{'openai', 'tqdm'} & {*sys.modules})"
+    )
+    imported, heavy = _run(code, cwd=root).splitlines()
+    new = set(imported.split())
+    assert "agent_envs" in new and heavy == ""
     assert {name.partition(".")[0] for name in new} & (HEAVY | {"asyncio", "jsonschema", "tqdm"}) == set()
     assert {"agent_envs.rollout", "agent_envs.policies", "agent_envs.tools", "agent_envs.vector"} & new == set()
 
@@ -188,8 +193,7 @@ def test_a_base_install_imports_every_module_or_names_the_extra(root):
         name = canonicalize_name(waiting.pop())
         if name not in allowed:
             allowed.add(name)
-            needed = [Requirement(text) for text in importlib.metadata.requires(name) or []]
-            waiting += [n.name for n in needed if n.marker is None or n.marker.evaluate({"extra": ""})]
+            waiting += [n.name for n in _needed(name) or () if n.marker is None or n.marker.evaluate({"extra": ""})]
     code = """
 import importlib, importlib.machinery, importlib.metadata, json, re, sys
 names, allowed = json.loads(sys.stdin.read())
@@ -216,6 +220,15 @@ for name in names:
     assert _run(code, cwd=root, stdin=json.dumps([names, sorted(allowed)])) == ""
 
 
+@cache
+def _needed(name: str) -> list[Requirement] | None:
+    """What an installed package requires, or None if it is not installed."""
+    try:
+        return [*map(Requirement, importlib.metadata.requires(name) or [])]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def _brought(requirements: Iterable[Requirement], extras: Mapping[str, list[Requirement]]) -> set[str]:
     """The packages that requirements install, and their own where they are installed here; "?" for others' own."""
     names: set[str] = set()
@@ -226,14 +239,11 @@ def _brought(requirements: Iterable[Requirement], extras: Mapping[str, list[Requ
         if name == "agent-envs":
             waiting += [each for extra in need.extras for each in extras[extra]]
         elif name not in names:
-            names.add(name)
-            try:
-                own = [*map(Requirement, importlib.metadata.requires(name) or [])]
-            except importlib.metadata.PackageNotFoundError:
-                own = []
-                names.add("?")
+            names |= {name} if (own := _needed(name)) is not None else {name, "?"}
             chosen = ("", *need.extras)
-            waiting += [n for n in own if n.marker is None or any(n.marker.evaluate({"extra": x}) for x in chosen)]
+            waiting += [
+                n for n in own or () if n.marker is None or any(n.marker.evaluate({"extra": x}) for x in chosen)
+            ]
     return names
 
 

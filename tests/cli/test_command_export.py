@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -76,8 +77,23 @@ def verl_checkpoint(run, model):
     return actor
 
 
-def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch, agentr1):
+@pytest.fixture(params=["here", pytest.param("in a process of its own", marks=pytest.mark.slow)])
+def merger(request, monkeypatch):
+    """verl's merger, which takes ten seconds in a process of its own to import what is imported here."""
     pytest.importorskip("verl")
+
+    def run_here(command, **how):
+        monkeypatch.setattr(sys, "argv", command[2:])
+        runpy.run_module(command[2], run_name="__main__")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    if request.param == "here":
+        monkeypatch.setattr(subprocess, "run", run_here)
+
+
+@pytest.mark.usefixtures("merger")
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_of_verl_is_converted_once(loop_run, tmp_path, monkeypatch, agentr1):
     model, run, out = loop_run / "checkpoint" / "model", tmp_path / "run", tmp_path / "out"
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
     actor, cache = verl_checkpoint(run, model), tmp_path / "data" / "checkpoints"

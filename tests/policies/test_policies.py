@@ -1,11 +1,8 @@
 """Policies that need no model. What these tests pin: actions depend on the seed and the task alone, scripts that end
-too early and tasks without an expert say so, and nothing heavy is imported for any of them."""
+too early and tasks without an expert say so."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +10,6 @@ import jsonschema
 import numpy as np
 import pytest
 
-import agent_envs
 import agent_envs.policies
 from agent_envs import Problem
 from agent_envs.episodes.record import StopReason
@@ -88,11 +84,6 @@ def actions(env_id: str, policy: Any, n: int = 20, concurrency: int = 1) -> list
     episodes = run_episodes(env_id, policy, n, options=options, concurrency=concurrency, progress=False)
     assert all(e.error is None for e in episodes), next(e.error for e in episodes if e.error)
     return [[step.action for step in episode.steps] for episode in episodes]
-
-
-def test_the_expert_wins() -> None:
-    episode = run_episode(gym.make("Test/Double-v0"), ExpertPolicy(), seed=0)
-    assert episode.success and len(episode.steps) == 2
 
 
 def test_a_task_without_an_expert_says_so() -> None:
@@ -199,13 +190,6 @@ def test_a_task_id_with_a_lone_surrogate_has_a_generator() -> None:
     assert episode_rng(0, "a\ud800").integers(10) == episode_rng(0, "a\ud800").integers(10)
 
 
-def test_public_names_are_sorted_and_light() -> None:
-    assert agent_envs.policies.__all__ == sorted(agent_envs.policies.__all__)
-    code = "import sys, agent_envs.policies, agent_envs.rollout.many; print({'openai', 'tqdm'} & set(sys.modules))"
-    root = Path(agent_envs.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "set()\n"
+def test_a_name_that_is_none() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
         agent_envs.policies.Nobody  # noqa: B018

@@ -205,14 +205,6 @@ def test_a_line_that_was_written_twice_counts_once(two, agentr1):
     assert agentr1("compare", first, second) == once
 
 
-def test_names_in_a_panel_move_no_cursor(two, agentr1):
-    for folder in two[:2]:
-        file = Path(folder, "panel.json")
-        file.write_text(json.dumps({**json.loads(file.read_text()), "env": "\x1b[31mEVIL\x1b]0;title\x07"}))
-    said = agentr1("compare", *two[:2])
-    assert said.startswith(r"\x1b[31mEVIL") and "\x1b" not in said and "\x07" not in said
-
-
 def test_what_is_no_evaluation(played, tmp_path, agentr1):
     first = played("first")
     (tmp_path / "empty").mkdir()
