@@ -18,11 +18,18 @@ from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrapper
 from agent_envs.wrapping.specs import wrapper_names
 
 IDS = (*agent_envs.ENV_IDS, *PICTURE_IDS)
+LIKE_GSM8KCODE = ("AgentR1/MathCode-v0", "AgentR1/TableQA-v0")  # every process of a vector starts a sandbox
 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_id_keeps_the_contract(env_id):
-    check_text_env(env_id, tasks=5)
+    check_text_env(env_id, tasks=5, vectors=env_id not in LIKE_GSM8KCODE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", LIKE_GSM8KCODE)
+def test_every_id_keeps_the_contract_in_vectors(env_id):
+    check_text_env(env_id)
 
 
 @pytest.mark.parametrize("env_id", ["AgentR1/HotpotQA-v0", "AgentR1/PaperSearch-v0", "AgentR1/WebShop-v0"])
