@@ -77,7 +77,7 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[Phrases, tuple[str, ...]
     asks = act.asks if act else ()
     for ask in asks:
         also = [other for word in ask.words for other in TABLES["also"].get(word, ())]
-        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), *also)
+        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), f"number of {ask.name}", *also)
     phrases = {f"?{fact}": words for fact, words in facts.items()}
     phrases["report"] = tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
     phrases["doubt"] = (f"no {domain.item.noun}",)

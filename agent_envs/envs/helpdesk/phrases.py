@@ -15,7 +15,7 @@ LONGEST = 4000
 Phrases = Mapping[str, Sequence[tuple[str, str]]]
 """Phrases by their first word, each with what it is a sign of."""
 _QUESTION = rf"(?:(?:to|by|for|from|on|with|against|in|at) )?(?:{'|'.join(map(re.escape, TABLES['wh']))})\b"
-WH = re.compile(rf"\W*(?:(?:and|so|or) )?(?!how about){_QUESTION}")
+WH = re.compile(rf"\W*(?:(?:and|so|or) )?(?:(?:may|can|could|might) i ask )?(?!how about){_QUESTION}")
 """The beginning of a sentence that asks with a question word."""
 WORD = re.compile(r"\w+")
 _SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
