@@ -125,7 +125,7 @@ class EpisodeStop(AgentEnvsError):  # noqa: N818  a stop is not a failure
 
 
 class ContextLengthExceeded(EpisodeStop):
-    """The prompt leaves no room for a response in the model's context."""
+    """The model's context leaves no room for a response, or has cut it off."""
 
 
 class CallLimitReached(EpisodeStop):

@@ -1,4 +1,4 @@
-"""Estimators with a critic: generalised advantage estimation over steps, over tokens, and over both.
+"""gae (of steps; steppo and ppo use it), token_gae and bi_level_gae: estimators with a critic.
 
 All of them (Schulman et al., arXiv 1506.02438, eq. 11-16) are $delta_k = r_k + gamma V_{k+1} - V_k$ and
 $A_k = delta_k + gamma lam A_{k+1}$, and differ in what k counts and where V is read.

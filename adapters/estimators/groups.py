@@ -1,4 +1,4 @@
-"""Estimators that compare a group's episodes with each other or with a greedy one: one score per trajectory.
+"""grpo, rloo, opo, gpg, remax and others that compare a group's episodes: one score per trajectory, no critic.
 
 $S_i = sum_t r_t$ is the score of trajectory i, g its prompt group with n trajectories; every step and token of a
 trajectory has the same advantage (except for ``remax`` with reward-to-go). None has a critic.

@@ -45,7 +45,7 @@ class StopReason(StrEnum):
     TRUNCATED = "truncated"
     """The step limit ended it."""
     CONTEXT_LENGTH = "context_length"
-    """The next prompt left no room for a response."""
+    """The model's context left no room for a response, or cut it off."""
     CALL_LIMIT = "call_limit"
     """The agent used up the calls of an episode."""
     AGENT_ERROR = "agent_error"

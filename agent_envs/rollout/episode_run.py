@@ -1,4 +1,4 @@
-"""The thread that plays an episode, and what others may ask of it meanwhile.
+"""The thread that plays an episode and says why it ended, and what others may ask of it meanwhile.
 
 Environments and tools block, and a thread can be left behind when one hangs: so a thread plays the episode, and an
 async `act` is awaited on an event loop meanwhile.

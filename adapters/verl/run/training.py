@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,8 @@ def describe(composed: Composed) -> str:
     ]
     try:
         for part in run.parts():
-            env = make_env(part)
-            env.reset(options={"index": 0})
-            env.close()
+            with contextlib.closing(make_env(part)) as env:
+                env.reset(options={"index": 0})
         _check_pictures(run, verl, fetch=False)
     except DataError as e:
         if run.data != "official":
@@ -65,15 +65,17 @@ def describe(composed: Composed) -> str:
     lines += [f"# {notice}" for notice in notices if notice]
     if find_row_loss(verl.actor_rollout_ref) is not None:
         lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
-    if composed.released is not None:
-        lines.append(f"# beside the release {composed.released}, in settings:")
+    lines += [f"# beside the release {composed.released}, in settings:"] * (composed.released is not None)
     for d in composed.differences:
         published = "none" if d.published is None else d.published
         lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")
-    if composed.exact:
-        lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
+    lines += [f"# and in what no setting says:{'' if composed.remaining else ' nothing'}"] * composed.exact
     lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
-    return "\n".join([*lines, OmegaConf.to_yaml(verl)])
+    whole = OmegaConf.to_container(composed.unresolved, resolve=True)
+    of_run = {name: value for name, value in whole["run"].items() if not isinstance(value, dict)}  # nor by environment
+    settings = asdict(read_settings(verl))
+    own = {"run": of_run, "agentr1": {**settings.pop("options"), **settings}}
+    return "\n".join([*lines, OmegaConf.to_yaml({**own, **{k: v for k, v in verl.items() if k not in own}})])
 
 
 def check_verl(config: Any) -> None:
@@ -108,7 +110,6 @@ def check_model(model: str, config: Any, *, fetch: bool) -> None:
         from agent_envs.adapters.trees.attention import check_model as check_tree_model
 
         check_tree_model(AutoConfig.from_pretrained(model, trust_remote_code=False))
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError) as e:
@@ -189,9 +190,8 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     """
     spaces = []
     for part in run.parts():
-        env = make_env(part)
-        spaces.append(env.observation_space)
-        env.close()
+        with contextlib.closing(make_env(part)) as env:
+            spaces.append(env.observation_space)
     space = next(filter(shows_pictures, spaces), spaces[0])
     pictures = shows_pictures(space)
     if run.model is not None and not fetch and not Path(run.model).is_dir():

@@ -1,4 +1,4 @@
-"""The rewards of GSM8K: for the right final answer, and the released one for the last number of every text.
+"""The rewards of GSM8K: "terminal", the default, for the right answer; "agentr1" for the last number of every text.
 
 `reward="terminal"` compares the answer that `agent_envs.rewards.math_answers` reads with the gold number, exactly.
 `reward="agentr1"` follows Agent-R1, which follows verl's utils/reward_score/gsm8k.py.

@@ -1,4 +1,4 @@
-"""The score: what has to be there in the end, less what should not."""
+"""The score: what has to be there in the end, less what should not. By default only a full one is paid."""
 
 from __future__ import annotations
 

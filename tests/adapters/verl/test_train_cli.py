@@ -80,6 +80,7 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
     assert config.trainer.total_training_steps == 7
     assert config.actor_rollout_ref.rollout.n == 4  # the command line wins over the preset
     assert config.trainer.v1.trainer_mode == "agentr1_sync"
+    assert config.run.updates_per_step == 2 and config.agentr1.weighting == "trajectory"  # what verl has no setting for
     assert config.trainer.default_local_dir == str(out / "checkpoints")
     assert not out.exists()
 
