@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 
 import pytest
 import yaml
-from composing import ENV, composed
-from omegaconf import OmegaConf
+from composing import ENV, changed, composed
 
 from agent_envs.adapters.estimators import ESTIMATORS
 from agent_envs.adapters.tiny.base import base_folder
@@ -171,7 +169,7 @@ RUNS = {
 @pytest.fixture(scope="module")
 def runs():
     def make(engine=None, **how):
-        return pickle.dumps(composed(*([f"model_engine={engine}"] if engine else []), **how).verl())
+        return composed(*([f"model_engine={engine}"] if engine else []), **how).verl()
 
     return {name: make(**how) for name, how in RUNS.items()}
 
@@ -229,18 +227,14 @@ RANKS, SP = "need the same number of data-parallel ranks", "ulysses_sequence_par
     ],
 )  # fmt: skip
 def test_settings_that_do_not_go_together(runs, run, settings, message):
-    config = pickle.loads(runs[run])
-    for setting in settings.split():
-        key, _, value = setting.partition("=")
-        OmegaConf.update(config, key, yaml.safe_load(value), force_add=True)
+    config = changed(runs[run], *settings.split())
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_config(config, read_objective(config).estimator)
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_without_them_a_run_is_taken(runs, run):
-    config = pickle.loads(runs[run])
-    check_config(config, read_objective(config).estimator)
+    check_config(runs[run], read_objective(runs[run]).estimator)
 
 
 def test_groups_of_one_are_for_estimators_that_compare_none():

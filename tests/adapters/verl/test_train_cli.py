@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from composing import ENV, composed
+from composing import ENV, changed, composed
 
 from agent_envs.adapters.verl.config.compose import Composed
 from agent_envs.adapters.verl.config.objective import choose_layout
@@ -234,11 +234,12 @@ def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
 def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
     path = tmp_path / "rows.parquet"
     write_rows(path, [{**make_rows("AgentR1/GSM8K-v0", [0])[0], **row}])
+    run = composed(f"data.val_files={path}").run
     with pytest.raises(error, match=re.escape(message)):
-        validation_rows(composed(f"data.val_files={path}").run, [], trust=False)
+        validation_rows(run, [], trust=False)
     path.write_text("no parquet")
     with pytest.raises(AgentEnvsError, match="cannot be read as parquet"):
-        validation_rows(composed(f"data.val_files={path}").run, [], trust=False)
+        validation_rows(run, [], trust=False)
 
 
 def test_threads_are_those_that_were_asked_for_or_the_cores_of_this_process(monkeypatch, root):
@@ -350,17 +351,16 @@ def test_a_folder_of_released_games_without_held_out_splits_is_divided(data_dir)
 
 
 def test_trees_are_the_default_on_a_cpu_where_everything_takes_them(tmp_path):
-    def chosen(*overrides: str, family: str = "qwen2", cpu: bool = True) -> str:
+    usual = composed().verl()
+
+    def chosen(*settings: str, family: str = "qwen2") -> str:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
-        config = composed(*overrides).verl()
-        config.actor_rollout_ref.model.path = str(tmp_path)
-        config.trainer.device = "cpu" if cpu else "cuda"
-        return choose_layout(config)
+        return choose_layout(changed(usual, f"actor_rollout_ref.model.path={tmp_path}", *settings))
 
     assert chosen() == "tree"
-    assert chosen("+agentr1.layout=steps") == "steps"
-    assert chosen(cpu=False) == chosen(family="gpt2") == "merged"
-    assert chosen("actor_rollout_ref.model.lora_rank=8") == chosen("+agentr1.mode=colocate") == "merged"
+    assert chosen("agentr1.layout=steps") == "steps"
+    assert chosen("trainer.device=cuda") == chosen(family="gpt2") == "merged"
+    assert chosen("actor_rollout_ref.model.lora_rank=8") == chosen("agentr1.mode=colocate") == "merged"
     assert chosen("actor_rollout_ref.model.use_fused_kernels=True") == "merged"
     (other := tmp_path / "critic").mkdir()
     (other / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
