@@ -128,8 +128,8 @@ def token_bytes(config: Any, itemsize: int = 4, *, recomputed: bool = False) -> 
     """
     text = config.get_text_config()
     layer = 8 * text.hidden_size + 4 * getattr(text, "intermediate_size", 4 * text.hidden_size)
-    kept = text.num_hidden_layers * (text.hidden_size if recomputed else layer) + layer * recomputed
-    return int(itemsize * (kept + 2 * text.vocab_size))
+    activations = text.num_hidden_layers * (text.hidden_size if recomputed else layer) + layer * recomputed
+    return int(itemsize * (activations + 2 * text.vocab_size))
 
 
 def fitting_tokens(model: Any) -> int:

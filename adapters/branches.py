@@ -56,8 +56,8 @@ class Branches(NamedTuple):
         >>> Branches.read("1-3:3")
         Branches(first=1, last=3, more=3)
         """
-        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?:(\d{1,6})", str(text))  # verl may have read a number
-        first, last, more = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?:(\d{1,6})", str(text))  # verl may have read a number
+        first, last, more = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
         last = last or first
         if not 1 <= first <= last or not more:
             raise ConfigError(
@@ -156,12 +156,12 @@ def segments(
         Of each trajectory: the episode with its steps alone, the number of the state that it began in, how much each of
         its steps counts, and the number of the task.
     """
-    found: list[tuple[Episode, int, float, int]] = []
+    pieces: list[tuple[Episode, int, float, int]] = []
     states = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
     free = len(states)
     for tree, task in zip(trees, tasks, strict=True):
         parts = cut(tree, weighting, gamma)
-        found += [(part.episode, free if part.inner else states[task], part.share, task) for part in parts]
+        pieces += [(part.episode, free if part.inner else states[task], part.share, task) for part in parts]
         free += len(parts) > 1
-    episodes, groups, counts, of_tasks = ([each[i] for each in found] for i in range(4))
+    episodes, groups, counts, of_tasks = ([each[i] for each in pieces] for i in range(4))
     return episodes, groups, counts, of_tasks  # type: ignore[return-value]

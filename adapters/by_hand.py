@@ -54,9 +54,9 @@ class EpisodeByHand:
         """
         if self._asked is not None and self._asked.set_running_or_notify_cancel():  # otherwise nobody waits any more
             self._asked.set_result(Response(text or ""))
-        found = self._prompts.get()
-        if found is not None:
-            prompt, self._asked = found
+        received = self._prompts.get()
+        if received is not None:
+            prompt, self._asked = received
             return prompt
         self._asked, self.episode = None, self._playing.result()
         if self.episode.stop_reason.broken:
@@ -68,11 +68,11 @@ class EpisodeByHand:
         while self.episode is None:
             if self._asked is not None:
                 self._asked.cancel()
-            found = self._prompts.get()
-            if found is None:
+            received = self._prompts.get()
+            if received is None:
                 self.episode = self._playing.result()
             else:
-                self._asked = found[1]
+                self._asked = received[1]
 
     def _play(self, env: gym.Env[Any, str], agent: str | Agent, seed: int | None, options: Any) -> Episode:
         try:

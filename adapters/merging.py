@@ -144,11 +144,11 @@ def plan_packed(
     for i, (prompt, response) in enumerate(steps):
         home = latest if latest >= 0 and prompt.startswith(whole[latest]) and sees(i, latest) else -1
         if len(rows) > 1:
-            found = (len(whole[home]), rows[home][-1]) if home >= 0 else (0, -1)
+            best = (len(whole[home]), rows[home][-1]) if home >= 0 else (0, -1)
             for row, tokens in enumerate(whole):
                 # of equal rows, the last one used
-                if found < (len(tokens), rows[row][-1]) and prompt.startswith(tokens) and sees(i, row):
-                    home, found = row, (len(tokens), rows[row][-1])
+                if best < (len(tokens), rows[row][-1]) and prompt.startswith(tokens) and sees(i, row):
+                    home, best = row, (len(tokens), rows[row][-1])
         if home < 0:
             home = len(rows)
             rows.append([])

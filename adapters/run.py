@@ -64,7 +64,7 @@ class CollapseWatch:
 
     def update(self, record: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Record an iteration's metrics; return what is new: a line for the progress, and the reason."""
-        found = []
+        news = []
         success = record.get("env/success") or 0.0
         for name, why in _FALLING.items():
             if record.get(name) is None or name in self._said:
@@ -75,7 +75,7 @@ class CollapseWatch:
             if len(values) > 5 and last < 0.1 * first and (first > 0.1 or what == "entropy"):
                 self._said.add(name)
                 line, fell = f"collapse: {what} {last:.3g}, {first:.3g} at first", f"{first:.3g} to {last:.3g} nats"
-                found.append((line, f"the policy's {what} fell from {fell}: {why}"))
+                news.append((line, f"the policy's {what} fell from {fell}: {why}"))
         silent, groups = (  # of all roles
             sum(number for name, number in record.items() if f"groups_{what}" in name)
             for what in ("without_signal", "compared")
@@ -89,8 +89,8 @@ class CollapseWatch:
                     else "the tasks are too hard: a teacher, easier levels or branches would teach"
                 )  # fmt: skip
                 reason = f"in nine groups of ten all episodes are paid alike (success {success:.2f}); {remedy}"
-                found.append((f"collapse: {silent:.0f} of {groups:.0f} groups without a signal", reason))
-        return found
+                news.append((f"collapse: {silent:.0f} of {groups:.0f} groups without a signal", reason))
+        return news
 
 
 def success_lines(records: Sequence[Mapping[str, Any]], start: str = "") -> list[str]:

@@ -29,7 +29,7 @@ def steps_taken(episodes: Sequence[Episode]) -> list[TakenStep]:
 
 
 def step_rows(
-    tokens: TokenBatch, found: Trained, taken: Sequence[TakenStep], baselines: Sequence[float] | None = None
+    tokens: TokenBatch, parts: Trained, taken: Sequence[TakenStep], baselines: Sequence[float] | None = None
 ) -> StepRows:
     """Return reward, trajectory, group, ... of each step, sorted by trajectory and index.
 
@@ -37,8 +37,8 @@ def step_rows(
     token (``tokens.step_row``) is -1 for what is not trained.
 
     Args:
-        tokens: The batch of ``found.episodes``.
-        found: The trajectories.
+        tokens: The batch of ``parts.episodes``.
+        parts: The trajectories.
         taken: Their steps, as ``steps_taken`` returns them.
         baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
     """
@@ -49,22 +49,22 @@ def step_rows(
     anchors = [str(info.get("anchor", "")) for _, _, info in taken]
     numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
     components, names = component_table([step.info.get("reward_components") or {} for _, step, _ in taken])
-    envs = {env: i for i, env in enumerate(dict.fromkeys(episode.env_id for episode in found.episodes))}
+    envs = {env: i for i, env in enumerate(dict.fromkeys(episode.env_id for episode in parts.episodes))}
     return StepRows(
         rewards=torch.from_numpy(tokens.rewards),
         trajectory=trajectory,
         step=torch.tensor([t for t, _, _ in taken], dtype=torch.int64),
-        group=torch.tensor(found.groups)[trajectory],
+        group=torch.tensor(parts.groups)[trajectory],
         valid=valid,
         truncated=torch.tensor([step.truncated and not step.terminated for _, step, _ in taken], dtype=torch.bool),
         tokens=TokenRows(wrote),
-        baseline=None if baselines is None else torch.tensor(baselines).double()[found.source][trajectory],
+        baseline=None if baselines is None else torch.tensor(baselines).double()[parts.source][trajectory],
         anchor=torch.tensor([numbers[anchor] for anchor in anchors], dtype=torch.int64),
         anchor_texts=list(numbers),
         components=components if names else None,
         component_names=names,
-        time=torch.tensor([step.time or 0 for _, step, _ in taken], dtype=torch.int64) if found.timed else None,
-        role=None if found.roles is None else torch.tensor(found.roles)[trajectory],
-        env=torch.tensor([envs[e.env_id] for e in found.episodes])[trajectory] if len(envs) > 1 else None,
-        names=[episode.episode_id for episode in found.episodes],
+        time=torch.tensor([step.time or 0 for _, step, _ in taken], dtype=torch.int64) if parts.timed else None,
+        role=None if parts.roles is None else torch.tensor(parts.roles)[trajectory],
+        env=torch.tensor([envs[e.env_id] for e in parts.episodes])[trajectory] if len(envs) > 1 else None,
+        names=[episode.episode_id for episode in parts.episodes],
     )

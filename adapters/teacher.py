@@ -76,8 +76,8 @@ class Teacher:
         >>> Teacher("Qwen/Qwen3-8B@http://127.0.0.1:8000/v1").server
         ('Qwen/Qwen3-8B', 'http://127.0.0.1:8000/v1')
         """
-        found = re.fullmatch("(.+?)@(https?://.+)", self.spec)
-        return (found[1], found[2]) if found else None
+        match = re.fullmatch("(.+?)@(https?://.+)", self.spec)
+        return (match[1], match[2]) if match else None
 
     def check_expert(self) -> None:
         """Refuse a model behind a server with a ConfigError."""

@@ -50,27 +50,27 @@ def trajectories(episode: Episode, gamma: float = 1.0, roles: Sequence[str] = ()
     out = []
     for name in dict.fromkeys(step.role for step in episode.steps):
         role = name.partition("/")[0]
-        kept: list[Step] = []
+        steps: list[Step] = []
         anchors: list[str] = []
         before = episode.reset_info
         for place, step in enumerate(episode.steps):
             if step.role == name:
                 if step.trained and step.prompt_ids and step.response_ids:
-                    kept.append(replace(step, info={**step.info, PLACE: place}))
+                    steps.append(replace(step, info={**step.info, PLACE: place}))
                     anchors.append(str(before.get("anchor", "")))
-                elif kept:
-                    between = (step.time or 0) - (kept[-1].time or 0)
-                    kept[-1] = replace(kept[-1], reward=kept[-1].reward + gamma**between * step.reward)
+                elif steps:
+                    between = (step.time or 0) - (steps[-1].time or 0)
+                    steps[-1] = replace(steps[-1], reward=steps[-1].reward + gamma**between * step.reward)
             before = step.info
-        if not kept or (roles and role not in roles):
+        if not steps or (roles and role not in roles):
             continue
         following = [*anchors[1:], str(episode.steps[-1].info.get("anchor", ""))]
-        kept = [replace(step, info={**step.info, "anchor": a}) for step, a in zip(kept, following, strict=True)]
+        steps = [replace(step, info={**step.info, "anchor": a}) for step, a in zip(steps, following, strict=True)]
         end = episode.steps[-1]
-        kept[-1] = replace(kept[-1], terminated=end.terminated, truncated=end.truncated)
+        steps[-1] = replace(steps[-1], terminated=end.terminated, truncated=end.truncated)
         info = {**episode.reset_info, "anchor": anchors[0]}
         within = episode.roles.get(name) == "episode"
-        out.append(Trajectory(replace(episode, steps=tuple(kept), reset_info=info), name, within))
+        out.append(Trajectory(replace(episode, steps=tuple(steps), reset_info=info), name, within))
     return out
 
 
@@ -103,21 +103,21 @@ def trained(
             f"role {unknown[0]!r} is not among those that play ({', '.join(sorted(filter(None, played))) or 'none'}); "
             "train_roles trains nothing"
         )
-    found = [
+    parts = [
         (i, part)
         for i, episode in enumerate(episodes)
         if not episode.stop_reason.broken
         for part in trajectories(episode, gamma, roles)
     ]
-    names = {role: number for number, role in enumerate(dict.fromkeys(part.role for _, part in found))}
-    keys = [(groups[i], part.role, i if part.within else -1) for i, part in found]
+    names = {role: number for number, role in enumerate(dict.fromkeys(part.role for _, part in parts))}
+    keys = [(groups[i], part.role, i if part.within else -1) for i, part in parts]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    own = [part.episode for _, part in found]
+    own = [part.episode for _, part in parts]
     return Trained(
-        [i for i, _ in found],
+        [i for i, _ in parts],
         own,
-        [groups[i] for i, _ in found] if [*names] == [""] else [numbers[key] for key in keys],
-        [names[part.role] for _, part in found] if len(names) > 1 else None,
+        [groups[i] for i, _ in parts] if [*names] == [""] else [numbers[key] for key in keys],
+        [names[part.role] for _, part in parts] if len(names) > 1 else None,
         any(step.time is not None for episode in own for step in episode.steps),
     )
 

@@ -128,8 +128,8 @@ class GeneratedTasks(IndexedTasks[T]):
     def shared(cls, *arguments: Any) -> Self:
         """Return the tasks of some arguments, one object in a process, so that environments share what it keeps."""
         tasks = cls(*arguments)
-        found: Self = _shared.get((cls, *tasks._arguments), lambda: tasks)
-        return found
+        shared: Self = _shared.get((cls, *tasks._arguments), lambda: tasks)
+        return shared
 
     def __len__(self) -> int:
         return self.sizes[self.split]
@@ -147,8 +147,8 @@ def parse_families(families: str | Iterable[str] | None, known: Iterable[str]) -
     known = tuple(known)
     if families is None or families == "all":
         return known
-    given = families.split(",") if isinstance(families, str) else families
-    names = list(given) if isinstance(given, Iterable) else []
+    asked = families.split(",") if isinstance(families, str) else families
+    names = list(asked) if isinstance(asked, Iterable) else []
     if not names:
         raise ConfigError(f"families must be 'all' or names of {', '.join(known)}, got {shown(families)}")
     wanted = [choice("families", name.strip() if isinstance(name, str) else name, known) for name in names]

@@ -96,8 +96,8 @@ def _release_folder(task: str, from_path: str | None) -> Path:
         raise ConfigError(f"Agent-R1's data release is read for {', '.join(_RELEASED)}; for {task}, leave out --source")
     if from_path is None:
         raise ConfigError(f"download {_MODELSCOPE}, and pass its folder: --source modelscope --from FOLDER")
-    given, (names, begin) = user_path(from_path), _RELEASED[task]
-    folders = [each for each in (*(given / name for name in names), given) if [*each.glob("*.parquet")]]
+    release, (names, begin) = user_path(from_path), _RELEASED[task]
+    folders = [each for each in (*(release / name for name in names), release) if [*each.glob("*.parquet")]]
     if not folders:
         raise DataError(f"{from_path}: expected the release, or its folder {names[0]}/ with files SPLIT.parquet")
     folder = folders[0]

@@ -164,7 +164,7 @@ def _cut(message: Message, limit: int) -> Content:
     content = message["content"]
     length = len(content_text(content))
     note = f"\n[cut: {length} characters]"
-    kept = min(length, limit)
-    while (cost := _cost({**message, "content": cut_content(content, kept, note)})) > limit and kept:
-        kept = max(0, min(kept * limit // cost, kept - (cost - limit) // 6) - 1)
-    return cut_content(content, kept, note)
+    left = min(length, limit)
+    while (cost := _cost({**message, "content": cut_content(content, left, note)})) > limit and left:
+        left = max(0, min(left * limit // cost, left - (cost - limit) // 6) - 1)
+    return cut_content(content, left, note)

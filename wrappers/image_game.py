@@ -55,8 +55,8 @@ class ImageGame(TextGame):
         max_side: int = 1024,
     ) -> None:
         self.max_side = checks.integer("max_side", max_side, minimum=1)
-        given = {"actions": actions, "instructions": instructions, "max_side": max_side}
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **given)  # the base's are left out then
+        arguments = {"actions": actions, "instructions": instructions, "max_side": max_side}
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)  # the base's are left out then
         super().__init__(env, actions, instructions)
         if env.render_mode != "rgb_array":
             raise ConfigError(

@@ -133,9 +133,9 @@ class RebuildPrompt(ObservationWrapper):
             return self._rebuilt(self._task, info)
         text = self._marked(observation)
         invalid = bool(info.get("invalid_action", False))
-        kept = self._marked(clean_text(kept_action(action, self.env.action_space)))
-        said = shown_action(kept, action_parser(self.env))
-        self._turns.append(TurnView(said, text, invalid, self._before, self._command(kept)))
+        played = self._marked(clean_text(kept_action(action, self.env.action_space)))
+        said = shown_action(played, action_parser(self.env))
+        self._turns.append(TurnView(said, text, invalid, self._before, self._command(played)))
         if invalid:
             errors = [result["content"] for result in info.get("tool_results", ()) if result["error"]]
             self._problems += [problem[:_LONGEST_PROBLEM] for problem in errors or [text]]

@@ -41,5 +41,5 @@ class SlidingWindow(ContextWrapper):
 
     def _choose(self, messages: list[Message], info: dict[str, Any]) -> tuple[list[Message], dict[str, Any]]:
         opening, exchanges = split_exchanges(messages)
-        kept = exchanges[max(0, len(exchanges) - self.k) :]
-        return [*opening, *chain.from_iterable(kept)], {"dropped_exchanges": len(exchanges) - len(kept)}
+        latest = exchanges[max(0, len(exchanges) - self.k) :]
+        return [*opening, *chain.from_iterable(latest)], {"dropped_exchanges": len(exchanges) - len(latest)}

@@ -156,9 +156,9 @@ class TextGame(PlacedWrapper):
         return str(self._state)
 
     def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:
-        kept = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
+        plain = {key: value for key, value in info.items() if isinstance(value, (bool, int, float, str))}
         return {
-            **kept,
+            **plain,
             **({} if index is None else {"index": int(index)}),
             "task_id": self._task_id,
             "invalid_action": invalid,

@@ -88,8 +88,8 @@ def process_rewards(
         raise DataError(
             f"components have shape {tuple(components.shape)}, expected {(len(rows.rewards), len(names))}: rows, names"
         )
-    given = {name: weight for name, weight in options.weights.items() if name in names}
-    chosen = [list(names).index(name) for name in given]
+    weights = {name: weight for name, weight in options.weights.items() if name in names}
+    chosen = [list(names).index(name) for name in weights]
     c = components.reshape(len(rows.rewards), len(names))[:, chosen].double()  # [rows, chosen]
     c = torch.where(rows.valid[:, None], c, 0.0)
     wrong = ~c.isfinite().all(1)
@@ -99,7 +99,7 @@ def process_rewards(
             f"a reward component of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is not a "
             "finite number"
         )
-    p = c @ torch.tensor(list(given.values()), dtype=torch.float64)  # [rows]
+    p = c @ torch.tensor(list(weights.values()), dtype=torch.float64)  # [rows]
     seen = p[p != 0]
     metrics = {"process_rewards/count": float(len(seen)), "process_rewards/components_missing": float(len(missing))}
     if len(seen):

@@ -148,5 +148,5 @@ def get_estimator(name: str) -> Estimator:
     if ":" not in name:
         name = VERL_NAMES.get(name, name)
         return ESTIMATORS[choice("the advantage estimator", name, ESTIMATORS)]
-    found = load_function(name, "the advantage estimator")
-    return replace(found, name=name) if isinstance(found, Estimator) else Estimator(name, found)
+    loaded = load_function(name, "the advantage estimator")
+    return replace(loaded, name=name) if isinstance(loaded, Estimator) else Estimator(name, loaded)

@@ -40,8 +40,8 @@ def masked_whiten(x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.
         centred = x - x.mean()
         return centred.mul_((torch.linalg.vector_norm(centred).square() / (x.numel() - 1) + 1e-8).rsqrt())
     n = weight.sum()
-    kept = x[weight > 0]
-    if float(n) < 2 or bool(kept.max() == kept.min()):
+    weighed = x[weight > 0]
+    if float(n) < 2 or bool(weighed.max() == weighed.min()):
         return torch.zeros_like(x)
     centred = x - (x * weight).sum() / n
     return centred * ((centred.square() * weight).sum() / (n - 1) + 1e-8).rsqrt()
@@ -176,9 +176,9 @@ def lay_out_tokens(rows: StepRows, steps: StepLayout, estimator: str) -> TokenLa
     place[steps.row] = torch.arange(n)
     row, begin, size = rows.tokens.runs
     step = place[row]  # [runs]
-    kept = (step >= 0).nonzero().squeeze(1)
-    step, order = step[kept].sort(stable=True)
-    begin, size = begin[kept][order], size[kept][order]
+    placed = (step >= 0).nonzero().squeeze(1)
+    step, order = step[placed].sort(stable=True)
+    begin, size = begin[placed][order], size[placed][order]
     counts = torch.zeros(n, dtype=torch.int64).index_add_(0, step, size)
     lengths = torch.zeros(len(steps.lengths), dtype=torch.int64).index_add_(0, steps.trajectory, counts)
     total = len(rows.tokens.step_row)

@@ -139,11 +139,11 @@ def dppo_kl(t: Tokens, options: LossOptions) -> TokenLosses:
 
 def _dppo(t: Tokens, up: torch.Tensor, down: torch.Tensor, options: LossOptions) -> TokenLosses:
     """Keep the tokens that may become more likely (``up``) or less likely, as their advantages ask for."""
-    kept = torch.where(t.advantages > 0, up, down)
+    allowed = torch.where(t.advantages > 0, up, down)
     ratio = t.log_ratio.detach().clamp(-LARGEST, LARGEST).exp()
     truncated = ratio.clamp(max=options.clip_ratio_c or math.inf)
-    losses = -torch.where(kept, t.advantages, 0.0) * truncated * t.log_probs
-    return TokenLosses(losses, ~kept, kept & (ratio > truncated))
+    losses = -torch.where(allowed, t.advantages, 0.0) * truncated * t.log_probs
+    return TokenLosses(losses, ~allowed, allowed & (ratio > truncated))
 
 
 @policy_loss_of

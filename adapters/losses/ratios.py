@@ -97,12 +97,12 @@ def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:
         except (KeyError, TypeError, ValueError) as e:
             raise DataError("a record of ratios must have as many of 'length' as of 'log_ratio_sum'") from e
         updates[line.get("step"), line.get("update")].append(rows)
-    kept = [np.concatenate(parts, axis=1) for parts in updates.values()]
-    kept = [rows for rows in kept if rows.size and np.abs(rows[1]).max() > _STILL]
-    if not kept:
+    moved = [np.concatenate(parts, axis=1) for parts in updates.values()]
+    moved = [rows for rows in moved if rows.size and np.abs(rows[1]).max() > _STILL]
+    if not moved:
         return LengthFit([], float("nan"))
-    lengths = np.concatenate([rows[0] for rows in kept])
-    centred = np.concatenate([rows[1] - rows[0] * rows[1].sum() / rows[0].sum() for rows in kept])
+    lengths = np.concatenate([rows[0] for rows in moved])
+    centred = np.concatenate([rows[1] - rows[0] * rows[1].sum() / rows[0].sum() for rows in moved])
     number = np.searchsorted(EDGES, lengths, side="right") - 1
     bins = [
         LengthBin(edge, int(chosen.sum()), float(lengths[chosen].mean()), float(centred[chosen].var(ddof=1)))

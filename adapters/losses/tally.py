@@ -21,14 +21,14 @@ class Tally(NamedTuple):
 
 def mean(x: torch.Tensor, counted: torch.Tensor) -> Tally:
     """Return the mean of ``x`` over the elements where ``counted``, a bool tensor of the same shape, is True."""
-    kept = torch.where(counted, x.detach().double(), 0.0)
-    return Tally(kept.sum(), counted.sum())
+    values = torch.where(counted, x.detach().double(), 0.0)
+    return Tally(values.sum(), counted.sum())
 
 
 def maximum(x: torch.Tensor, counted: torch.Tensor) -> Tally:
     """Return the maximum of the elements where ``counted`` is True; minus infinity if there are none."""
-    kept = torch.where(counted, x.detach().double(), -torch.inf)
-    return Tally(kept.amax() if kept.numel() else kept.new_tensor(-torch.inf), counted.sum(), largest=True)
+    values = torch.where(counted, x.detach().double(), -torch.inf)
+    return Tally(values.amax() if values.numel() else values.new_tensor(-torch.inf), counted.sum(), largest=True)
 
 
 def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:

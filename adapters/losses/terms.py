@@ -113,8 +113,8 @@ class Tokens:
 
     def step_means(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean of ``x``, shape [tokens], over the trained tokens of each step, shape [steps]."""
-        kept = torch.where(self.trained, x, 0.0).to(self.counts.dtype)
-        return torch.zeros_like(self.counts).index_add(0, self.step, kept) / self.counts.clamp(min=1.0)
+        values = torch.where(self.trained, x, 0.0).to(self.counts.dtype)
+        return torch.zeros_like(self.counts).index_add(0, self.step, values) / self.counts.clamp(min=1.0)
 
 
 class TokenLosses(NamedTuple):

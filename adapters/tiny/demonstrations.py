@@ -88,15 +88,15 @@ def encode(
     Raises:
         ConfigError: No demonstration fits.
     """
-    found, count, shortest = list[Conversation](), 0, math.inf
+    conversations, count, shortest = list[Conversation](), 0, math.inf
     for tried, conversation in enumerate(encoded(demonstrations, tokenizer, image_tokens), start=1):
         length = len(conversation.ids)
         shortest = min(shortest, length)
         if length <= max_length:
-            found.append(conversation)
+            conversations.append(conversation)
             count += length
-        if count >= max_tokens or (tried >= _HOPELESS and not found):
+        if count >= max_tokens or (tried >= _HOPELESS and not conversations):
             break
-    if not found:
+    if not conversations:
         raise ConfigError(f"no demonstration fits into {max_length} tokens; the shortest has {shortest}")
-    return Sequences.of(found)
+    return Sequences.of(conversations)

@@ -158,8 +158,8 @@ def spread_features(made: VisionModel, pictures: Iterable[Picture]) -> None:
         _, sizes, directions = torch.linalg.svd(features - mean, full_matrices=False)
         if not sizes[0] > 0:
             return  # they have the same features
-        kept = sizes > _LEAST_SPREAD * sizes[0]
-        spread = directions[kept].T / sizes[kept] @ directions[kept]
+        large = sizes > _LEAST_SPREAD * sizes[0]
+        spread = directions[large].T / sizes[large] @ directions[large]
         words = made.model.model.language_model.embed_tokens.weight.norm(dim=1).mean()
         spread *= words / ((features - mean) @ spread).norm(dim=1).mean()
         last = made.model.model.visual.merger.mlp[-1]

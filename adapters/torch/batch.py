@@ -76,19 +76,19 @@ def assemble(
         labels_of: A teacher; None for none.
         counts, tasks: For groups that branch: of each episode, see `segments`.
     """
-    found = trained(episodes, groups, gamma, roles)
-    tokens, taken = build_batch(found.episodes, "merged" if layout == "tree" else layout), steps_taken(found.episodes)
-    label = None
+    parts = trained(episodes, groups, gamma, roles)
+    tokens = build_batch(parts.episodes, "merged" if layout == "tree" else layout)
+    taken, label = steps_taken(parts.episodes), None
     if labels_of is not None:
         states = zip(tokens.episode, taken, strict=True)
-        ids = labels_of([(found.episodes[i], step, info) for i, (_, step, info) in states])
+        ids = labels_of([(parts.episodes[i], step, info) for i, (_, step, info) in states])
         tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
-    steps = step_rows(tokens, found, taken, baselines)
+    steps = step_rows(tokens, parts, taken, baselines)
     assert steps.tokens is not None
     row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
     ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
     trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
-    source = torch.tensor(found.source, dtype=torch.int64)[steps.trajectory]
+    source = torch.tensor(parts.source, dtype=torch.int64)[steps.trajectory]
     pictures = tokens.pictures or ((),) * (len(tokens.offsets) - 1)
     if image_tokens is not None:
         for shown, seen in zip(np.split(tokens.input_ids, tokens.offsets[1:-1]), pictures, strict=True):

@@ -106,8 +106,8 @@ class TeacherServer:
         service = f"the teacher {self.teacher.spec}"
         reply = self._pool.request("POST", "/completions", json.dumps(asked).encode()).json(service)
         try:
-            found = reply["choices"][0]["prompt_logprobs"]
-            entries = [entry[str(token)] for entry, token in zip(found, ids, strict=True) if entry is not None]
+            told = reply["choices"][0]["prompt_logprobs"]
+            entries = [entry[str(token)] for entry, token in zip(told, ids, strict=True) if entry is not None]
             if len(entries) != len(ids) - 1 or not all(entry["logprob"] < _ROUNDING for entry in entries):  # nor NaN
                 raise ValueError("not a number of at most 0 for each token but the first")
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:

@@ -213,9 +213,9 @@ def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
             metavar = metavars.get(option.name, metavars[type(default)])
             needed = option.name == "out"
             parser.add_argument(name, type=type(default), default=default, metavar=metavar, required=needed, help=text)
-    given = vars(parser.parse_args(argv))
-    given |= {name: json_object(f"--{name.replace('_', '-')}", given[name]) for name in ("env_kwargs", "levels")}
-    given |= {name: tuple(given[name]) for name in ("wrappers", "train_roles")}
-    shares = read_shares(given["env"])
-    given["env"] = next(iter(shares)) if len(shares) == 1 else tuple(given["env"])
-    return LoopConfig(**given)
+    values = vars(parser.parse_args(argv))
+    values |= {name: json_object(f"--{name.replace('_', '-')}", values[name]) for name in ("env_kwargs", "levels")}
+    values |= {name: tuple(values[name]) for name in ("wrappers", "train_roles")}
+    shares = read_shares(values["env"])
+    values["env"] = next(iter(shares)) if len(shares) == 1 else tuple(values["env"])
+    return LoopConfig(**values)

@@ -171,21 +171,21 @@ class EpisodeTrainer(GRPOTrainer):
         self._episodes: list[Episode] = gather_object(own)
         self._note(own, *batch)
         group = int((self.num_generations if mode == "train" else self.num_generations_eval) or 1)
-        found = trained(
+        parts = trained(
             self._episodes, [i // group for i in range(len(self._episodes))], self._options.gamma, self._roles
         )
-        tokens = build_batch(found.episodes)
+        tokens = build_batch(parts.episodes)
         if tokens.pictures:
             raise ConfigError(
                 "EpisodeTrainer takes no pictures: train with GRPOTrainer(environment_factory=environment_class(...))"
             )
-        taken, taught = steps_taken(found.episodes), self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
-        label = np.full(len(tokens.input_ids), -1)
+        taken, label = steps_taken(parts.episodes), np.full(len(tokens.input_ids), -1)
+        taught = self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
         if taught:
             states = zip(tokens.episode, taken, strict=True)
-            ids = self._labels([(found.episodes[i], step, info) for i, (_, step, info) in states])
+            ids = self._labels([(parts.episodes[i], step, info) for i, (_, step, info) in states])
             tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
-        steps = step_rows(tokens, found, taken)
+        steps = step_rows(tokens, parts, taken)
         assert steps.tokens is not None
         wrote = steps.tokens.step_row
         advantages, _ = self._estimator(steps, replace(self._options, group_size=group)).on_tokens(wrote)
@@ -205,7 +205,7 @@ class EpisodeTrainer(GRPOTrainer):
         of_tokens = learned.numpy(), sampled, credit.float().numpy()
         self._metrics[mode]["env/rows"].append((len(tokens.offsets) - 1) / max(len(self._episodes), 1))
         processes = range(self.accelerator.num_processes)
-        of_processes = [_rows_of(tokens, found, label, of_tokens, process, len(inputs)) for process in processes]
+        of_processes = [_rows_of(tokens, parts, label, of_tokens, process, len(inputs)) for process in processes]
         self._rows, most = of_processes[self.accelerator.process_index], max(map(len, of_processes))
         every = self.args.steps_per_generation if mode == "train" else 1
         filler = int(self._tokenizer.eos_token_id)

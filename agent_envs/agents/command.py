@@ -66,8 +66,8 @@ def command(
             prompt = f"{played.instructions}\n\n{task}".strip()
             names = {"{prompt}": prompt, "{url}": model.url, "{mcp}": str(mcp), "{workdir}": folder}
             started = [_filled(word, names) for word in words]
-            given = b"" if any("{prompt}" in word for word in words) else prompt.encode("utf-8", "replace")
-            status, out, err = await _run(started, folder, _variables(model, folder, env), given, timeout)
+            stdin = b"" if any("{prompt}" in word for word in words) else prompt.encode("utf-8", "replace")
+            status, out, err = await _run(started, folder, _variables(model, folder, env), stdin, timeout)
             if status:
                 said = " ".join((out[-150:] + b"\n" + err[-300:]).decode("utf-8", "replace").split())
                 killed = status in _SIGNALS
@@ -133,7 +133,7 @@ async def _run(
 
 
 async def _end_of(stream: asyncio.StreamReader) -> bytes:
-    kept = b""
+    tail = b""
     while part := await stream.read(1 << 16):
-        kept = (kept + part)[-_MOST_OUTPUT:]
-    return kept
+        tail = (tail + part)[-_MOST_OUTPUT:]
+    return tail

@@ -45,9 +45,9 @@ def load_agent(agent: str | Agent) -> Agent:
     Raises:
         ConfigError: There is no such function, or it does not take `env` and `model`.
     """
-    name, found = shown(agent), agent
+    name, player = shown(agent), agent
     if isinstance(agent, str) and " " in agent.partition("(")[0].strip():
-        found = command(agent)
+        player = command(agent)
     elif isinstance(agent, str):
         try:
             module, function, arguments = read_spec(agent)
@@ -59,18 +59,18 @@ def load_agent(agent: str | Agent) -> Agent:
             raise ConfigError(
                 f"unknown agent {function!r}.{did_you_mean(function, _INCLUDED)} Write your own as module:function."
             )
-        found = _INCLUDED[function] if not module else load_function(f"{module}:{function}", what="agent")
-        if found is command:
-            found = command(**arguments)
+        player = _INCLUDED[function] if not module else load_function(f"{module}:{function}", what="agent")
+        if player is command:
+            player = command(**arguments)
         elif arguments:
-            found = functools.partial(found, **arguments)
-    if not callable(found):
+            player = functools.partial(player, **arguments)
+    if not callable(player):
         raise ConfigError(f"an agent must be a function of an environment and a model, got {name}")
     try:
-        inspect.signature(found).bind(None, None)
+        inspect.signature(player).bind(None, None)
     except (TypeError, ValueError) as e:  # ValueError: an argument of a spec that it does not take
         raise ConfigError(f"agent(env, model) must take two arguments; {name}: {e.__cause__ or e}") from e
-    return found
+    return player
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ def with_agent(policy: PolicyLike, agent: str | Agent | None, score: str | Score
         return played
     if agent is None:
         raise ConfigError("score= (--score) judges what an agent did; give agent= (--agent) too")
-    found = load_agent(agent)
+    player = load_agent(agent)
     if not isinstance(played, ModelPolicy):
         raise ConfigError(
             "an agent needs a model to ask, such as TransformersPolicy or OpenAIPolicy; "
             f"{type(policy).__name__} is none"
         )
-    return AgentPolicy(played, found, None if score is None else load_function(score, what="score"))
+    return AgentPolicy(played, player, None if score is None else load_function(score, what="score"))

@@ -32,11 +32,11 @@ async def answer(
     if "id" not in request:
         return None
     about = {"jsonrpc": "2.0", "id": request["id"]}
-    method, given = request.get("method"), request.get("params")
-    given = given if isinstance(given, Mapping) else {}
+    method, params = request.get("method"), request.get("params")
+    params = params if isinstance(params, Mapping) else {}
     if method == "initialize":
         server = {"name": "agent_envs", "version": __version__}
-        asked = given.get("protocolVersion")
+        asked = params.get("protocolVersion")
         version = asked if isinstance(asked, str) else _VERSION
         return about | {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
     if method == "ping":
@@ -49,7 +49,7 @@ async def answer(
         return about | {"result": {"tools": listed}}
     if method != "tools/call":
         return about | {"error": {"code": _NO_METHOD, "message": f"there is no method {str(method)[:80]!r}"}}
-    name, arguments = given.get("name"), given.get("arguments") or {}
+    name, arguments = params.get("name"), params.get("arguments") or {}
     if not any(tool["function"]["name"] == name for tool in tools) or not isinstance(arguments, dict):
         return about | {"error": {"code": _BAD_ARGUMENTS, "message": f"there is no tool {str(name)[:80]!r}"}}
     try:

@@ -29,16 +29,16 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     system = "\n".join(text_of([part]) for part in _blocks(body.get("system")))
     system = "\n".join(line for line in system.split("\n") if not line.startswith(_BILLING)).strip()
     said: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    given = body.get("tools") or ()
-    found = {tool.get("name"): f"<function>{json.dumps(_tool(tool).get('function'))}</function>\n" for tool in given}
+    listed = body.get("tools") or ()
+    texts = {tool.get("name"): f"<function>{json.dumps(_tool(tool).get('function'))}</function>\n" for tool in listed}
     for message in messages:
-        said += _messages(str(message.get("role")), _blocks(message.get("content")), found)
-    tools = [_tool(tool) for tool in given if not tool.get("defer_loading")]
-    kept = {
+        said += _messages(str(message.get("role")), _blocks(message.get("content")), texts)
+    tools = [_tool(tool) for tool in listed if not tool.get("defer_loading")]
+    settings = {
         name: body[name] for name in ("model", "max_tokens", "stream", "temperature", "top_p", "top_k") if name in body
     }
     stop = {"stop": body["stop_sequences"]} if body.get("stop_sequences") else {}
-    return {**kept, **stop, "messages": said, **({"tools": tools} if tools else {})}
+    return {**settings, **stop, "messages": said, **({"tools": tools} if tools else {})}
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ def as_chat(body: Mapping[str, Any], earlier: Conversations) -> dict[str, Any]:
     before = body.get("previous_response_id")
     if before is not None and before not in earlier:
         raise ConfigError(f"there is no response {shown(before)} in this episode")
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    asked = body.get("input")
+    items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise ConfigError("expected a request with 'input', a text or a list of objects")
     messages: list[dict[str, Any]] = [*earlier[before]] if before is not None else []

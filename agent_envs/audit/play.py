@@ -282,9 +282,9 @@ class Arena:
         """
         self.episodes += 1
         self.refused, self.guard.task = None, task
-        given = {**({"index": task} if self.indexed else {}), **(options or {})}
+        reset_options = {**({"index": task} if self.indexed else {}), **(options or {})}
         player = _Player(self, task, act, patient)
-        runner = EpisodeTask(player, None if self.indexed else task, given or None, episode_id="")
+        runner = EpisodeTask(player, None if self.indexed else task, reset_options or None, episode_id="")
         run = EpisodeRun(self.env if env is None else env, runner, background_loop())
         error, hung = None, False
         try:

@@ -31,5 +31,5 @@ def run(options: Options) -> str:
 
     choice("task", options.task, ["alfworld"])
     names = ("split", "size", "families")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
-    return str(generate_alfworld(options.out, options.n, progress=not options.quiet, **given))
+    arguments = {name: value for name in names if (value := getattr(options, name)) is not None}
+    return str(generate_alfworld(options.out, options.n, progress=not options.quiet, **arguments))

@@ -168,12 +168,12 @@ class PolicyOptions(RunOptions):
             raise ConfigError(f"unknown policy {name!r}.{did_you_mean(name, POLICIES)}")
         refuse_unread(self, name, f"--policy {name}")
         read = [each.name for each in fields(self) if name in each.metadata.get("of", "").split()]
-        given = given_options(self, [*read, *(["trust"] if name in _HERE.split() else [])])
-        if name == "openai" and "model" not in given:
+        chosen = given_options(self, [*read, *(["trust"] if name in _HERE.split() else [])])
+        if name == "openai" and "model" not in chosen:
             raise ConfigError(f"--policy openai needs --model: {POLICIES[name].help}")
-        if "checkpoint" in given and "max_tokens" not in given and (limit := response_limit(given["checkpoint"])):
-            given["max_tokens"] = limit
-        return name, given
+        if "checkpoint" in chosen and "max_tokens" not in chosen and (limit := response_limit(chosen["checkpoint"])):
+            chosen["max_tokens"] = limit
+        return name, chosen
 
 
 def _without_secrets(request: Mapping[str, Any]) -> dict[str, Any]:

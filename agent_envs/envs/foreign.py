@@ -159,15 +159,15 @@ class OwnDraws:
     def playing(self) -> Iterator[None]:
         """Give the game its own random numbers, and let it print nothing; other threads print as before."""
         with self._lock, _silent():
-            kept = random.getstate(), np.random.get_state()
+            outer = random.getstate(), np.random.get_state()
             random.setstate(self._states[0])
             np.random.set_state(self._states[1])
             try:
                 yield
             finally:
                 self._states = random.getstate(), np.random.get_state()
-                random.setstate(kept[0])
-                np.random.set_state(kept[1])
+                random.setstate(outer[0])
+                np.random.set_state(outer[1])
 
 
 class _Muted(io.TextIOBase):

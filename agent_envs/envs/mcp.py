@@ -265,8 +265,8 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 def _parse_row(row: Any, where: str, task_id: str) -> MCPTask:
     fields = as_object(row, "an object with 'question' and 'answer'", where)
     answer = [] if fields.get("answer") is None else fields["answer"]
-    given = [answer] if isinstance(answer, (str, int, float)) else as_list(answer, "answer", where)
-    answers = [answer_field({"answer": one}, "answer", where) for one in given]
+    values = [answer] if isinstance(answer, (str, int, float)) else as_list(answer, "answer", where)
+    answers = [answer_field({"answer": one}, "answer", where) for one in values]
     setup, solution = (_calls(fields.get(key, []), key, where) for key in ("setup", "solution"))
     return MCPTask(task_id, text_field(fields, "question", where), tuple(answers), setup, solution, fields)
 

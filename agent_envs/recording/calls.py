@@ -77,8 +77,8 @@ class CallRecorder:
     async def answer(self, request: Any) -> Any:
         """Answer a request below ``/v1``, by the path that its address means."""
         parts = [part for part in request.match_info["tail"].split("/") if part not in ("", ".")]
-        given = request.match_info.get("episode") or request.headers.get("X-Episode-Id")
-        path, name = "/".join(parts), _checked_name("the episode's name", given)
+        episode = request.match_info.get("episode") or request.headers.get("X-Episode-Id")
+        path, name = "/".join(parts), _checked_name("the episode's name", episode)
         if (request.method, path) == ("POST", "chat/completions"):
             return await self._chat(request, name)
         if (request.method, path) in (("POST", "messages"), ("POST", "responses")):

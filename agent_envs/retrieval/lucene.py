@@ -87,8 +87,8 @@ class LuceneRetriever(Retriever):
             with (rows / "rows.jsonl").open("w", encoding="utf-8") as file:
                 for count, row in enumerate(docs, 1):
                     where = f"document {count - 1}"
-                    kept = {**row, "id": row_id(row, where, count - 1), "contents": row_contents(row, where)}
-                    file.write(json.dumps(kept) + "\n")
+                    document = {**row, "id": row_id(row, where, count - 1), "contents": row_contents(row, where)}
+                    file.write(json.dumps(document) + "\n")
             if not count:
                 raise DataError("there are no documents to index")
             build_index(rows, folder, threads)

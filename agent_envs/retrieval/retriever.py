@@ -64,10 +64,10 @@ class Recent(Generic[K, V]):
     def find(self, keys: Iterable[K]) -> dict[K, V]:
         """Return those of the values that are there."""
         with self._lock:
-            found = {key: self._values[key] for key in keys if key in self._values}
-            for key in found:
+            values = {key: self._values[key] for key in keys if key in self._values}
+            for key in values:
                 self._values.move_to_end(key)
-        return found
+        return values
 
     def keep(self, values: Mapping[K, V]) -> None:
         """Add values, or replace them."""

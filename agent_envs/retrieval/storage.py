@@ -95,10 +95,10 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
         manifest = json.loads(read_text(folder / MANIFEST))
         if not isinstance(manifest, dict):
             raise ValueError(f"{MANIFEST} is not an object")
-        found = manifest.get("format"), manifest.get("version")
-        if found != (form, version):
+        written = manifest.get("format"), manifest.get("version")
+        if written != (form, version):
             raise ValueError(
-                f"expected the format {form!r}, version {version!r}, got {found[0]!r}, version {found[1]!r}"
+                f"expected the format {form!r}, version {version!r}, got {written[0]!r}, version {written[1]!r}"
             )
         if manifest["checksum"] != _own_checksum(manifest):
             raise ValueError(f"{MANIFEST} was changed: its checksum does not match")

@@ -96,8 +96,8 @@ def evaluate(
     check_timeouts(step_timeout, episode_timeout)
     play_all = player_of(engine)
     several = isinstance(policy, Sequence) and not isinstance(policy, str)
-    given: Any = policy if several else [policy] * samples
-    policies = [with_agent(each, agent, score) for each in given]
+    choices: Any = policy if several else [policy] * samples
+    policies = [with_agent(each, agent, score) for each in choices]
     if len(policies) != samples:
         raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
     make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
@@ -119,7 +119,7 @@ def evaluate(
         wanted = {f"{i}/{k}": (i, k) for i in chosen for k in range(samples)}
         scores: dict[str, EpisodeScore] = {}
         episodes: dict[str, Episode] = {}
-        for check in {check for each in given if (check := getattr(each, "check_server", None))}:
+        for check in {check for each in choices if (check := getattr(each, "check_server", None))}:
             check()  # takes seconds, where episodes would try again and again
         log = None if out is None else stack.enter_context(EpisodeLog(out, all_settings))
         if log is not None:

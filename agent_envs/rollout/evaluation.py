@@ -26,9 +26,9 @@ class Prices:
     """For prompt tokens that the server had cached; None for the price of the others."""
 
     def __post_init__(self) -> None:
-        given = [price for price in (self.prompt, self.completion, self.cached) if price is not None]
-        if not all(math.isfinite(price) and price >= 0 for price in given):
-            raise ConfigError(f"prices must be numbers of at least 0, got {given}")
+        prices = [price for price in (self.prompt, self.completion, self.cached) if price is not None]
+        if not all(math.isfinite(price) and price >= 0 for price in prices):
+            raise ConfigError(f"prices must be numbers of at least 0, got {prices}")
 
     def cost(self, prompt: int, completion: int, cached: int) -> float:
         """Return the cost of tokens; `cached` counts those of the prompt that were cached.

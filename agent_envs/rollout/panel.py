@@ -190,8 +190,8 @@ def panel_of(
             content = tasks.content(index) if isinstance(tasks, IndexedTasks) else tasks[index]
             if content is not None:
                 played[index] = (task_id_of(tasks[index]), digest_of(content)[:_SHORT])
-    given = json.loads(json.dumps(dict(env_kwargs), default=os.fspath))
-    return Panel(named(env_id), given, [named(spec) for spec in wrappers], shared, played)
+    own_kwargs = json.loads(json.dumps(dict(env_kwargs), default=os.fspath))
+    return Panel(named(env_id), own_kwargs, [named(spec) for spec in wrappers], shared, played)
 
 
 def named(thing: Any) -> str:

@@ -192,8 +192,8 @@ class Session(_Runs):
 
     def __getstate__(self) -> dict[str, object]:
         copy = self.__deepcopy__({})
-        kept = ("_sandbox", "_files", "_seed", "_said", "_process")
-        state = {name: vars(self)[name] for name in kept}
+        names = ("_sandbox", "_files", "_seed", "_said", "_process")
+        state = {name: vars(self)[name] for name in names}
         if copy._live is None:
             return state
         token = state["token"] = uuid.uuid4().hex

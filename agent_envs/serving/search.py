@@ -103,8 +103,8 @@ class SearchServer(BackgroundServer):
         return web.json_response(await self._in_thread(find))
 
     async def _search(self, request: web.Request) -> web.Response:
-        given: Mapping[str, Any] = request.query if request.method == "GET" else await read_object(request)
-        query, k = given.get("query", given.get("q")), given.get("k", given.get("topk", _DEFAULT_K))
+        fields: Mapping[str, Any] = request.query if request.method == "GET" else await read_object(request)
+        query, k = fields.get("query", fields.get("q")), fields.get("k", fields.get("topk", _DEFAULT_K))
         if not isinstance(query, str):
             raise ConfigError(f"the query must be a string, as in /search?query=TEXT&k=3, got {type(query).__name__}")
         if isinstance(k, str) and k.isdecimal() and len(k) < 10:
@@ -124,8 +124,8 @@ class SearchServer(BackgroundServer):
 
         def row(doc_id: str) -> dict[str, Any]:
             """Return a document with a string id and `contents`, as clients of /retrieve expect."""
-            found = self.retriever.document(doc_id)
-            return {**found, "id": doc_id, "contents": row_contents(found, doc_id)}
+            document = self.retriever.document(doc_id)
+            return {**document, "id": doc_id, "contents": row_contents(document, doc_id)}
 
         lists = await self._found(queries, body.get("topk") or _DEFAULT_K, row)
         return web.json_response(

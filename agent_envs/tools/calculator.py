@@ -148,17 +148,17 @@ def _tokens(expression: str) -> list[_Token]:
 def _refuse(expression: str, position: int) -> NoReturn:
     """Raise for text that no token starts with."""
     position += len(expression[position:]) - len(expression[position:].lstrip())
-    found = expression[position]
+    text = expression[position]
     word = re.match(r"[^\W\d_]{1,20}", expression[position:])
-    if found == "=":
+    if text == "=":
         hint = "Leave out '=': give only the expression to compute."
-    elif found == ",":
+    elif text == ",":
         hint = "A comma may only separate thousands, as in 1,234."
     elif word:
-        found, hint = word[0], "Names, units and functions are not known: write only numbers and operators."
+        text, hint = word[0], "Names, units and functions are not known: write only numbers and operators."
     else:
         hint = f"Expected {GRAMMAR}."
-    raise ToolError(f"at position {position + 1}: {found!r} is not allowed. {hint}")
+    raise ToolError(f"at position {position + 1}: {text!r} is not allowed. {hint}")
 
 
 class _Parser:
@@ -182,12 +182,12 @@ class _Parser:
 
     def unexpected(self, expected: str) -> NoReturn:
         kind, text, position = self.token
-        found = "the expression ends" if kind == "end" else f"found {text!r}"
+        what = "the expression ends" if kind == "end" else f"found {text!r}"
         hint = ""
         if expected.startswith("an operator") and kind in ("number", "("):
             after_number = kind == "number" and self.tokens[self.next_index - 2][0] == "number"
             hint = " Write an operator between two numbers." if after_number else " Write * to multiply."
-        raise ToolError(f"at position {position}: expected {expected}, {found}.{hint}")
+        raise ToolError(f"at position {position}: expected {expected}, {what}.{hint}")
 
     def expression(self, binding: int, depth: int) -> Number:
         """Read terms joined by operators that bind at least as tightly as `binding` (1: sums, 2: products)."""

@@ -70,16 +70,16 @@ def checked_tools(tools: Any, where: str) -> list[ListedTool]:
     problems = []
     for tool in tools:
         try:
-            found = _read(tool)
-            compiled(json.dumps(found.checked()))
+            listed = _read(tool)
+            compiled(json.dumps(listed.checked()))
         except (ConfigError, RecursionError, TypeError) as e:
             name = tool.get("name") if isinstance(tool, dict) else tool
             problems.append(f"{where}: the tool {shown(name)} is left out: {first_line(e)}")
             _logger.warning("%s", problems[-1])
             continue
-        if found.name in checked:
-            raise BackendReplyError(f"{where} lists two tools of one name: {found.name!r}")
-        checked[found.name] = found
+        if listed.name in checked:
+            raise BackendReplyError(f"{where} lists two tools of one name: {listed.name!r}")
+        checked[listed.name] = listed
     if problems and not checked:
         raise BackendReplyError(problems[0])
     return list(checked.values())

@@ -62,8 +62,8 @@ def compiled(schema: str) -> Any:
                 continue
             seen.add(id(resource.contents))
             for key in _REFERENCES & resource.contents.keys():
-                found = resolver.lookup(resource.contents[key])
-                waiting.append((specification.create_resource(found.contents), found.resolver))
+                resolved = resolver.lookup(resource.contents[key])
+                waiting.append((specification.create_resource(resolved.contents), resolved.resolver))
             waiting += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
         validator = kind(contents, registry=REGISTRY)
         next(validator.iter_errors({}), None)
@@ -91,16 +91,16 @@ def tidied(schema: Any, without: frozenset[str] = frozenset()) -> Any:
         return schema
     if "patternProperties" in without & schema.keys():
         schema = {**schema, "additionalProperties": None}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in schema.items():
         if key in ("const", "default") or (key in ("enum", "examples") and value is not None):
-            found[key] = copy.deepcopy(value)
+            result[key] = copy.deepcopy(value)
         elif key in _MAPS and isinstance(value, dict):
             if key not in without:
-                found[key] = {name: tidied(inner, without) for name, inner in value.items()}
+                result[key] = {name: tidied(inner, without) for name, inner in value.items()}
         elif key not in without and value is not None:
-            found[key] = tidied(value, without) if key in _SCHEMAS or isinstance(value, dict | list) else value
-    return found
+            result[key] = tidied(value, without) if key in _SCHEMAS or isinstance(value, dict | list) else value
+    return result
 
 
 def with_integers(value: Any, schema: Any, root: Any) -> Any:

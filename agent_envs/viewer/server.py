@@ -95,8 +95,8 @@ class PageServer(BackgroundServer):
             told = request.method == "POST"
             if told and request.content_type != "application/json":  # which a form of another page cannot send
                 return _json({"error": "expected Content-Type: application/json"}, 415)
-            given = await read_object(request) if told else dict(request.query)
-            return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(lambda: one_at_a_time(given)))))
+            fields = await read_object(request) if told else dict(request.query)
+            return _json(await asyncio.shield(asyncio.wrap_future(run_in_thread(lambda: one_at_a_time(fields)))))
 
         return handle
 

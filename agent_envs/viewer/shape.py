@@ -62,12 +62,12 @@ def origins(paths: Sequence[Path]) -> list[Origin]:
     while len(set(names.values())) < len(names) and depth < 16:
         depth += 1
         names = {folder: "/".join(folder.parts[-depth:]) for folder in names}
-    found = []
+    origins = []
     for number, (path, folder) in enumerate(zip(paths, folders, strict=True)):
         named = STEP_FILE.fullmatch(_stem(path))
         phase, at = (named["phase"], int(named["step"])) if named else ("", -1)
-        found.append(Origin(path, number, names[folder], phase, at))
-    return found
+        origins.append(Origin(path, number, names[folder], phase, at))
+    return origins
 
 
 def _run_folder(path: Path) -> Path:
@@ -223,12 +223,12 @@ def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Dec
             prompt = step.get("prompt_ids")
             if prompt is not None:
                 differs = (i for i, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b)
-                kept = next(differs, min(len(before), len(prompt)))
-                shown["prompt_ids"] = {"kept": kept, "new": list(prompt[kept:])}
+                common = next(differs, min(len(before), len(prompt)))
+                shown["prompt_ids"] = {"kept": common, "new": list(prompt[common:])}
                 before = [*prompt, *ids]
             if decode is not None:
                 shown["pieces"] = decode(ids)
-                shown["prompt_pieces"] = [] if prompt is None else decode(prompt[kept:])
+                shown["prompt_pieces"] = [] if prompt is None else decode(prompt[common:])
         seen.append(before)
         yield shown
 
@@ -292,10 +292,10 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
     if not isinstance(observation, list) or not all(isinstance(message, dict) for message in observation):
         words = [{"role": "", "content": observation}]
         return words, words
-    kept = 0
-    while kept < min(len(before), len(observation)) and before[kept] == observation[kept]:
-        kept += 1
-    return observation[kept:], observation
+    common = 0
+    while common < min(len(before), len(observation)) and before[common] == observation[common]:
+        common += 1
+    return observation[common:], observation
 
 
 def piece_decoder(tokenizer: str) -> Decode:

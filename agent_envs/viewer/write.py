@@ -118,7 +118,7 @@ def training_curves(sources: Sequence[str | os.PathLike[str]]) -> list[dict[str,
     Each has ``run``, its name, and ``curves``: steps and values by phase ("training", "held-out") and measure, of a
     long run as many as can be told apart.
     """
-    found = []
+    charts = []
     for source in map(Path, sources):
         if (source / "metrics.jsonl").is_file():
             try:
@@ -129,5 +129,5 @@ def training_curves(sources: Sequence[str | os.PathLike[str]]) -> list[dict[str,
                 phase: {name: [*c[: -1 : -(-len(c) // _MOST_POINTS)], c[-1]] for name, c in measures.items()}
                 for phase, measures in run.curves.items()
             }
-            found.append({"run": run.name, "curves": curves})
-    return found
+            charts.append({"run": run.name, "curves": curves})
+    return charts

@@ -73,8 +73,8 @@ def recorded_env(
         ...
     agent_envs.errors.ConfigError: run.json names '/etc/passwd' as the argument 'data' of AgentR1/GSM8K-v0, ...
     """
-    given = {name: record[name] for name in _PARTS if record.get(name) is not None}
-    parts: dict[str, Any] = {"env_kwargs": {}, "wrappers": [], **given}
+    present = {name: record[name] for name in _PARTS if record.get(name) is not None}
+    parts: dict[str, Any] = {"env_kwargs": {}, "wrappers": [], **present}
     for name, (kind, what) in _PARTS.items():
         if name in parts and not isinstance(parts[name], kind):
             raise DataError(f"{where}: {name} must be {what}, got {shown(parts[name])}")
@@ -126,8 +126,8 @@ def episode_env(
     """
     info = episode["reset_info"]
     source = str(info.get("source", "generated"))
-    found = source == "official" or (source != "generated" and Path(source).exists())
-    own = {"env": episode["env_id"], "data": source if found else None}
+    is_released = source == "official" or (source != "generated" and Path(source).exists())
+    own = {"env": episode["env_id"], "data": source if is_released else None}
     record = {**own, **settings, "split": info.get("split")}  # a run may play several splits
     where = settings.get("file", f"episode {episode['episode_id']!r}")
     return recorded_env(record, where, env_id=env_id, env_kwargs=env_kwargs, trust=trust)

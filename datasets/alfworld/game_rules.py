@@ -57,15 +57,15 @@ def read_rules(domain: str, grammar: str, where: str = "the game") -> tuple[Word
 def _read_domain(text: str) -> tuple[bool, bool]:
     """Check the domain; return whether sinks clean, and whether there is an action `help`."""
     tree = read_expression(text, "its domain")
-    kept, sink_cleans, helps = [], False, False
+    parts, sink_cleans, helps = [], False, False
     for part in tree:
         if part[:2] == [":action", "help"]:
             helps = True
             continue
         if part[:2] == [":action", "cleanobject"]:
             part, sink_cleans = _without(part, ["receptacletype", "?r", "sinktype"])
-        kept.append(part)
-    if _digest(kept) != _DOMAIN:
+        parts.append(part)
+    if _digest(parts) != _DOMAIN:
         raise _unknown("domain")
     return sink_cleans, helps
 
@@ -91,8 +91,8 @@ def _read_grammar(text: str, sink_cleans: bool, helps: bool) -> Wording:
     put, put_rule = actions.pop("PutObject", (None, None))
     going = _ARRIVE.fullmatch(_only(rules, "GotoLocation.feedback"))
     putting = _PUT_DONE.fullmatch(_only(rules, "PutObject.feedback"))
-    kept = [[name, actions.get(name)] for name in _ACTIONS], [[name, rules.get(name)] for name in _RULES], put_rule
-    if going is None or putting is None or put is None or not _PUT.fullmatch(put) or _digest(kept) != _GRAMMAR:
+    grammar = [[name, actions.get(name)] for name in _ACTIONS], [[name, rules.get(name)] for name in _RULES], put_rule
+    if going is None or putting is None or put is None or not _PUT.fullmatch(put) or _digest(grammar) != _GRAMMAR:
         raise _unknown("grammar")
     if any(phrase != phrase.lstrip() or phrase.startswith("//") for phrase in (going[1], putting[1], put)):
         raise _unknown("grammar")

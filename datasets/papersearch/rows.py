@@ -124,8 +124,8 @@ def _unique(titles: list[str], ids: list[str]) -> tuple[list[str], list[str]]:
         unique = {title_key(title): title for title in reversed(titles) if title}
         return list(unique.values())[::-1], list(dict.fromkeys(filter(None, ids)))
     pairs = {title_key(title): (title, i) for title, i in reversed(list(zip(titles, ids, strict=True))) if title}
-    kept = list(pairs.values())[::-1]
-    return [title for title, _ in kept], [i for _, i in kept]
+    papers = list(pairs.values())[::-1]
+    return [title for title, _ in papers], [i for _, i in papers]
 
 
 def _named(titles: list[str], ids: list[str]) -> list[PaperRow]:

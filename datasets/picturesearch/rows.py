@@ -73,14 +73,14 @@ def _parsed(stamps: tuple[FileStamp, ...], split: str) -> tuple[PictureTask, ...
 
 def released_picture(task: PictureTask) -> Picture:
     """Return the picture of a released row."""
-    found = _released(task)
-    short, long = sorted((found.width, found.height))
+    picture = _released(task)
+    short, long = sorted((picture.width, picture.height))
     if short < LEAST or long > _THIN * short:
         raise DataError(
-            f"{task.picture[0]}, the picture of {task.task_id}: {found.width} x {found.height} pixels; at least "
+            f"{task.picture[0]}, the picture of {task.task_id}: {picture.width} x {picture.height} pixels; at least "
             f"{LEAST} a side are needed, and at most {_THIN} times as many on one side as on the other"
         )
-    return found
+    return picture
 
 
 def _released(task: PictureTask) -> Picture:
@@ -111,9 +111,9 @@ def _vstar(path: Path) -> Iterator[PictureTask]:
     for row, where in read_rows(path):
         fields = as_object(row, "an object with 'image', 'text', 'category' and 'label'", where)
         text, label = text_field(fields, "text", where), text_field(fields, "label", where).strip()
-        found = _OPTION.findall(text)
-        letters = "".join(letter for letter, _ in found)
-        if not found or not _LETTERS.startswith(letters) or label not in letters or len(label) != 1:
+        options = _OPTION.findall(text)
+        letters = "".join(letter for letter, _ in options)
+        if not options or not _LETTERS.startswith(letters) or label not in letters or len(label) != 1:
             raise DataError(f"{where}: expected options (A), (B), ... in the text and one of their letters as label")
         yield PictureTask(
             "",
@@ -121,7 +121,7 @@ def _vstar(path: Path) -> Iterator[PictureTask]:
             (label,),
             None,
             family=text_field(fields, "category", where),
-            options=tuple(option for _, option in found),
+            options=tuple(option for _, option in options),
             picture=(str(_beside(path, text_field(fields, "image", where), where)), ""),
         )
 
@@ -131,10 +131,10 @@ def _beside(path: Path, image: str, where: str) -> Path:
     parts = Path(image).parts
     if "\0" in image or len(image) > 1000 or Path(image).is_absolute() or ".." in parts or "\\" in image:
         raise DataError(f"{where}: expected the path of a picture in the folder of the file, got {image[:80]!r}")
-    found = path.parent / image
-    if not found.is_file():
+    file = path.parent / image
+    if not file.is_file():
         raise DataError(f"{where}: there is no picture {image[:80]!r} beside {path.name}")
-    return found
+    return file
 
 
 def _parquet(path: Path) -> Iterator[PictureTask]:
@@ -157,13 +157,13 @@ def _table(path: Path, columns: list[str]) -> Any:
 def _choice(fields: dict[str, Any], where: str, picture: tuple[str, str]) -> PictureTask:
     """Return a row of HR-Bench as a task."""
     options = {letter: fields.get(letter) for letter in "ABCD"}
-    given = {letter: str(option) for letter, option in options.items() if option is not None and str(option).strip()}
+    filled = {letter: str(option) for letter, option in options.items() if option is not None and str(option).strip()}
     answer = text_field(fields, "answer", where).strip()
-    if answer not in given or "".join(given) not in _LETTERS:
-        raise DataError(f"{where}: expected one of the options {', '.join(given) or '(none)'}, got {answer[:80]!r}")
+    if answer not in filled or "".join(filled) not in _LETTERS:
+        raise DataError(f"{where}: expected one of the options {', '.join(filled) or '(none)'}, got {answer[:80]!r}")
     if not text_field(fields, "image", where):
         raise DataError(f"{where}: there is no picture")
-    listed = "\n".join(f"({letter}) {option}" for letter, option in given.items())
+    listed = "\n".join(f"({letter}) {option}" for letter, option in filled.items())
     question = f"{text_field(fields, 'question', where)}\n{listed}\nAnswer with the letter of the right option."
     family = text_field(fields, "category", where)
-    return PictureTask("", question, (answer,), None, family=family, options=tuple(given.values()), picture=picture)
+    return PictureTask("", question, (answer,), None, family=family, options=tuple(filled.values()), picture=picture)

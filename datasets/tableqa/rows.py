@@ -117,8 +117,8 @@ def _tabmwp(stamps: tuple[FileStamp, ...], split: str) -> tuple[TableTask, ...]:
                 continue
             for key, entry in fields.items():
                 inside = f"{where}, entry {key[:20]!r}"
-                found = as_object(entry, "an object with a question, a table and an answer", inside)
-                tasks.append(_tabmwp_task(found, inside, f"tableqa/{split}/{len(tasks)}"))
+                example = as_object(entry, "an object with a question, a table and an answer", inside)
+                tasks.append(_tabmwp_task(example, inside, f"tableqa/{split}/{len(tasks)}"))
     if not tasks:
         raise DataError(f"there are no rows in {', '.join(path for path, _, _ in stamps)}")
     return tuple(tasks)

@@ -159,10 +159,10 @@ def search_text(product: Product) -> str:
 
 def released_text(product: Product) -> str:
     """Return the text of a product that Agent-R1's shop indexes and compares attributes with, in lower case."""
-    kept = () if product.attributes == NO_ATTRIBUTES else product.attributes
+    attributes = () if product.attributes == NO_ATTRIBUTES else product.attributes
     named = (text for name, values in product.options.items() for text in (name, *values))
     about = (product.title, product.brand, product.product_category, product.category, product.query)
-    return " ".join(" ".join((*about, product.description, *product.bullets, *kept, *named)).lower().split())
+    return " ".join(" ".join((*about, product.description, *product.bullets, *attributes, *named)).lower().split())
 
 
 def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:

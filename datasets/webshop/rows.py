@@ -116,10 +116,10 @@ def goals_of(
     for errors. With the goals of a release come the numbers of its splits' goals.
     """
     if path is not None:
-        given = user_path(path)
-        if files := [given] if given.suffix == ".parquet" else sorted(given.glob("*.parquet")):
+        goals_path = user_path(path)
+        if files := [goals_path] if goals_path.suffix == ".parquet" else sorted(goals_path.glob("*.parquet")):
             return _once(read_released_goals, (tuple(files), catalog.product), file_stamps(files))
-        return _once(read_goals, (path,), file_stamps([given])), None
+        return _once(read_goals, (path,), file_stamps([goals_path])), None
     human = (catalog.human and site != "agentr1-small") if human is None else human
     goals = catalog.goals(human) if site == "official" else _rebuilt(catalog, human)
     if len(goals) > MOST_GOALS:

@@ -148,8 +148,8 @@ class ProductStore:
 
     def where(self, key: str, value: str) -> list[str]:
         """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
-        found = self.select("SELECT product FROM listed WHERE kind = ? AND value = ? ORDER BY product", key, value)
-        return self._rows.ids([number for (number,) in found])
+        rows = self.select("SELECT product FROM listed WHERE kind = ? AND value = ? ORDER BY product", key, value)
+        return self._rows.ids([number for (number,) in rows])
 
     def _search(self, query: str, k: int) -> tuple[str, ...]:
         return tuple(asin for asin, _ in self._index.search(query, k))

@@ -69,15 +69,15 @@ def actor_loss(
     tokens]. In the folder ``ratios`` the log-ratio of each step is recorded, under the number of the ``update``.
     """
     weights = flat(data[POLICY_WEIGHTS])
-    kept = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
-    indices = _output_indices(data)[kept]
-    weights = weights[kept]
+    trained = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
+    indices = _output_indices(data)[trained]
+    weights = weights[trained]
     log_probs = flat(model_output["log_probs"])[indices]
     # renumbered: a micro-batch holds few of the batch's steps
-    steps = flat(data[STEP_NUMBERS])[kept].unique(return_inverse=True)[1]
+    steps = flat(data[STEP_NUMBERS])[trained].unique(return_inverse=True)[1]
 
     def column(name: str) -> torch.Tensor:
-        return flat(data[name])[kept]
+        return flat(data[name])[trained]
 
     corrected = column("rollout_is_weights") if "rollout_is_weights" in data else None
     old, advantages = column("old_log_probs"), column("advantages")
@@ -117,9 +117,9 @@ def of_mini_batch(engine: Any, data: TensorDict, loss: Any) -> Any:
         sums = torch.zeros(2, dtype=torch.float64)  # of the log-ratios, and how many there are
 
         def add_up(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
-            kept = (flat(data[POLICY_WEIGHTS]) != 0).nonzero().squeeze(1)
-            log_probs = flat(model_output["log_probs"])[_output_indices(data)[kept]]
-            sums.add_(torch.tensor([float((log_probs - flat(data["old_log_probs"])[kept]).double().sum()), len(kept)]))
+            used = (flat(data[POLICY_WEIGHTS]) != 0).nonzero().squeeze(1)
+            log_probs = flat(model_output["log_probs"])[_output_indices(data)[used]]
+            sums.add_(torch.tensor([float((log_probs - flat(data["old_log_probs"])[used]).double().sum()), len(used)]))
             return log_probs.new_zeros(()), {}
 
         engine.forward_backward_batch(data, add_up, forward_only=True)
@@ -146,17 +146,17 @@ def row_actor_loss(
     offsets = row_offsets(data["responses"]).to(weights.device)
     row = torch.arange(len(offsets) - 1, device=weights.device).repeat_interleave(offsets.diff())
     counts = torch.bincount(row[trained], minlength=len(offsets) - 1)  # [rows] trained tokens of each
-    given = data.copy()
+    batch = data.copy()
     longest = int(offsets.diff().max())  # without it a column is padded to the number of all its tokens
-    given["response_mask"] = torch.nested.nested_tensor_from_jagged(trained.long(), offsets, max_seqlen=longest)
+    batch["response_mask"] = torch.nested.nested_tensor_from_jagged(trained.long(), offsets, max_seqlen=longest)
     first = int(trained.nonzero()[0])
     tu.assign_non_tensor(
-        given,
+        batch,
         batch_num_tokens=round(1.0 / float(weights_of_tokens[first])),
         global_batch_size=round(1.0 / float(weights[first] * counts[row[first]])),
     )
     POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode] = function
-    loss, metrics = ppo_loss(config, model_output, given, dp_group)
+    loss, metrics = ppo_loss(config, model_output, batch, dp_group)
     return loss, metrics
 
 
@@ -165,10 +165,10 @@ def critic_loss(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Return the critic's loss on a micro-batch and its metrics; ``model_output`` has ``values``, jagged."""
     weights = flat(data[VALUE_WEIGHTS])
-    kept = (weights != 0).nonzero().squeeze(1)
-    values = flat(model_output["values"])[_output_indices(data)[kept]]
-    old, returns = flat(data["values"])[kept], flat(data["returns"])[kept]
-    loss, metrics = value_loss(values.squeeze(-1) if values.dim() > 1 else values, old, returns, weights[kept],
+    trained = (weights != 0).nonzero().squeeze(1)
+    values = flat(model_output["values"])[_output_indices(data)[trained]]
+    old, returns = flat(data["values"])[trained], flat(data["returns"])[trained]
+    loss, metrics = value_loss(values.squeeze(-1) if values.dim() > 1 else values, old, returns, weights[trained],
                                clip=config.cliprange_value)  # fmt: skip
     return loss * data["dp_size"], _reported("critic", metrics, {"vf_loss": loss}, data["dp_size"])
 
@@ -188,9 +188,9 @@ def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
                 out[full.removesuffix(_TOTAL)] = float(np.sum(numbers)) / count
         elif not full.endswith(_COUNT):
             largest = full.endswith("/max")
-            found = [x for x in numbers if not (largest and x == -np.inf)]
-            if found:
-                out[full] = float(np.max(found) if largest else np.mean(found))
+            finite = [x for x in numbers if not (largest and x == -np.inf)]
+            if finite:
+                out[full] = float(np.max(finite) if largest else np.mean(finite))
     if f"{role}/mfu" in out:
         out[f"perf/mfu/{role}"] = out.pop(f"{role}/mfu")
     return out

@@ -55,8 +55,8 @@ class DemonstrationDataset(MultiTurnSFTDataset):
                     f"row {item} has {len(ids)} tokens, more than data.max_length={self.max_length}; raise it, or set "
                     "data.truncation to left or right"
                 )
-            kept = slice(-self.max_length, None) if self.truncation == "left" else slice(self.max_length)
-            tokens, mask = tokens[kept], mask[kept]
+            part = slice(-self.max_length, None) if self.truncation == "left" else slice(self.max_length)
+            tokens, mask = tokens[part], mask[part]
         row = {"input_ids": tokens, "position_ids": torch.arange(len(tokens)), "loss_mask": mask}
         if self.pad_mode == "no_padding":
             return row

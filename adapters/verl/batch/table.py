@@ -76,7 +76,7 @@ def step_table(
 
     ``prompts`` has the position of each prompt as submitted.
     """
-    found = []
+    rows = []
     final_at: dict[str, int] = {}
     for row, (fields, uid) in enumerate(zip(extra, uids, strict=True)):
         if fields["kind"] not in ("step", "value"):
@@ -92,13 +92,13 @@ def step_table(
             if not abs(step["reward"]) < float("inf"):
                 raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
             key = (prompts.get(uid, len(prompts)), uid, int(name.rpartition("_")[2]), part, step["index"])
-            found.append((key, row, (name, part), uid, step, start, stop))
-    found.sort(key=lambda item: item[0])
-    steps = [item[4] for item in found]
-    own = [item[2] for item in found]  # the trajectory of each
+            rows.append((key, row, (name, part), uid, step, start, stop))
+    rows.sort(key=lambda item: item[0])
+    steps = [item[4] for item in rows]
+    own = [item[2] for item in rows]  # the trajectory of each
     role = [part.partition("/")[0] for _, part in own]
-    of_rows = [extra[item[1]] for item in found]
-    peers = [(item[3], who, row.get("peers", "")) for item, who, row in zip(found, role, of_rows, strict=True)]
+    of_rows = [extra[item[1]] for item in rows]
+    peers = [(item[3], who, row.get("peers", "")) for item, who, row in zip(rows, role, of_rows, strict=True)]
     numbers, groups, roles = ({key: i for i, key in enumerate(dict.fromkeys(keys))} for keys in (own, peers, role))
     played = [row.get("record", {}).get("env", "") for row in of_rows]
     envs = {env: i for i, env in enumerate(dict.fromkeys(played))}
@@ -110,22 +110,22 @@ def step_table(
     def ints(values: Iterable[int]) -> torch.Tensor:
         return torch.tensor(list(values), dtype=torch.int64)
 
-    number_of = {(item[2], item[4]["index"]): i for i, item in enumerate(found)}
+    number_of = {(item[2], item[4]["index"]): i for i, item in enumerate(rows)}
     label = None
     for fields, begin in zip(extra, offsets.tolist(), strict=False):
         for index, start, end in fields.get("labels", ()):
             label = torch.full((int(offsets[-1]),), -1) if label is None else label
             name = fields["trajectory"], fields.get("part", "")
             label[begin + start : begin + end] = number_of[name, index]
-    start, length = ints(item[5] for item in found), ints(item[6] - item[5] for item in found)
-    step_of = torch.arange(len(found)).repeat_interleave(length)
+    start, length = ints(item[5] for item in rows), ints(item[6] - item[5] for item in rows)
+    step_of = torch.arange(len(rows)).repeat_interleave(length)
     return StepTable(
         steps=StepRows(
             rewards=torch.tensor([step["reward"] for step in steps], dtype=torch.float64),
             trajectory=ints(numbers[key] for key in own),
             step=ints(step["index"] for step in steps),
             group=ints(groups[key] for key in peers),
-            valid=torch.ones(len(found), dtype=torch.bool),
+            valid=torch.ones(len(rows), dtype=torch.bool),
             truncated=torch.tensor([bool(s["truncated"] and not s["terminated"]) for s in steps], dtype=torch.bool),
             anchor=ints(texts[step["anchor"]] for step in steps),
             anchor_texts=list(texts),
@@ -136,7 +136,7 @@ def step_table(
             env=ints(envs[env] for env in played) if len(envs) > 1 else None,
             names=tuple(name for name, _ in numbers),
         ),
-        row=ints(item[1] for item in found),
+        row=ints(item[1] for item in rows),
         start=start,
         length=length,
         final=ints(final),

@@ -223,11 +223,11 @@ class StepTrainer(PhasedTrainer):
         before = [line for part in self.parts for line in part.lines]
         self.write_lines("train", before + lines)  # also if what follows fails
         table = step_table(extra, [str(uid) for uid in data.pop("uid")], offsets, self.order)
-        given = {name: flat(data[name]).float() for name in _GIVEN if name in data}
-        entropies = given.pop("entropy", None)  # verl computes it where it recomputes log-probabilities
+        tensors = {name: flat(data[name]).float() for name in _GIVEN if name in data}
+        entropies = tensors.pop("entropy", None)  # verl computes it where it recomputes log-probabilities
         result = step_columns(
             table,
-            given,
+            tensors,
             int(offsets[-1]),
             self.objective,
             self.layout.mini_batches_of_rows(self.actor_mini_batches),
@@ -360,9 +360,9 @@ class StepTrainer(PhasedTrainer):
         kept_too = {"submitted": self.submitted, "batches": self.batches, "levels": self.levels.records}
         write_text(self._state_file(), json.dumps({**self.objective.state_dict(), **kept_too}))
         read = Path(self.config.actor_rollout_ref.model.path) / IMAGE_PROCESSOR
-        kept = self._state_file().parent / "actor" / "huggingface"
-        if read.is_file() and kept.is_dir() and not (kept / read.name).exists():
-            shutil.copyfile(read, kept / read.name)
+        checkpoint = self._state_file().parent / "actor" / "huggingface"
+        if read.is_file() and checkpoint.is_dir() and not (checkpoint / read.name).exists():
+            shutil.copyfile(read, checkpoint / read.name)
         self._give_devices_back()
 
     def _take_devices(self) -> None:

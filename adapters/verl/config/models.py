@@ -160,7 +160,7 @@ def memory_notice(config: Any, folder: str | None) -> str:
         return f"memory: about {cpu_memory(config, model) / 1e9:.1f} GB"
     actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
     adapter = bool(policy.get("lora_rank") or policy.get("lora_adapter_path"))
-    found = training_memory(
+    memory = training_memory(
         model,
         gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
         tokens=actor.ppo_max_token_len_per_gpu,
@@ -168,9 +168,9 @@ def memory_notice(config: Any, folder: str | None) -> str:
         packed=policy.use_remove_padding,
         adapter=adapter,
     )
-    size = {name: f"{getattr(found, name) / 1e9:.1f}" for name in ("updating", "state", "activations", "logits")}
-    kept = "weights" if adapter else "weights, gradients and Adam"
+    size = {name: f"{getattr(memory, name) / 1e9:.1f}" for name in ("updating", "state", "activations", "logits")}
+    held = "weights" if adapter else "weights, gradients and Adam"
     return (
-        f"an update of the actor needs about {size['updating']} GB of each GPU: {size['state']} {kept}, "
+        f"an update of the actor needs about {size['updating']} GB of each GPU: {size['state']} {held}, "
         f"{size['activations']} activations and {size['logits']} logits of {actor.ppo_max_token_len_per_gpu:,} tokens"
     )

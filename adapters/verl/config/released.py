@@ -171,9 +171,9 @@ def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given
     """
     from omegaconf import OmegaConf
 
-    kept = {*config.named, *(() if exact else config.kept)}
+    fixed = {*config.named, *(() if exact else config.kept)}
     for key, value in released.items():
-        if key in kept or key in given or f"run.{key}" in given or (key.startswith("env.") and "env" in kept):
+        if key in fixed or key in given or f"run.{key}" in given or (key.startswith("env.") and "env" in fixed):
             continue
         if key == "wrappers":
             config.run.env_wrappers = {config.run.env: value}

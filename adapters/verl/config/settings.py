@@ -172,8 +172,8 @@ def read_settings(config: Any) -> Settings:
     Raises:
         ConfigError: A setting that does not exist, or a value that does not fit.
     """
-    given = dict(config.get("agentr1") or {})
-    for name, value in given.items():
+    values = dict(config.get("agentr1") or {})
+    for name, value in values.items():
         if name not in _DEFAULTS:
             raise ConfigError(f"unknown setting agentr1.{name}.{did_you_mean(name, _DEFAULTS)}")
         # a word would count as True where a boolean is expected
@@ -181,5 +181,5 @@ def read_settings(config: Any) -> Settings:
             boolean(f"agentr1.{name}", value)
         elif isinstance(_DEFAULTS[name], (int, float)) and value is not None:
             number(f"agentr1.{name}", value)
-    options = {name: given.pop(name) for name in _OPTIONS if name in given}
-    return Settings(**given, options=options)
+    options = {name: values.pop(name) for name in _OPTIONS if name in values}
+    return Settings(**values, options=options)

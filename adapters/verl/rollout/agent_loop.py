@@ -244,8 +244,8 @@ class EnvAgentLoop(AgentLoopBase):
             return {}
         builder, before = policy.model.builder, [episode.reset_info, *(step.info for step in episode.steps)]
         states = [(episode, step, info) for step, info in zip(episode.steps, before, strict=False)]
-        found = labels_in(states, lambda episode: builder, policy.max_tokens, policy.context_length)
-        return {i: ids for i, ids in enumerate(found) if ids}
+        labels = labels_in(states, lambda episode: builder, policy.max_tokens, policy.context_length)
+        return {i: ids for i, ids in enumerate(labels) if ids}
 
     def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""

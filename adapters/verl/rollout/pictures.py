@@ -50,12 +50,12 @@ def row_inputs(tokens: PictureTokens, ids: Sequence[int], pictures: Sequence[Pic
     [4, tokens]. A row without pictures has nothing else.
     """
     places = np.concatenate([np.arange(len(ids))[None], tokens.positions(ids, pictures)])
-    found = {POSITIONS: torch.from_numpy(places)}
+    row = {POSITIONS: torch.from_numpy(places)}
     if pictures:
-        found |= {name: torch.from_numpy(values) for name, values in tokens.inputs(pictures)._asdict().items()}
-        grid = found["image_grid_thw"]
-        found["images_seqlens"] = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0])  # verl counts work by it
-    return found
+        row |= {name: torch.from_numpy(values) for name, values in tokens.inputs(pictures)._asdict().items()}
+        grid = row["image_grid_thw"]
+        row["images_seqlens"] = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0])  # verl counts work by it
+    return row
 
 
 picture_folder = lru_cache(maxsize=8)(PictureFolder)

@@ -61,9 +61,9 @@ class PhaseWatch:
         except FileNotFoundError:
             text = self._text
         if text != self._text:
-            found = json.loads(text)
+            phase = json.loads(text)
             self._text, self._since = text, self._clock()
-            self.phase, self.step = str(found["phase"]), int(found["step"])
+            self.phase, self.step = str(phase["phase"]), int(phase["step"])
         still = self._clock() - self._since
         if self._limit is None or still <= (self._limit if self._text else max(self._limit, STALL_SECONDS)):
             return None

@@ -82,14 +82,14 @@ def choose_tasks(
     orders = [(name, np.random.default_rng(0).permutation(size)) for name, size in counts]
     if not orders:
         order = np.random.default_rng(0).permutation(count)
-        kept = round(count * config.val_fraction)
-        if not 0 < kept < count:
+        held = round(count * config.val_fraction)
+        if not 0 < held < count:
             raise ConfigError(
                 f"--val-fraction {config.val_fraction} of {count} tasks leaves none to train on or none to hold out"
             )
         if not splits:
-            order = np.concatenate([count - kept + np.random.default_rng(0).permutation(kept), pool[: count - kept]])
-        orders, pool = [(split, order[:kept])], np.sort(order[kept:])
+            order = np.concatenate([count - held + np.random.default_rng(0).permutation(held), pool[: count - held]])
+        orders, pool = [(split, order[:held])], np.sort(order[held:])
     for own in () if levels is None else levels.env_kwargs:
         pool = pool[pool < _task_count(replace(config, env_kwargs={**config.env_kwargs, **own}))[0]]
     others = None if validation_tasks is None else validation_tasks // len(orders)

@@ -56,14 +56,14 @@ class _Player:
 
     def _fetch(self) -> str:
         """Take a thing of the class that the task asks for, or look for one."""
-        kept = self._kept()
+        spared = self._kept()
         for thing, place in self.takes:
-            if class_of(thing) == self.errand.thing and place != kept:
+            if class_of(thing) == self.errand.thing and place != spared:
                 return f"take {thing} from {place}"
         known = [
             place
             for place, things in self.notes.contents.items()
-            if place != kept and any(class_of(t) == self.errand.thing for t in things)
+            if place != spared and any(class_of(t) == self.errand.thing for t in things)
         ]
         reachable = [place for place in known if place != self.notes.at or place in self.notes.closed]
         if reachable:

@@ -118,15 +118,15 @@ class Airline(Shop):
         """Return pairs of flights; the second one is shown as it is on the day of the first."""
         flights = self.rows("flights").values()
         seconds = [flight for flight in flights if flight["destination"] == destination]
-        found = []
+        pairs = []
         for first in (flight for flight in flights if flight["origin"] == origin):
             arrival = first["scheduled_arrival_time_est"]
             for second in (flight for flight in seconds if flight["origin"] == first["destination"]):
                 day = f"2024-05-{int(date[-2:]) + 1}" if "+1" in arrival else date
                 in_time = arrival <= second["scheduled_departure_time_est"]
                 if in_time and _flies(first, date) and _flies(second, day):
-                    found.append([_shown(first, date) | {"date": date}, _shown(second, date) | {"date": day}])
-        return found
+                    pairs.append([_shown(first, date) | {"date": date}, _shown(second, date) | {"date": day}])
+        return pairs
 
     def send_certificate(self, *, user_id: str, amount: float) -> str:
         """Give a customer a certificate, up to three times."""
@@ -152,9 +152,9 @@ class Airline(Shop):
         """Change the flights; those that stay in the same cabin keep their price."""
         reservation = self.row("reservations", reservation_id)
         people = len(reservation["passengers"])
-        kept = {(flight["flight_number"], flight["date"]): flight for flight in reversed(reservation["flights"])}
+        booked = {(flight["flight_number"], flight["date"]): flight for flight in reversed(reservation["flights"])}
         for flight in flights:
-            old = kept.get((flight["flight_number"], flight["date"])) if cabin == reservation["cabin"] else None
+            old = booked.get((flight["flight_number"], flight["date"])) if cabin == reservation["cabin"] else None
             same = old and {name: old[name] for name in ("price", "origin", "destination")}
             flight |= same or self._seats(flight, cabin, people)
         before = sum(flight["price"] for flight in reservation["flights"])

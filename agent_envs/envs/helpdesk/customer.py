@@ -75,13 +75,13 @@ class Customer(Wanting):
         if amount is None:
             return []
         every, named = amounts_in(text, amount.words)
-        found = named if len(named) == 1 else every
-        if not every or not (self.asks_amount or len(named) == 1) or self.mind.beliefs.get(self.key) in found:
+        amounts = named if len(named) == 1 else every
+        if not every or not (self.asks_amount or len(named) == 1) or self.mind.beliefs.get(self.key) in amounts:
             return []
-        if len(found) > 1:
+        if len(amounts) > 1:
             return [self.say("which")]
-        self.mind.beliefs[self.key] = found[0]
-        return [self.say("believed", n=found[0])]
+        self.mind.beliefs[self.key] = amounts[0]
+        return [self.say("believed", n=amounts[0])]
 
     def _offered(self, wish: Wish, offer: str) -> list[str]:
         """Say yes, correct what is offered, or change the mind."""

@@ -82,10 +82,10 @@ class Clerk:
         """Return the ids of the customers of a name."""
         wanted = " ".join(call["name"][:100].split()).lower()
         self._note(wanted)
-        found = [key for key, row in self.desk.tables["customer"].items() if row["name"].lower() == wanted]
-        if not found:
+        ids = [key for key, row in self.desk.tables["customer"].items() if row["name"].lower() == wanted]
+        if not ids:
             raise ToolError(f"there is no {self.domain.customer.noun} of this name")
-        return json.dumps(sorted(found))
+        return json.dumps(sorted(ids))
 
     def verify(self, call: Mapping[str, str]) -> str:
         """Check a code word and return the customer's row."""
@@ -100,10 +100,10 @@ class Clerk:
     def listed(self, call: Mapping[str, str]) -> str:
         """Return what a customer has, each with its label."""
         owner, label = self.domain.customer.noun, self.domain.label
-        found = self._row("customer", call["id"])["id"]
-        self._note(f"list {found}")
+        customer = self._row("customer", call["id"])["id"]
+        self._note(f"list {customer}")
         items = self.desk.tables["item"].values()
-        return json.dumps([{"id": row["id"], label: row[label]} for row in items if row[owner] == found])
+        return json.dumps([{"id": row["id"], label: row[label]} for row in items if row[owner] == customer])
 
     def item(self, call: Mapping[str, str]) -> str:
         """Return the row of an item."""
@@ -113,11 +113,11 @@ class Clerk:
     def entry(self, call: Mapping[str, str]) -> str:
         """Return a row of the catalogue."""
         name, rows = call["name"].strip(), self.desk.tables["catalogue"]
-        found = {label.lower(): label for label in rows}.get(name.lower())
-        if found is None:
+        entry = {label.lower(): label for label in rows}.get(name.lower())
+        if entry is None:
             raise ToolError(f"there is no {self.domain.label} {name[:40]!r}")
-        self._note(found)
-        return json.dumps(rows[found])
+        self._note(entry)
+        return json.dumps(rows[entry])
 
     def act(self, call: Mapping[str, Any], act: Act) -> str:
         """Carry an act out, whatever the rules say."""
@@ -168,11 +168,11 @@ class Clerk:
         return "passed on"
 
     def _row(self, scope: str, key: str) -> dict[str, Any]:
-        found = self.desk.tables[scope].get(key.strip().lstrip("#").upper())
-        if found is None:
+        row = self.desk.tables[scope].get(key.strip().lstrip("#").upper())
+        if row is None:
             noun = (self.domain.customer if scope == "customer" else self.domain.item).noun
             raise ToolError(f"there is no {noun} {key.strip()[:20]}")
-        return found
+        return row
 
     def _note(self, looked_up: str) -> None:
         if looked_up not in self.desk.seen and len(self.desk.seen) < _LOOKED_UP:

@@ -19,7 +19,7 @@ _OWN = re.compile(
 
 def told_to_press(text: str, device: Device) -> list[str]:
     """Return the acts that a text tells somebody to do, in order."""
-    found: dict[str, None] = {}
+    acts: dict[str, None] = {}
     shown = {read.field: read.words for read in device.reads.values()}
     last = ""
     for sentence in sentences(text):
@@ -37,8 +37,8 @@ def told_to_press(text: str, device: Device) -> list[str]:
                 if named := [thing for thing in things if has(part, thing)]:
                     last = named[0]
                     if told and any(_occurs(verb, words) for verb in verbs):
-                        found[name] = None
-    return list(found)
+                        acts[name] = None
+    return list(acts)
 
 
 def _occurs(verb: str, words: Sequence[str]) -> bool:
@@ -50,14 +50,14 @@ def _occurs(verb: str, words: Sequence[str]) -> bool:
 
 def asked_to_see(text: str, device: Device) -> list[str]:
     """Return what a text asks somebody to look at."""
-    found: dict[str, None] = {}
+    fields: dict[str, None] = {}
     for sentence in sentences(text):
         cues = signs(sentence, _CUES)
         if "?" in sentence or ("look" in cues and "not told" not in cues):
             for name, read in device.reads.items():
                 if any(has(sentence, word) or has(sentence, f"{word}s") for word in read.words):
-                    found[name] = None
-    return list(found)
+                    fields[name] = None
+    return list(fields)
 
 
 def agrees(text: str) -> bool:

@@ -109,7 +109,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     reports = refuses = doubts = inherited = able = False
     phrases, facts = _heard_of(domain, act)
     said = [(sentence, signs(sentence, _CUES, _acts_named(domain), phrases)) for sentence in sentences(text)]
-    stated = _counted(sign for _, found in said for sign in found)
+    stated = _counted(sign for _, asked in said for sign in asked)
     for sentence, cues in said:
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]
@@ -122,34 +122,34 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
         sure, inviting = question and "sure" in cues, "inviting" in cues
         cued = inviting or (question and (acted or not cues.keys().isdisjoint(("sure", "offering", "weak"))))
-        found = []
+        asked = []
         counts = _counted(sign for sign in cues if question and (sign[0] == "=" or " or " in sentence))
         if asking or inherited or len(sentence) < 20:
-            found = [fact for fact in facts if f"?{fact}" in cues]
+            asked = [fact for fact in facts if f"?{fact}" in cues]
             if question:  # to choose from, or whether it is so
-                sole = not (found or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
-                found += [fact for fact, count in counts.items() if count > 1 or sole]
-            if wh and "which" in cues and not found:
-                found = [fact for fact, count in stated.items() if count > 1] or ["number"] * ("which one" in sentence)
+                sole = not (asked or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
+                asked += [fact for fact, count in counts.items() if count > 1 or sole]
+            if wh and "which" in cues and not asked:
+                asked = [fact for fact, count in stated.items() if count > 1] or ["number"] * ("which one" in sentence)
             if wh and "why" in sentence[:8]:
-                found = [fact for fact in found if cues.get(f"?{fact}", (9, 9))[0] < 8] or found
+                asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
             if "details" in cues and "inviting" not in cues:
-                found += ["name", "code"]
-            told = [fact for fact in found if fact in values and counts[fact] < 2 and has(sentence, values[fact])]
-            found = [fact for fact in found if fact not in told and (fact != "wish" or len(found) == 1)]
+                asked += ["name", "code"]
+            told = [fact for fact in asked if fact in values and counts[fact] < 2 and has(sentence, values[fact])]
+            asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
             if not (asking or inherited) and len(sentence.split()) > 3:  # fewer words ask without a verb: "name, code"
-                found = []
+                asked = []
         short = question and able and (len(sentence.split()) < 5 or "that" in cues)
-        if not wh and not negated and (sure or ((cued or short) and not found and "close" not in cues)):
+        if not wh and not negated and (sure or ((cued or short) and not asked and "close" not in cues)):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
             doubts = True
         elif negated and not question:
             refuses = True
-        elif not question and not found and "later" not in cues:
+        elif not question and not asked and "later" not in cues:
             near = acted and "been" in cues and 0 <= first - cues["been"][1] < 25
             reports = reports or near or "report" in cues
-        asks.update(dict.fromkeys(found))
+        asks.update(dict.fromkeys(asked))
         able = able if question else not negated and ("able" in cues or "€" in sentence)
         before = sentence if acted and not negated else before
     return Heard(tuple(asks), offer.strip(), reports, refuses, doubts)

@@ -75,8 +75,8 @@ class CustomerModel:
         """
         asked: Message = {"role": "user", "content": _REWORD.format(sentence=sentence)}
         said = written(self.policy, [asked], "the customer's words")
-        kept = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
-        return said if kept[0] == kept[1] else sentence
+        told = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
+        return said if told[0] == told[1] else sentence
 
     def played(self, brief: str, talk: Talk, text: str = _GREETING) -> str:
         """Return what a customer whom the model plays says to a text, first to a greeting.

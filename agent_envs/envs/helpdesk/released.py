@@ -159,8 +159,8 @@ class TauBenchEnv(ToolEnv):
     def _run(self, tables: Shop, name: str, arguments: Mapping[str, Any]) -> str:
         """Carry out a call; as released, whatever goes wrong is the call's result."""
         try:
-            given = json.loads(json.dumps(arguments), parse_int=_number)
-            result = tools_of(type(tables))[name](tables, **given)
+            plain = json.loads(json.dumps(arguments), parse_int=_number)
+            result = tools_of(type(tables))[name](tables, **plain)
             return result if isinstance(result, str) else json.dumps(result)
         except (ToolError, LookupError, TypeError, ValueError, AttributeError) as e:
             return f"{_ERROR}{e}"

@@ -43,13 +43,13 @@ class Tables:
 
     def changes(self) -> dict[tuple[str, str], str]:
         """Return the rows that are not as they were, as JSON, by table and id."""
-        found = {}
+        changed = {}
         for table, rows in self.used.items():
             for key, row in rows.items():
                 now = json.dumps(row, sort_keys=True)
                 if now != json.dumps(self.shop[table].get(key), sort_keys=True):
-                    found[table, key] = now
-        return found
+                    changed[table, key] = now
+        return changed
 
 
 class Shop(Tables):

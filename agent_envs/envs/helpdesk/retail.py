@@ -69,10 +69,10 @@ class Retail(Shop):
         return pairs
 
     def _first(self, fits: Any) -> str:
-        found = next((key for key, user in self.rows("users").items() if fits(user)), None)
-        if found is None:
+        user_id = next((key for key, user in self.rows("users").items() if fits(user)), None)
+        if user_id is None:
             raise ToolError("user not found")
-        return found
+        return user_id
 
     def cancel_pending_order(self, *, order_id: str, reason: str) -> Any:
         """Cancel an order and give the payments back."""

@@ -47,9 +47,9 @@ def desk_tools(domain: Domain) -> ToolRegistry:
     key, whose = {"id": ("string", f"Number of the {item}")}, {"id": ("string", f"Number of the {customer}")}
     name, code = {"name": ("string", "First and last name")}, {**whose, "code": ("string", "The code word")}
     rule = {"rule": ("string", "Number of the rule, like 2.1")}
-    found = f"Find the numbers of the {domain.customer.plural} of a name."
+    about = f"Find the numbers of the {domain.customer.plural} of a name."
     tools = [
-        DeskTool(f"find_{tool_name(customer)}", found, name, Clerk.find),
+        DeskTool(f"find_{tool_name(customer)}", about, name, Clerk.find),
         DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, Clerk.verify),
         DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, Clerk.listed),
         DeskTool(rows, f"Show the row of {a(item)}.", key, Clerk.item),

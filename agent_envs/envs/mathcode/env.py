@@ -110,11 +110,11 @@ class MathCodeEnv(CodeEnv):
         return self.task.answer
 
     def answer(self, text: str) -> Outcome:
-        given = answer_of(text)
-        right = given is not None and equivalent(given, self.task.answer)
-        said = _NO_BOX if given is None else f"The answer was read as {given[:_SHOWN]}."
+        answer = answer_of(text)
+        right = answer is not None and equivalent(answer, self.task.answer)
+        said = _NO_BOX if answer is None else f"The answer was read as {answer[:_SHOWN]}."
         reward = float(right) if self.reward == "terminal" or right else -1.0
-        return judged(said, float(right), invalid=given is None, reward=reward)
+        return judged(said, float(right), invalid=answer is None, reward=reward)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         task = self.task

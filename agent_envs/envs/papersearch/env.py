@@ -289,8 +289,8 @@ class PaperSearchEnv(ToolEnv):
 
     def _settle(self, results: Sequence[ToolResult]) -> tuple[list[ScoredCall], list[dict[str, Any]]]:
         """Add what was found to the pool, call by call; return each call's outcome and its tool result."""
-        found = [result.content for result in results if isinstance(result.content, Found)]
-        fresh = {paper.id: paper for each in found for paper in each.papers if paper.id not in self.state.pool}
+        searches = [result.content for result in results if isinstance(result.content, Found)]
+        fresh = {paper.id: paper for each in searches for paper in each.papers if paper.id not in self.state.pool}
         selector: Selector = self.selector  # type: ignore[assignment]
         if isinstance(self.selector, str):
             gold = self.selector == "gold"
@@ -387,8 +387,8 @@ class PaperSearchEnv(ToolEnv):
         """Return the next text of a solver that reads what was shown; None for real queries and the user's own."""
         if self.data != "generated" or not self.task.titles:
             return None
-        given = self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words
-        return expert_text(*given, ends_alone=self.released)
+        known = self.task.query, self.state, self.format_call, self.max_parallel_calls, self.abstract_words
+        return expert_text(*known, ends_alone=self.released)
 
     def demo_action(self, rng: np.random.Generator, noise: float) -> str | None:
         """Return the expert's text or, with probability `noise`, well-formed calls that find little."""

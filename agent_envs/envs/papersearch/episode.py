@@ -120,9 +120,9 @@ class Found(str):
     papers: tuple[Paper, ...]
 
     def __new__(cls, kind: str, asked: str, status: str, papers: Iterable[Paper] = ()) -> Found:
-        found = super().__new__(cls)
-        found.kind, found.asked, found.status, found.papers = kind, asked, status, tuple(papers)
-        return found
+        self = super().__new__(cls)
+        self.kind, self.asked, self.status, self.papers = kind, asked, status, tuple(papers)
+        return self
 
 
 def one_line(text: str) -> str:

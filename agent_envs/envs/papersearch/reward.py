@@ -83,9 +83,9 @@ def retrieval_metrics(ranked: Sequence[str], golds: Iterable[str]) -> dict[str, 
     Titles are compared by `title_key`, and each counts once, however often it is found.
     """
     wanted = set(map(title_key, golds))
-    found = list(dict.fromkeys(map(title_key, ranked)))
-    hits = [key in wanted for key in found]
-    precision = sum(hits) / len(found) if found else 0.0
+    keys = list(dict.fromkeys(map(title_key, ranked)))
+    hits = [key in wanted for key in keys]
+    precision = sum(hits) / len(keys) if keys else 0.0
     recall = sum(hits) / len(wanted) if wanted else 0.0
     at = {f"recall_at_{k}": sum(hits[:k]) / len(wanted) if wanted else 0.0 for k in _DEPTHS}
     return {"precision": precision, "recall": recall, **at, "f1": f1(precision, recall)}

@@ -218,9 +218,9 @@ class PictureSearchEnv(ToolEnv):
         return outcome
 
     def answer(self, text: str) -> Outcome:
-        given = tagged_answer(text)
-        right = is_right(given, self.task)
-        said = " ".join(given.split())[:_SHOWN]
+        answer = tagged_answer(text)
+        right = is_right(answer, self.task)
+        said = " ".join(answer.split())[:_SHOWN]
         return judged(f"The answer was read as {said}." if said else NO_ANSWER, float(right), invalid=not said)
 
     def anchor(self) -> str:

@@ -46,11 +46,11 @@ def _bare(text: str) -> str:
 def _chosen(given: str, options: tuple[str, ...]) -> str:
     """Return the letter of the option that a text names, by letter or by its own text; "" if none or several."""
     letters = [chr(ord("A") + place) for place in range(len(options))]
-    found = _OPTION.fullmatch(given[:1000].upper())
-    if found is not None and found[1] in letters:
-        own, after = options[letters.index(found[1])], found[2]
+    match = _OPTION.fullmatch(given[:1000].upper())
+    if match is not None and match[1] in letters:
+        own, after = options[letters.index(match[1])], match[2]
         if after is None or _words(after) == _words(own) or _bare(after) == _bare(own) != "":
-            return found[1]
+            return match[1]
     for form in (_words, _bare):  # options may differ in punctuation alone
         named = [letter for letter, option in zip(letters, options, strict=True) if form(given) == form(option) != ""]
         if len(named) == 1:

@@ -208,17 +208,17 @@ class QAEnv(ToolEnv):
         return "\n".join([self.task.question, *state.titles, *opened])
 
     def prompt_state(self) -> dict[str, Any]:
-        found = self.state.found_by
-        searches = [{"query": q, "passages": [{"title": p.title, "text": p.text} for p in some]} for q, some in found]
+        history = self.state.found_by
+        searches = [{"query": q, "passages": [{"title": p.title, "text": p.text} for p in some]} for q, some in history]
         return {"question": self.task.question, "searches": searches}
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         state, task = self.state, self.task
-        found = sum(title in state.pages for title in task.supporting)
+        seen = sum(title in state.pages for title in task.supporting)
         return super().info(outcome) | {
             "answer": state.answer,
             **{name: state.scores.get(name, 0.0) for name in ("em", "f1", "sub_em")},
-            "supporting_recall": found / len(task.supporting) if task.supporting else 0.0,
+            "supporting_recall": seen / len(task.supporting) if task.supporting else 0.0,
             "searches": len(state.queries),
             "question_type": task.question_type,
             "hops": task.hops,

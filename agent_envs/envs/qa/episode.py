@@ -99,14 +99,14 @@ class OpenPageTool(Tool):
 
     def call(self, *, entity: str) -> SearchResults:  # type: ignore[override]
         """Open the page, or list similar titles."""
-        found = find_passages(self.retriever, entity, max(self.top_k, SEARCHED))
-        title = _best_title(entity, found)
+        passages = find_passages(self.retriever, entity, max(self.top_k, SEARCHED))
+        title = _best_title(entity, passages)
         if title is None:
-            similar = list(dict.fromkeys(p.title for p in found[: self.top_k] if p.title))
+            similar = list(dict.fromkeys(p.title for p in passages[: self.top_k] if p.title))
             names = ", ".join(map(repr, similar)) or "none"
             return SearchResults(f"Could not find [{entity[:200]}]. Similar: {names}.", entity, ())
         # A page may consist of several passages of the corpus.
-        sentences = tuple(s for p in found if p.title == title for s in sentences_of(p.text))
+        sentences = tuple(s for p in passages if p.title == title for s in sentences_of(p.text))
         shown = " ".join(sentences[:SHOWN])[: self.passage_chars]
         self.env.state.page = (title, sentences)
         self.env.state.lookup = ("", (), 0)

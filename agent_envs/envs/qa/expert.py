@@ -26,18 +26,18 @@ def expert_text(question: str, state: QAState, style: str, format_call: FormatCa
     plan = parse_question(question)
     if plan is None:
         return None
-    found = solve(plan, state.pages)
-    if isinstance(found, str):
-        return format_answer(style, found)
+    solution = solve(plan, state.pages)
+    if isinstance(solution, str):
+        return format_answer(style, solution)
     if style == "react":
-        actions = (_next_react(missing, state, format_call) for missing in found)
+        actions = (_next_react(missing, state, format_call) for missing in solution)
         return next(filter(None, actions), format_answer(style, UNKNOWN))
-    untried = [[query for query in queries_for(missing) if query not in state.queries] for missing in found]
+    untried = [[query for query in queries_for(missing) if query not in state.queries] for missing in solution]
     if not all(untried):
         return format_answer(style, UNKNOWN)  # without this one, the others do not help
     # First one query for each side; for a side where it failed, two further ones at once.
     chosen: list[str] = []
-    for missing, queries in zip(found, untried, strict=True):
+    for missing, queries in zip(solution, untried, strict=True):
         chosen += queries[: 1 if len(queries) == len(list(queries_for(missing))) else 2]
     calls = [format_call("search", {"query": query}) for query in dict.fromkeys(chosen)]
     return "\n".join(calls[: max_calls if style == "tool" else 1])

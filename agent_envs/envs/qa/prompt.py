@@ -35,7 +35,7 @@ def hotpotqa_prompt(view: PromptView) -> str:
     for search in searches:
         for passage in search["passages"]:
             passages.setdefault((passage["title"], passage["text"][:_PASSAGE_CHARS]), search["query"])
-    found = [
+    lines = [
         f"[{number}] {f'(query: {one_line(query)}) ' if query else ''}{flat(f'{title}: {text}' if title else text)}"
         for number, ((title, text), query) in enumerate(passages.items(), start=1)
     ]
@@ -44,7 +44,7 @@ def hotpotqa_prompt(view: PromptView) -> str:
     return sections(
         ("Question", view.state["question"]),
         ("Searches so far", "\n".join(f"[Search] {one_line(query)}" for query in queries) or NONE),
-        ("Passages found", "\n".join(found) or NONE),
+        ("Passages found", "\n".join(lines) or NONE),
         ("Last result", view.observation if empty else ""),
         ("Problems with the last calls", view.problem_lines()),
     )
@@ -52,17 +52,17 @@ def hotpotqa_prompt(view: PromptView) -> str:
 
 def _passages(view: PromptView) -> str:
     """List every passage once, with the query that found it first, as far as the characters go."""
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for search in view.state["searches"]:
         for passage in search["passages"]:
-            found.setdefault(f"{passage['title']} {passage['text']}".strip(), search["query"])
+            queries.setdefault(f"{passage['title']} {passage['text']}".strip(), search["query"])
     lines: list[str] = []
     left = view.budget
-    for number, (text, query) in enumerate(found.items(), start=1):
+    for number, (text, query) in enumerate(queries.items(), start=1):
         line = f"[{number}] (query: {flat(query)}) {' '.join(text[:_PASSAGE_CHARS].splitlines())}"
         left -= len(line)
         if left < 0:
-            lines.append(f"({len(found) - number + 1} more are left out.)")
+            lines.append(f"({len(queries) - number + 1} more are left out.)")
             break
         lines.append(line)
     return "\n".join(lines) or EMPTY

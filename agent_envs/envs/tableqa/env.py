@@ -102,11 +102,11 @@ class TableQAEnv(CodeEnv):
         return "; ".join(self.task.answers)
 
     def answer(self, text: str) -> Outcome:
-        given = given_answers(text)
-        right = same_answers(given, self.task.answers, self.task.unit)
-        said = "; ".join(given)[:_SHOWN]
+        answers = given_answers(text)
+        right = same_answers(answers, self.task.answers, self.task.unit)
+        said = "; ".join(answers)[:_SHOWN]
         said = f"The answer was read as {said}." if said else NO_ANSWER
-        return judged(said, float(right), invalid=not given)
+        return judged(said, float(right), invalid=not answers)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         return super().info(outcome) | {"family": self.task.family}
@@ -129,5 +129,5 @@ class TableQAEnv(CodeEnv):
             return f"<answer>{outputs[-1] if outputs else ''}</answer>"
         if not outputs or rng.random() >= noise:
             return self.expert_action()
-        kept = int(rng.integers(1, 10))
-        return self.write_program(task.program.replace("newline='')))\nfor r", f"newline='')))[:{kept}]\nfor r", 1))
+        rows = int(rng.integers(1, 10))
+        return self.write_program(task.program.replace("newline='')))\nfor r", f"newline='')))[:{rows}]\nfor r", 1))

@@ -55,8 +55,8 @@ def same_answers(given: Sequence[str], gold: Sequence[str], unit: str = "") -> b
                 break
     wanted = [_forms(value, is_gold=True) for value in gold]
     answers = [_forms(value) | _forms(_normal(value).removesuffix(_normal(unit))) for value in given]
-    found = [[bool(answer & one) for one in wanted] for answer in answers]
-    return bool(found) and all(map(any, found)) and all(map(any, zip(*found, strict=True)))
+    matches = [[bool(answer & one) for one in wanted] for answer in answers]
+    return bool(matches) and all(map(any, matches)) and all(map(any, zip(*matches, strict=True)))
 
 
 def _values(text: str) -> list[str]:

@@ -93,10 +93,10 @@ def _affixes(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
     size = -1
     while word and len(word) != size and word not in known:
         size = len(word)
-        found = _PREFIX.match(word)
-        rest = word[found.end() :] if found else word
-        if found and rest in known:
-            before.append(found.group())
+        prefix = _PREFIX.match(word)
+        rest = word[prefix.end() :] if prefix else word
+        if prefix and rest in known:
+            before.append(prefix.group())
             word = rest
             break
         end = _SUFFIX.search(rest)
@@ -104,8 +104,8 @@ def _affixes(word: str, known: Mapping[str, tuple[str, ...]]) -> list[str]:
             behind.append(end.group())
             word = word[: len(word) - len(end.group())]
             break
-        if found:
-            before.append(found.group())
+        if prefix:
+            before.append(prefix.group())
         if end:
             behind.append(end.group())
         word = rest[: end.start()] if end else rest

@@ -47,8 +47,8 @@ def explore_action(page: Page, transcript: Sequence[str], instruction: str) -> s
     """Return the next action of a shopper who knows only the instruction and the observations and actions so far."""
     notes = read_transcript(transcript)
     text = _CEILING.sub("", instruction).lower()
-    found = _CEILING.findall(instruction)
-    ceiling = float(found[-1].rstrip(".")) if found else float("inf")
+    ceilings = _CEILING.findall(instruction)
+    ceiling = float(ceilings[-1].rstrip(".")) if ceilings else float("inf")
     wish = _Wish(text, _stems(text) - _ASKING - _NAMES, ceiling)
     if notes.view == "start" or not notes.queries:
         return f"search[{_query(text)}]" if notes.view == "start" else "click[Back to Search]"
@@ -217,7 +217,7 @@ def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
     """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon."""
     if page.search_bar and right.startswith("search["):
         words = right.removeprefix("search[").removesuffix("]").split()
-        kept = [word for word in words if rng.random() < 0.5] or words[:1]
-        return f"search[{' '.join(kept)}]"
+        some = [word for word in words if rng.random() < 0.5] or words[:1]
+        return f"search[{' '.join(some)}]"
     others = [text for text in page.clickables if f"click[{text}]".lower() != right.lower() and "[" not in text]
     return f"click[{others[int(rng.integers(len(others)))]}]" if others else right

@@ -79,12 +79,12 @@ def _checked(name: str, function: Callable[[str], Any]) -> Tagger:
     def nouns(title: str) -> tuple[str, ...]:
         try:
             result = function(title)
-            found = tuple(result)
+            nouns = tuple(result)
         except TypeError as e:
             raise ConfigError(f"the tagger {name!r} must take a title and return a list of nouns: {e}") from e
-        if isinstance(result, str) or not all(isinstance(noun, str) for noun in found):
+        if isinstance(result, str) or not all(isinstance(noun, str) for noun in nouns):
             raise ConfigError(f"the tagger {name!r} must return a list of nouns, got {shown(result)}")
-        return found
+        return nouns
 
     return nouns
 

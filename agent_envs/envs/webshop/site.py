@@ -121,16 +121,16 @@ class Site:
         """
         command, space, rest = query.partition(" ")
         if command == "<r>":
-            found: Sequence[str] = [self.catalog.product_at(number).asin for number in sample(FOUND)]
+            products: Sequence[str] = [self.catalog.product_at(number).asin for number in sample(FOUND)]
         elif command in ("<a>", "<q>"):
-            found = self.catalog.where("attribute" if command == "<a>" else "query", rest.strip())
+            products = self.catalog.where("attribute" if command == "<a>" else "query", rest.strip())
         elif command == "<c>":
             if not space:
                 return False
-            found = self.catalog.where("category", rest.partition(" ")[0].strip())
+            products = self.catalog.where("category", rest.partition(" ")[0].strip())
         else:
-            found = self.catalog.search(query, FOUND)
-        visit.query, visit.found = query, found
+            products = self.catalog.search(query, FOUND)
+        visit.query, visit.found = query, products
         self._results(visit, 1)
         return True
 

@@ -156,8 +156,8 @@ class OpenAIPolicy:
         )  # fmt: skip
         self.close = self.server.close
         settings = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": logprobs or None}
-        given = {name: value for name, value in settings.items() if value is not None}
-        self._request: dict[str, Any] = {"model": model, **(request or {}), **given}
+        chosen = {name: value for name, value in settings.items() if value is not None}
+        self._request: dict[str, Any] = {"model": model, **(request or {}), **chosen}
         if token_ids:
             self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
 

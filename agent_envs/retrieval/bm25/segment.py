@@ -97,8 +97,8 @@ class TermNumbers(dict[str, int]):
         read = np.array(plain, np.int64)
         rest = sorted({*range(len(contents))} - {*read[counts >= 0].tolist()})
         others, where = self._read(contents, rest)
-        found = np.repeat(read, np.maximum(counts, 0))
-        return np.concatenate([self._of_table[tokens], others]), np.concatenate([found, where])
+        places = np.repeat(read, np.maximum(counts, 0))
+        return np.concatenate([self._of_table[tokens], others]), np.concatenate([places, where])
 
     def _read(self, contents: Sequence[str], which: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return what `of` returns, of some texts."""
@@ -114,8 +114,8 @@ def write_segment(name: str, contents: Sequence[str], first: int, numbers: TermN
     """Write the files of a segment, with `name` before their names, for documents that are numbered from `first`."""
     numbers.forget()
     token, doc = numbers.of(contents)
-    kept = token >= 0
-    token, doc = token[kept], doc[kept]
+    known = token >= 0
+    token, doc = token[known], doc[known]
     lengths = np.bincount(doc, minlength=len(contents)).astype(np.int32)
     own = np.flatnonzero(np.bincount(token, minlength=len(numbers.terms))).tolist()  # the terms of this segment
     own.sort(key=numbers.terms.__getitem__)

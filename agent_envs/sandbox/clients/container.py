@@ -110,8 +110,8 @@ class _Container(Interpreter):
     def execute(self, program: Program) -> Result:
         mark = uuid.uuid4().hex.encode()
         files = {name: base64.b64encode(content).decode() for name, content in program.contents.items()}
-        given = {"code": program.code, "stdin": program.stdin, "files": files, "echo": program.echo}
-        request = json.dumps({**given, "seed": program.seed, "mark": mark.decode()}).encode() + b"\n"
+        fields = {"code": program.code, "stdin": program.stdin, "files": files, "echo": program.echo}
+        request = json.dumps({**fields, "seed": program.seed, "mark": mark.decode()}).encode() + b"\n"
         if self._process is not None:
             talk = _Talk(self._process, request)
         else:

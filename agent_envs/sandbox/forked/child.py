@@ -127,8 +127,8 @@ class Child:
         Raises:
             BackendDownError: The zygote has ended, and the child with it.
         """
-        given = (program.code, program.stdin.encode(), program.contents, program.echo, keep, program.seed)
-        request = marshal.dumps(given)
+        fields = (program.code, program.stdin.encode(), program.contents, program.echo, keep, program.seed)
+        request = marshal.dumps(fields)
         output, errors = os.pipe(), os.pipe()
         for reading in (output[0], errors[0]):
             os.set_blocking(reading, False)

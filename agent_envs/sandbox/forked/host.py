@@ -202,10 +202,10 @@ class _Turns:
             turn.acquire()
         except BaseException:  # an interrupt: it waits no longer, or passes on the turn that it was given
             with self._lock:
-                given = turn not in self._waiting
-                if not given:
+                has_turn = turn not in self._waiting
+                if not has_turn:
                     self._waiting.remove(turn)
-            if given:
+            if has_turn:
                 self.__exit__()
             raise
 

@@ -27,10 +27,10 @@ def probe(filter_program: bytes, host: int, port: int) -> dict[str, dict[str, st
     reading, writing = os.pipe()
     if not os.fork():
         try:
-            found = {"others": _try(_acts(host, port, forking=False))}
+            outcomes = {"others": _try(_acts(host, port, forking=False))}
             install_filter(filter_program)
-            found["all"] = _try(_acts(host, port, forking=True))
-            os.write(writing, json.dumps(found).encode())
+            outcomes["all"] = _try(_acts(host, port, forking=True))
+            os.write(writing, json.dumps(outcomes).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -72,12 +72,12 @@ def _fork() -> None:
 
 
 def _try(acts: dict[str, Callable[[], object]]) -> dict[str, str]:
-    found = {}
+    outcomes = {}
     for name, act in acts.items():
         try:
             act()
         except OSError as e:
-            found[name] = errno.errorcode.get(e.errno or 0, type(e).__name__)
+            outcomes[name] = errno.errorcode.get(e.errno or 0, type(e).__name__)
         else:
-            found[name] = "done"
-    return found
+            outcomes[name] = "done"
+    return outcomes

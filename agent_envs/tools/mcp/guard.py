@@ -34,8 +34,8 @@ def main(parent: int, command: list[str]) -> int:
             os.dup2(nothing, stream)
         while os.getppid() == parent and not ended:
             time.sleep(_PAUSE)
-            found, status = os.waitpid(child, os.WNOHANG)
-            ended = found == child
+            reaped, status = os.waitpid(child, os.WNOHANG)
+            ended = reaped == child
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _end_all(child)

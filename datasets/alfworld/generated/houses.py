@@ -151,8 +151,8 @@ def _of_split(scene: Scene, choices: Choices, split: str) -> Choices:
         key = f"{scene.number}/{scene.size}/{target.name}"
         return (hashlib.sha256(key.encode()).digest()[0] * _SEEN_SHARE < 256) == (split == "valid_seen")
 
-    kept = (tuple(filter(own, targets)) for targets in choices)
-    return tuple(targets for targets in kept if targets)
+    possible = (tuple(filter(own, targets)) for targets in choices)
+    return tuple(targets for targets in possible if targets)
 
 
 @functools.lru_cache(maxsize=64)

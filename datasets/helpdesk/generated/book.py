@@ -58,8 +58,8 @@ class Book(NamedTuple):
 @functools.cache
 def frames(key: str, split: str) -> tuple[str, ...]:
     """Return the frames of a kind of sentence; training has not the last tenth of five or more."""
-    found: tuple[str, ...] = PHRASES[key]
-    return found[: -(-len(found) * 9 // 10) - 1] if split == "train" and len(found) >= 5 else found
+    phrases: tuple[str, ...] = PHRASES[key]
+    return phrases[: -(-len(phrases) * 9 // 10) - 1] if split == "train" and len(phrases) >= 5 else phrases
 
 
 def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
@@ -103,8 +103,8 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
     used: set[tuple[str, str]] = set()
 
     def visible(tries: int) -> Condition | None:
-        found = (_unused(draws, by_scope[draws.pick(weights)], used) for _ in range(tries))
-        return next(filter(None, found), None)
+        conditions = (_unused(draws, by_scope[draws.pick(weights)], used) for _ in range(tries))
+        return next(filter(None, conditions), None)
 
     chains = []
     for place, length in enumerate(lengths):

@@ -62,17 +62,17 @@ class World:
                 return pattern.replace("#", "") + str(number)
 
     def _customer(self, name: str) -> str:
-        found = self._id(self.domain.customer.id)
-        self.rows["customer"][found] = {"id": found, "name": name}
-        self.codes[found] = self._id("####")
-        return found
+        number = self._id(self.domain.customer.id)
+        self.rows["customer"][number] = {"id": number, "name": name}
+        self.codes[number] = self._id("####")
+        return number
 
     def _item(self, customer: str) -> str:
-        found, label = self._id(self.domain.item.id), self.labels.pop()
-        self.rows["item"][found] = {"id": found, self.domain.customer.noun: customer, self.domain.label: label}
+        number, label = self._id(self.domain.item.id), self.labels.pop()
+        self.rows["item"][number] = {"id": number, self.domain.customer.noun: customer, self.domain.label: label}
         if self.domain.catalogue:
             self.rows["catalogue"][label] = {self.domain.label: label}
-        return found
+        return number
 
     def _fill(self) -> None:
         for scope, rows in self.rows.items():

@@ -26,7 +26,7 @@ def chart(draft: Draft) -> Asked:
     boxes = draft.fitting(charts, width, height)
     colours = draft.some("colours", charts)
     asked = draws.between(0, charts - 1)
-    found: Asked | None = None
+    question: Asked | None = None
     for n, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
         base, step = draws.between(0, 900), draws.pick([10, 20, 40, 100] if steps == 2 else [5, 10, 20, 50])
         draft.rect(box, "white")
@@ -67,7 +67,7 @@ def chart(draft: Draft) -> Asked:
             low = min(line // steps, labelled - 2)
             marks = ticks[low : low + 2] if steps > 1 else [ticks[line]]
             proof = draft.looks(labels[bar], tops[bar], *marks)
-            found = Asked(
+            question = Asked(
                 f"On the chart with the {colour} head, what is the value of the bar labelled {code}?",
                 (str(value // steps),),
                 (
@@ -77,8 +77,8 @@ def chart(draft: Draft) -> Asked:
                 ),
                 proof,
             )
-    assert found is not None
-    return found
+    assert question is not None
+    return question
 
 
 def table(draft: Draft) -> Asked:
@@ -142,7 +142,7 @@ def form(draft: Draft) -> Asked:
     ticked_place = draws.between(0, fields - 1)
     names[ticked_place] = draws.pick(draft.words["choices"])
     asked = draws.between(0, forms - 1), draws.between(0, fields - 1)
-    found: Asked | None = None
+    question: Asked | None = None
     for n, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
         draft.rect(box, "white")
         draft.frame(box, "rule", s)
@@ -170,14 +170,14 @@ def form(draft: Draft) -> Asked:
                 if name in draft.words["choices"]:
                     said = f"which boxes are ticked after {name}? Answer with their letters."
                 looks = draft.looks(*values)
-                found = Asked(
+                question = Asked(
                     f"On the form with the {colour} head, {said}",
                     answers,
                     (Stage(draft.looks(*labels), len(labels)), Stage(looks, len(looks))),
                     (*draft.looks(label), *looks),
                 )
-    assert found is not None
-    return found
+    assert question is not None
+    return question
 
 
 def _choices(draft: Draft, x: int, y: int) -> tuple[tuple[str, ...], list[Box]]:

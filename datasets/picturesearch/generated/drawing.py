@@ -105,11 +105,11 @@ def _dots(icons: bool) -> tuple[dict[str, int], NDArray[np.intp], NDArray[np.int
 @functools.cache
 def _letters() -> bytes:
     """Return the places of letters as a table of `bytes.translate`."""
-    found = bytearray([_UNKNOWN]) * 256
-    found[ord(" ")] = _BLANK
+    places = bytearray([_UNKNOWN]) * 256
+    places[ord(" ")] = _BLANK
     for letter, place in _dots(icons=False)[0].items():
-        found[ord(letter)] = place
-    return bytes(found)
+        places[ord(letter)] = place
+    return bytes(places)
 
 
 def _glyphs(stamps: Sequence[Stamp], icons: bool, scale: int) -> _Glyphs:

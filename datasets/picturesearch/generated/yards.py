@@ -42,9 +42,9 @@ def find(draft: Draft) -> Asked:
     else:
         read = right
         question = f"What is written on the {name}?"
-    found = Stage(draft.looks(*(item.box for item in first)), first.index(right) + 1, near=level > 1)
+    seen = Stage(draft.looks(*(item.box for item in first)), first.index(right) + 1, near=level > 1)
     looks = draft.looks(read.box)
-    stages = (found,) if read is right else (found, Stage(looks, 1, near=True))
+    stages = (seen,) if read is right else (seen, Stage(looks, 1, near=True))
     return Asked(question, (read.code,), stages, looks if read is right else (*draft.looks(right.box), *looks))
 
 
@@ -102,12 +102,12 @@ def _others(draft: Draft, wanted: tuple[str, str], count: int) -> list[tuple[str
         return [(wanted[0], colour) for colour in shuffled(draws, list(words["colours"])) if colour != wanted[1]][
             :count
         ]
-    found: list[tuple[str, str]] = []
-    while len(found) < count:
+    others: list[tuple[str, str]] = []
+    while len(others) < count:
         other = (draws.pick(words["kinds"]), draws.pick(list(words["colours"])))
         if other != wanted:
-            found.append(other)
-    return found
+            others.append(other)
+    return others
 
 
 def _after(items: list[list[_Item]], item: _Item) -> _Item | None:
