@@ -107,8 +107,10 @@ def test_a_dry_run_prints_what_differs_and_what_verl_takes(name, capsys):
     assert main(["train", "--preset", name, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     run = composed(preset=name)
-    assert OmegaConf.create(printed) == run.verl()
-    assert run.verl().actor_rollout_ref.rollout.name == "vllm"
+    config, verl = OmegaConf.create(printed), run.verl()
+    assert {name: config.agentr1[name] for name in verl.agentr1} == verl.agentr1  # and the others' defaults
+    assert {**config, "agentr1": verl.agentr1} == {**verl, "run": config.run}
+    assert verl.actor_rollout_ref.rollout.name == "vllm"
     for difference in run.differences:
         assert f"# {difference.key}: {difference.ours} " in printed and difference.why in printed
 
