@@ -92,11 +92,11 @@ class _Entropies(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-        entropies = []
+        parts = []
         for _, x in _parts(logits, temperature):
             log_p = torch.log_softmax(x, 1)
-            entropies.append(-log_p.exp().mul_(log_p).sum(1))
-        ctx.save_for_backward(logits, out := torch.cat(entropies))
+            parts.append(-log_p.exp().mul_(log_p).sum(1))
+        ctx.save_for_backward(logits, out := torch.cat(parts))
         ctx.temperature = temperature
         return out
 

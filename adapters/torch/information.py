@@ -52,8 +52,8 @@ def information(run: Run, number: int, groups: Sequence[Group], score: Score) ->
     batch = assemble(pairs, range(len(pairs)), None, run.layout, run.pictures)
     wrote = batch.step >= 0
     log_p = torch.zeros(len(pairs)).double().index_add_(0, batch.step[wrote], score(batch)[wrote].double())
-    information = mutual_information(log_p.view(len(states), len(states)))
-    return {"actor/mutual_information": information}
+    nats = mutual_information(log_p.view(len(states), len(states)))
+    return {"actor/mutual_information": nats}
 
 
 def of_pair(answered: Episode, asked: Episode, name: str) -> Episode:

@@ -76,8 +76,8 @@ class _Environment:
             )
         self._close()
         self.record = EnvironmentRecord()
-        record = {"env_kwargs": json.loads(env_kwargs or "{}")}
-        known = recorded_env(record, "a row of the dataset", env_id=self._choice[0], trust=self._trust)
+        row = {"env_kwargs": json.loads(env_kwargs or "{}")}
+        known = recorded_env(row, "a row of the dataset", env_id=self._choice[0], trust=self._trust)
         env_id, common, wrappers = self._choice
         try:  # with a seed, so that an environment draws the same for a whole group
             self._env = make_text_env(env_id, {**json.loads(common), **known.env_kwargs}, wrappers)

@@ -62,8 +62,8 @@ def compiled(schema: str) -> Any:
                 continue
             seen.add(id(resource.contents))
             for key in _REFERENCES & resource.contents.keys():
-                resolved = resolver.lookup(resource.contents[key])
-                waiting.append((specification.create_resource(resolved.contents), resolved.resolver))
+                target = resolver.lookup(resource.contents[key])
+                waiting.append((specification.create_resource(target.contents), target.resolver))
             waiting += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
         validator = kind(contents, registry=REGISTRY)
         next(validator.iter_errors({}), None)

@@ -62,12 +62,12 @@ def origins(paths: Sequence[Path]) -> list[Origin]:
     while len(set(names.values())) < len(names) and depth < 16:
         depth += 1
         names = {folder: "/".join(folder.parts[-depth:]) for folder in names}
-    origins = []
+    files = []
     for number, (path, folder) in enumerate(zip(paths, folders, strict=True)):
         named = STEP_FILE.fullmatch(_stem(path))
         phase, at = (named["phase"], int(named["step"])) if named else ("", -1)
-        origins.append(Origin(path, number, names[folder], phase, at))
-    return origins
+        files.append(Origin(path, number, names[folder], phase, at))
+    return files
 
 
 def _run_folder(path: Path) -> Path:

@@ -73,10 +73,10 @@ def recipe(task: str, release: str | None = None, /, *, prompts: str | None = No
     """
     choice("task", task, dict.fromkeys(name for name, _ in RECIPES))
     releases = [each for each in RELEASES if (task, each) in RECIPES]
-    recipe = RECIPES[task, releases[0] if release is None else choice(f"the release of {task}", release, releases)]
-    wrappers = recipe.wrappers
+    chosen = RECIPES[task, releases[0] if release is None else choice(f"the release of {task}", release, releases)]
+    wrappers = chosen.wrappers
     if prompts is not None:
         _, name, arguments = read_spec(wrappers[-1])
         own = {"prompts": prompts, **{key: value for key, value in arguments.items() if key != "template"}}
         wrappers = (*wrappers[:-1], f"{name}({', '.join(f'{key}={value!r}' for key, value in own.items())})")
-    return RecordedEnv(recipe.env_id, {**recipe.env_kwargs, **env_kwargs}, wrappers)
+    return RecordedEnv(chosen.env_id, {**chosen.env_kwargs, **env_kwargs}, wrappers)

@@ -164,6 +164,8 @@ def test_group_estimators_by_hand():
     assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
     grpo = partial(get_estimator("grpo"), options=EstimatorOptions(norm_by_std=False))
     assert grpo(rows).advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
+    divided = get_estimator("grpo")(rows, EstimatorOptions())  # by a deviation of .5
+    assert divided.advantages.tolist() == pytest.approx([1, 1, -1, 0, 0], abs=1e-4)
     level = replace(rows, rewards=torch.tensor([0.5, 0.5, 1.0, 1.0, 1.0]))
     assert grpo(level).metrics["groups_without_signal"] == 1 and not grpo(level).advantages.any()
     # S - mean = .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2

@@ -159,6 +159,8 @@ def test_names():
         open_sandbox("forkd")
     with pytest.raises(errors.ConfigError, match="subclass of Sandbox"):
         open_sandbox("builtins:dict")
+    if sys.platform == "linux":
+        assert open_sandbox("agent_envs.sandbox.forked.host:ForkedSandbox").run("6 * 7").stdout == "42\n"
 
 
 def test_a_missing_extra_is_named(monkeypatch):

@@ -144,8 +144,7 @@ def compose_run(
     if task is not None:
         released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
         settings = released.settings(model if exact else None)
-        given = {*overridden, *(f"env.{name}" for name in arguments)}
-        use_released(config, settings, exact=exact, given=given)
+        use_released(config, settings, exact=exact, given={*overridden, *(f"env.{name}" for name in arguments)})
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     with _verl_errors():
         check_numbers(preset_run)
@@ -200,6 +199,7 @@ def compose_run(
     )
     folder = run.out.resolve()
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
+    preset_run.update(data=run.data, warm_start=run.warm_start, demo_noise=run.demo_noise, wrappers=list(run.wrappers))
     preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
     fit_engine(config)
     _complete(config, overridden)

@@ -72,7 +72,7 @@ def describe(composed: Composed) -> str:
     lines += [f"# and in what no setting says:{'' if composed.remaining else ' nothing'}"] * composed.exact
     lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
     whole = OmegaConf.to_container(composed.unresolved, resolve=True)
-    of_run = {name: value for name, value in whole["run"].items() if not isinstance(value, dict)}  # nor by environment
+    of_run = {name: value for name, value in whole["run"].items() if not isinstance(value, dict)}
     settings = asdict(read_settings(verl))
     own = {"run": of_run, "agentr1": {**settings.pop("options"), **settings}}
     return "\n".join([*lines, OmegaConf.to_yaml({**own, **{k: v for k, v in verl.items() if k not in own}})])

@@ -111,9 +111,9 @@ class HelpDeskEnv(ToolEnv):
     Generated: 100,000 train and 1,000 each of validation, test, new and twins. Sections of rules belong to one of
     train, validation and test; the expert solves every task.
 
-    tiny-base, of 0.8 million parameters, begins to read the rules from demonstrations with `expert="reasons"`: it then
-    solves 0.52 to 0.55 of the test tasks of level 1 in one domain (three seeds), and 13 to 16 of 50 pairs of twins,
-    where allowing all solves 0.54 and no pair. Reinforcement learning adds nothing (`benchmarks/results/README.md`).
+    tiny-base, of 0.8 million parameters, begins to read the rules from demonstrations with `expert="reasons"`: it
+    solves 0.52 to 0.55 of the test tasks of level 1 in one domain (three runs) and 13 to 16 of 50 pairs of twins, where
+    allowing all solves 0.54 and no pair. Reinforcement learning added nothing so far (`benchmarks/results/README.md`).
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")

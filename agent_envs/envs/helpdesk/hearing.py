@@ -109,7 +109,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     reports = refuses = doubts = inherited = able = False
     phrases, facts = _heard_of(domain, act)
     said = [(sentence, signs(sentence, _CUES, _acts_named(domain), phrases)) for sentence in sentences(text)]
-    stated = _counted(sign for _, asked in said for sign in asked)
+    stated = _counted(sign for _, cues in said for sign in cues)
     for sentence, cues in said:
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]

@@ -75,12 +75,14 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
 
     out = tmp_path / "a run, with 'quotes'"
     given = ["train", "--env", ENV, "--steps", "7", "--out", str(out), "--dry-run", "actor_rollout_ref.rollout.n=4"]
-    assert main(given) == 0
+    assert main([*given, "--warm-start", "3", "--demo-noise", "0.25", "--wrapper", "StepPenalty(penalty=0.1)"]) == 0
     config = OmegaConf.create(capsys.readouterr().out)
     assert config.trainer.total_training_steps == 7
     assert config.actor_rollout_ref.rollout.n == 4  # the command line wins over the preset
     assert config.trainer.v1.trainer_mode == "agentr1_sync"
     assert config.run.updates_per_step == 2 and config.agentr1.weighting == "trajectory"  # what verl has no setting for
+    assert (config.run.warm_start, config.run.demo_noise, config.run.data) == (3, 0.25, "generated")
+    assert config.run.wrappers == ["StepPenalty(penalty=0.1)", "FormatReward(weight=0.1)"]
     assert config.trainer.default_local_dir == str(out / "checkpoints")
     assert not out.exists()
 
