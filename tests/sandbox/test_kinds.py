@@ -160,7 +160,7 @@ def test_names():
     with pytest.raises(errors.ConfigError, match="subclass of Sandbox"):
         open_sandbox("builtins:dict")
     if sys.platform == "linux":
-        assert open_sandbox("agent_envs.sandbox.forked.host:ForkedSandbox").run("6 * 7").stdout == "42\n"
+        assert open_sandbox("agent_envs.sandbox.forked.host:ForkedSandbox").run("print(6 * 7)").stdout == "42\n"
 
 
 def test_a_missing_extra_is_named(monkeypatch):
