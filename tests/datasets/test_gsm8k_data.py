@@ -146,6 +146,9 @@ def test_unusable_paths_are_named(tmp_path):
     with pytest.raises(DataError, match=r"train\.jsonl cannot be read \(broken symbolic link\)"):
         gsm8k_rows(str(tmp_path / "folder"))
     assert len(gsm8k_rows(str(tmp_path / "folder"), "test")) == 5
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    with pytest.raises(DataError, match=r"there is no file or folder|is not a usable path"):
+        gsm8k_rows(str(tmp_path / "loop.jsonl"))
     with pytest.raises(DataError, match="did you mean 'official'"):
         gsm8k_rows("offical")
     assert gsm8k_rows(tmp_path / "folder" / "test.jsonl").name == str(tmp_path / "folder" / "test.jsonl")
