@@ -153,7 +153,8 @@ def _composed(env: str, algo: str, context: str | None = None) -> tuple[Composed
     if context is not None:
         arguments |= STUDY | {"wrappers": list(CONTEXTS[context])}
     composed = compose_run(**arguments, env=env, algo=algo, preset="cpu-tiny", split="train", seed=0, val_fraction=0.1)
-    return composed, choose_tasks(composed.run, tasks_per_step=1, validation_tasks=composed.validation_tasks)
+    held_out = composed.unresolved.run.validation_tasks
+    return composed, choose_tasks(composed.run, tasks_per_step=1, validation_tasks=held_out)
 
 
 @lru_cache

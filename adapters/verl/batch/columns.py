@@ -13,14 +13,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.adapters.estimators import (
-    StepRows,
-    TokenRows,
-    check_log_probs,
-    process_rewards,
-    say_once,
-    score_norms,
-)
+from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards, say_once, score_norms
 from agent_envs.adapters.losses import kl_in_reward, step_weights
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.verl.batch.losses import (

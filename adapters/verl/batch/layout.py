@@ -38,13 +38,8 @@ class Layout:
 
     def mini_batches_of_rows(self, wanted: int) -> torch.Tensor:
         """Return the mini-batch of every row if ``wanted`` are asked for, int64, shape [rows]."""
-        count = math.gcd(wanted, self.mini_batches)
-        return torch.tensor([self.mini_batch_of(i, count) for i in range(len(self.order))])
-
-    def mini_batch_of(self, position: int, mini_batches: int) -> int:
-        """Return which of ``mini_batches`` (a divisor of the layout's) the row at a position belongs to."""
-        fine = position // self.rows_per_part % self.mini_batches
-        return fine * mini_batches // self.mini_batches
+        fine = torch.arange(len(self.order)) // self.rows_per_part % self.mini_batches
+        return fine * math.gcd(wanted, self.mini_batches) // self.mini_batches
 
 
 def plan_layout(

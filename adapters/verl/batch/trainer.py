@@ -14,12 +14,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -244,7 +242,8 @@ class StepTrainer(PhasedTrainer):
         self.parts.append(BatchPart(extra, tokens, shaped.tolist(), int(trained.sum()), self.layout.nodes, valued))
         metrics.update(result.metrics)
         if self.local_trigger_step == self.parameter_sync_step - 1:  # the step's last: verl would take means of counts
-            metrics.update(self._note_failures(part.rows for part in self.parts))
+            broken = self.failures.note(endings(row for part in self.parts for row in part.rows))
+            metrics.update({f"env/{name}": count for name, count in broken.items()})
             if (roles := self.settings.train_roles) and not any(part.trained for part in self.parts):
                 raise ConfigError(f"nobody plays {' or '.join(map(repr, roles))}; train_roles trains nothing")
             metrics.update(batch_metrics(self.parts, self.config.data))
@@ -254,10 +253,6 @@ class StepTrainer(PhasedTrainer):
         columns = {name: nest(column, offsets) for name, column in result.columns.items()}
         fields = TensorDict(columns, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-
-    def _note_failures(self, parts: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-        """Return how many episodes of a step broke, by kind; BackendError stops the run if these are too many."""
-        return {f"env/{k}": n for k, n in self.failures.note(endings(itertools.chain.from_iterable(parts))).items()}
 
     def _update_info(self, config: Any, wanted: int) -> dict[str, Any]:
         assert self.layout is not None

@@ -18,19 +18,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
+from omegaconf.errors import OmegaConfBaseException
 
 from agent_envs import checks
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
-from agent_envs.adapters.tiny import supervised
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
 from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
-from agent_envs.adapters.verl.config.engines import ENGINES, fit_attention, fit_engine
+from agent_envs.adapters.verl.config.engines import ENGINES, derive, fit_engine
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
-from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.policies.named import model_path
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -52,10 +50,6 @@ _FIXED = {
     "trainer.total_epochs": "--steps",
     "trainer.total_training_steps": "--steps",
 }
-
-# Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
-# moved since then. They are recomputed, and each token's distance to the sampler is a weight.
-_STALE_CORRECTION = {"bypass_mode": False, "rollout_is": "token", "rollout_is_threshold": 2.0}
 
 
 def group_names(group: str) -> list[str]:
@@ -95,6 +89,8 @@ def compose_run(
         ConfigError: A name that does not exist, or values that do not fit.
         MissingExtraError: verl is not installed.
     """
+    options = {"env": env, "algo": algo, "model": model, "steps": steps, "data": data, "out": out}
+    options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise}
     named, exact, release = split_name(preset)
     parts, task, preset_algo = _parts_of(named)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
@@ -114,6 +110,8 @@ def compose_run(
     overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
     config = _compose([*parts, *map(_override, overrides)])
     overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
+    given = [*overridden, *(f"run.{name}" for name, value in options.items() if value is not None)]
+    origins = dict.fromkeys(given, "command line")
     with _verl_errors():
         check_types(config, overridden, partial(_compose, parts))
     preset_run = config.run
@@ -144,7 +142,8 @@ def compose_run(
     if task is not None:
         released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
         settings = released.settings(model if exact else None)
-        use_released(config, settings, exact=exact, given={*overridden, *(f"env.{name}" for name in arguments)})
+        kept = {*overridden, *(f"env.{name}" for name in arguments)}
+        origins |= dict.fromkeys(use_released(config, settings, exact=exact, given=kept), f"release {released.release}")
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     with _verl_errors():
         check_numbers(preset_run)
@@ -202,17 +201,16 @@ def compose_run(
     preset_run.update(data=run.data, warm_start=run.warm_start, demo_noise=run.demo_noise, wrappers=list(run.wrappers))
     preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
     fit_engine(config)
-    _complete(config, overridden)
+    origins |= dict.fromkeys(derive(config, overridden), "engines.py")
     say = partial(read_value, config, run)
     composed = Composed(
         run=run,
-        validation_tasks=preset_run.validation_tasks,
         released=released.release if released else None,
         differences=differences(config, settings, run),
-        exact=exact,
-        remaining=released.remaining(say) if released and exact else {},
+        remaining=released.remaining(say) if released and exact else None,
         needed=released.remaining(say, needed=True) if released and exact else {},
         unresolved=config,
+        origins=origins,
     )
     with _verl_errors():
         verl = composed.verl()
@@ -316,62 +314,24 @@ def _compose(overrides: Sequence[str]) -> Any:
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError("verl", extra="verl")
     from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
 
     folder = _quoted(f"file://{Path(spec.submodule_search_locations[0]).resolve().as_posix()}")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
-        return compose("run", overrides=[f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides])
+        overrides = [f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides]
+        config = compose("run", overrides=overrides)
+        composed_of = GlobalHydra.instance().config_loader().compute_defaults_list("run", [*overrides], RunMode.RUN)
+    own = (f"{part.config_path}.yaml" for part in composed_of.defaults)
+    config.run.files = [file for file in own if (_FOLDER / file).exists()]
+    return config
 
 
 @contextmanager
 def _verl_errors() -> Iterator[None]:
     from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     try:
         yield
     except (HydraException, OmegaConfBaseException) as e:
         raise ConfigError(f"verl does not accept these settings: {' '.join(str(e).splitlines()[:2])}") from e
-
-
-def _complete(config: Any, overridden: Collection[str]) -> None:
-    """Fill in what follows from the machine and from other settings, except those that are ``overridden``."""
-    from omegaconf import OmegaConf
-
-    correction = {name: f"algorithm.rollout_correction.{name}" for name in _STALE_CORRECTION}
-    if read_settings(config).batches_ahead and correction["bypass_mode"] not in overridden:
-        for name, key in correction.items():
-            if key not in overridden:
-                OmegaConf.update(config, key, _STALE_CORRECTION[name], force_add=True)
-    if config.agentr1.mode == "separate":
-        _separate(config, overridden)
-    if config.trainer.device != "cpu":
-        fit_attention(config, overridden)
-    rollout, data = config.actor_rollout_ref.rollout, config.data
-    if rollout.dtype is None:
-        rollout.dtype = "bfloat16" if supervised.computes_bfloat16(torch.device(config.trainer.device)) else "float32"
-    if config.trainer.device == "cpu":
-        checks.choice("actor_rollout_ref.rollout.dtype", rollout.dtype, ("bfloat16", "float16", "float32"))
-    lengths = data.max_prompt_length, data.max_response_length
-    if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):
-        rollout.max_model_len = sum(lengths)  # the longest prompt and response, not the model's own context
-
-
-def _separate(config: Any, overridden: Collection[str]) -> None:
-    """Give generation devices of its own: on a CPU another process, with GPUs those that rollout.nnodes counts."""
-    from omegaconf import OmegaConf
-
-    rollout = "actor_rollout_ref.rollout"
-    updates = config.data.train_batch_size // max(1, config.actor_rollout_ref.actor.ppo_mini_batch_size)
-    settings = {"trainer.v1.separate_async.parameter_sync_step": updates}
-    if config.trainer.device == "cpu":
-        settings |= {
-            "actor_rollout_ref.hybrid_engine": False,
-            f"{rollout}.nnodes": 1,
-            f"{rollout}.n_gpus_per_node": 1,
-            f"{rollout}.checkpoint_engine.backend": "agentr1_ray",
-            f"{rollout}.checkpoint_engine.custom_backend_module": "agent_envs.adapters.verl.rollout.ray_weights",
-            "ray_kwargs.ray_init.num_gpus": 2,  # one each, which Ray counts and nobody has
-        }
-    for key, value in settings.items():
-        if key not in overridden:
-            OmegaConf.update(config, key, value, force_add=True)

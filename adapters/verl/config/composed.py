@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
 
 from agent_envs.adapters.verl.config.released import Difference
 from agent_envs.wrapping.specs import takes_splits
@@ -84,28 +89,58 @@ class Composed:
     """A run with all its settings, checked."""
 
     run: RunConfig
-    validation_tasks: int | None
-    """Held-out tasks, each sampled once; None for all."""
     released: str | None
     """The release whose settings the preset follows; None for a preset of no released task."""
     differences: tuple[Difference, ...]
     """Where it differs from these settings."""
-    exact: bool
-    """Whether it is a released run."""
-    remaining: dict[str, str]
-    """What such a run does otherwise than the released one, besides settings, by id."""
+    remaining: dict[str, str] | None
+    """What a released run does otherwise than it was released, besides settings, by id; None for other runs."""
     needed: dict[str, str]
     """What of this must be set before it is run."""
     unresolved: Any
     """All settings, the run's own among them, with their references."""
+    origins: dict[str, str]
+    """What set those by name that no file did: the command line, a release, or engines.py."""
 
     def verl(self, *, validate_first: bool = True) -> Any:
         """Return verl's configuration, every reference resolved."""
-        from omegaconf import OmegaConf
-
         config = copy.deepcopy(self.unresolved)
         config.run.validate_first = validate_first
         OmegaConf.resolve(config)
         OmegaConf.set_struct(config, False)
         del config["run"], config["kept"], config["named"]
         return config
+
+    def annotated(self, settings: Mapping[str, Any]) -> Iterator[str]:
+        """Yield settings as lines of YAML, each with what set it, unless that is verl: a file, or one of ``origins``.
+
+        Behind a file is the reference to another setting that it has there.
+        """
+        run, origins = self.unresolved.run, dict[str, str]()
+        for file in run.files:
+            values = dict(_flat(OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / file))))
+            own = f"run.for_env.{run.env}."
+            values |= {f"run.{name.removeprefix(own)}": value for name, value in values.items() if name.startswith(own)}
+            for name, value in values.items():
+                origins[name] = f"{file}: {value}" if "${" in str(value) else file
+        return _lines(settings, origins | self.origins)
+
+
+def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "", indent: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{name}:"
+            yield from _lines(value, origins, f"{prefix}{name}.", f"{indent}  ")
+        else:
+            first, *rest = yaml.safe_dump({name: value}, allow_unicode=True, width=math.inf).splitlines()
+            origin = origins.get(f"{prefix}{name}")
+            yield f"{indent}{first}  # {origin}" if origin else f"{indent}{first}"
+            yield from (f"{indent}{line}" for line in rest)

@@ -11,6 +11,11 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import torch
+from omegaconf import OmegaConf
+
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.checks import choice
 
 ENGINES = {"dp": "torch", "megatron": "megatron.core", "torchtitan": "torchtitan", "veomni": "veomni"}
@@ -24,16 +29,64 @@ _SCHEDULES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _OF_FSDP = ("lr_scheduler_type", "num_cycles", "zero_indexed_step")
 _SPLIT = {  # devices that share a model or a sequence
+    "dp": ("ulysses_sequence_parallel_size",),
     "megatron": ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
     "torchtitan": ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size"),
     "veomni": ("ulysses_parallel_size",),
 }
 
+_ROLLOUT = "actor_rollout_ref.rollout"
+_BYPASS = "algorithm.rollout_correction.bypass_mode"
+# Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
+# moved since then. They are recomputed, and each token's distance to the sampler is a weight.
+_STALE_CORRECTION = {
+    _BYPASS: False,
+    "algorithm.rollout_correction.rollout_is": "token",
+    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
+}
+
+
+def derive(config: Any, overridden: Collection[str]) -> list[str]:
+    """Set what follows from the rest in a composed configuration, except what is ``overridden``; return the names."""
+    values = dict[str, Any]()
+    if read_settings(config).batches_ahead and _BYPASS not in overridden:
+        values |= _STALE_CORRECTION
+    if config.trainer.device != "cpu":
+        values |= attention_without_flash(config)
+    if config.agentr1.mode == "separate":
+        values |= _separate(config)
+    values = {name: value for name, value in values.items() if name not in overridden}
+    rollout, data, device = config.actor_rollout_ref.rollout, config.data, config.trainer.device
+    if rollout.dtype is None:
+        values[f"{_ROLLOUT}.dtype"] = "bfloat16" if computes_bfloat16(torch.device(device)) else "float32"
+    lengths = data.max_prompt_length, data.max_response_length
+    if rollout.max_model_len is None and all(isinstance(length, int) for length in lengths):
+        values[f"{_ROLLOUT}.max_model_len"] = sum(lengths)  # the longest prompt and response, not the model's context
+    for name, value in values.items():
+        OmegaConf.update(config, name, value, force_add=True)
+    if device == "cpu":
+        choice(f"{_ROLLOUT}.dtype", rollout.dtype, ("bfloat16", "float16", "float32"))
+    return list(values)
+
+
+def _separate(config: Any) -> dict[str, Any]:
+    """Give generation devices of its own: on a CPU another process, with GPUs those that rollout.nnodes counts."""
+    updates = config.data.train_batch_size // max(1, config.actor_rollout_ref.actor.ppo_mini_batch_size)
+    settings: dict[str, Any] = {"trainer.v1.separate_async.parameter_sync_step": updates}
+    if config.trainer.device == "cpu":
+        settings |= {
+            "actor_rollout_ref.hybrid_engine": False,
+            f"{_ROLLOUT}.nnodes": 1,
+            f"{_ROLLOUT}.n_gpus_per_node": 1,
+            f"{_ROLLOUT}.checkpoint_engine.backend": "agentr1_ray",
+            f"{_ROLLOUT}.checkpoint_engine.custom_backend_module": "agent_envs.adapters.verl.rollout.ray_weights",
+            "ray_kwargs.ray_init.num_gpus": 2,  # one each, which Ray counts and nobody has
+        }
+    return settings
+
 
 def fit_engine(config: Any) -> None:
     """Rewrite the settings that only FSDP has for the engine that ``model_engine`` names, in place."""
-    from omegaconf import OmegaConf
-
     engine = choice("model_engine", config.model_engine, ENGINES)
     if engine == "dp":
         return
@@ -51,23 +104,22 @@ def fit_engine(config: Any) -> None:
     config.actor_rollout_ref.ref.pop("fsdp_config", None)
 
 
-def fit_attention(config: Any, overridden: Collection[str]) -> None:
-    """Pad the rows and use PyTorch's attention if flash-attn is not installed, except what is ``overridden``.
+def attention_without_flash(config: Any) -> dict[str, Any]:
+    """Return the settings that pad the rows and use PyTorch's attention, if flash-attn is not installed.
 
     Only FlashAttention computes packed rows one by one. PyTorch's attention computes every pair of tokens of a packed
     batch and masks most of them. Splitting a sequence over devices needs packed rows, so they stay where that is asked.
     """
-    from omegaconf import OmegaConf
-
+    settings = dict[str, Any]()
     if config.model_engine != "dp" or _flash_attention():
-        return
+        return settings
     for name, part in {"actor_rollout_ref": "actor_rollout_ref.actor", "critic": "critic"}.items():
         attention = f"{name}.model.override_config.attn_implementation"
         if OmegaConf.select(config, attention) is None:
-            OmegaConf.update(config, attention, "sdpa", force_add=True)
-        packed = f"{name}.model.use_remove_padding"
-        if packed not in overridden and _shared(config, part) == 1:
-            OmegaConf.update(config, packed, False, force_add=True)
+            settings[attention] = "sdpa"
+        if _shared(config, part) == 1:
+            settings[f"{name}.model.use_remove_padding"] = False
+    return settings
 
 
 def attention_notice(config: Any) -> str | None:
@@ -100,7 +152,7 @@ def unequal_ranks(config: Any, *, needs_critic: bool) -> str | None:
     said = ", ".join(f"{name} {devices // size} (each of {size} devices)" for name, size in shared.items())
     return (
         f"actor, reference and critic need the same number of data-parallel ranks, but these have: {said}. Set "
-        f"{' and '.join(_names(config.model_engine))} to the same for all"
+        f"{' and '.join(_SPLIT[config.model_engine])} to the same for all"
     )
 
 
@@ -118,16 +170,10 @@ def missing_engine(config: Any) -> str | None:
     return None
 
 
-def _names(engine: str) -> tuple[str, ...]:
-    return _SPLIT.get(engine, ("ulysses_sequence_parallel_size",))
-
-
 def _shared(config: Any, name: str) -> int:
     """The devices that share a model's sequence or weights; verl reads FSDP's at either of two places."""
-    from omegaconf import OmegaConf
-
     part, engine = OmegaConf.select(config, name), config.model_engine
     if engine == "dp":
         inner = part.get("fsdp" if name == "critic" else "fsdp_config") or {}
         return max(int(each.get("ulysses_sequence_parallel_size") or 1) for each in (part, inner))
-    return math.prod(int((part.get(engine) or {}).get(each) or 1) for each in _names(engine))
+    return math.prod(int((part.get(engine) or {}).get(each) or 1) for each in _SPLIT[engine])

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import is_verl_row, read_rows
@@ -121,8 +123,6 @@ class Released:
 
 @functools.cache
 def _read(name: str, folder: str = "release") -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
     read: Any = OmegaConf.to_container(OmegaConf.load(_FOLDER / folder / f"{name}.yaml"))
     return read
 
@@ -148,8 +148,6 @@ def split_name(preset: str) -> tuple[str, bool, str | None]:
 
 def read_value(config: Any, run: Any, key: str) -> Any:
     """Return a setting of a composed run, a ``RunConfig``, by its name in a release."""
-    from omegaconf import OmegaConf
-
     if key == "wrappers":
         return list(run.wrappers)
     if key == "rows":
@@ -164,14 +162,12 @@ def read_value(config: Any, run: Any, key: str) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
-def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> None:
+def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> list[str]:
     """Set a release's settings in a composed preset, in place, except those that it keeps or that are ``given``.
 
-    With ``exact`` it keeps none but what its name says, the model and the hardware.
+    With ``exact`` it keeps none but what its name says, the model and the hardware. Returns the names of what it set.
     """
-    from omegaconf import OmegaConf
-
-    fixed = {*config.named, *(() if exact else config.kept)}
+    fixed, names = {*config.named, *(() if exact else config.kept)}, []
     for key, value in released.items():
         if key in fixed or key in given or f"run.{key}" in given or (key.startswith("env.") and "env" in fixed):
             continue
@@ -181,7 +177,9 @@ def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given
             argument = {key.removeprefix("env."): value}
             OmegaConf.update(config.run.env_kwargs, config.run.env, argument, merge=True, force_add=True)
         else:
-            OmegaConf.update(config, key if "." in key else f"run.{key}", value, force_add=True)
+            names.append(key if "." in key else f"run.{key}")
+            OmegaConf.update(config, names[-1], value, force_add=True)
+    return names
 
 
 def differences(config: Any, released: Mapping[str, Any], run: Any) -> tuple[Difference, ...]:

@@ -250,9 +250,8 @@ class EnvAgentLoop(AgentLoopBase):
     def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
         actor, bootstraps = policy.actor, self.settings.options.get("bootstrap_truncated", True)
-        if not self.estimator.needs_critic or not bootstraps or actor is None:
-            return None
-        if not episode.steps or not episode.steps[-1].truncated:
+        truncated = bool(episode.steps) and episode.steps[-1].truncated
+        if not (self.estimator.needs_critic and bootstraps and truncated) or actor is None:
             return None
         # the model may have been asked already: the prompt was too long, or the response empty
         if actor.conversation.messages[-1]["role"] == "assistant":

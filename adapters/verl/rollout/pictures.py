@@ -23,12 +23,6 @@ POSITIONS = "position_ids"
 """The key of a row's positions among its inputs, until they are a column of their own."""
 
 
-@lru_cache(maxsize=8)  # verl makes one agent loop per episode
-def image_tokens(model: str, tokenizer: Any) -> PictureTokens | None:
-    """Return the image tokens of the model in a folder or of that name, read once; None if it takes text alone."""
-    return load_picture_tokens(model, tokenizer)
-
-
 def server_pictures(
     engine: str, tokens: PictureTokens, prompt_ids: Sequence[int], pictures: Sequence[Picture]
 ) -> dict[str, Any]:
@@ -58,5 +52,7 @@ def row_inputs(tokens: PictureTokens, ids: Sequence[int], pictures: Sequence[Pic
     return row
 
 
+image_tokens = lru_cache(maxsize=8)(load_picture_tokens)  # verl makes one agent loop per episode
+"""The image tokens of a model, read once; None if it takes text alone."""
 picture_folder = lru_cache(maxsize=8)(PictureFolder)
 """The pictures of episodes beside a file, which are written before the line that names them."""

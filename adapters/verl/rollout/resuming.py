@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
@@ -18,17 +17,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME
 
-
-@dataclass
-class _Response:
-    """A response that is being written, in one attempt or several."""
-
-    prompt_tokens: int
-    parts: list[tuple[int, int]] = field(default_factory=list)
-    """Version of the weights and number of tokens of each attempt."""
-
-
-_response: ContextVar[_Response] = ContextVar("_response")
+_response: ContextVar[tuple[int, list[tuple[int, int]]]] = ContextVar("_response")
+"""Of the response that is being written: its prompt's tokens; of each attempt, the weights' version and its tokens."""
 
 
 class _Attempts(LLMServerClient):
@@ -37,8 +27,8 @@ class _Attempts(LLMServerClient):
     async def generate(
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **options: Any
     ) -> TokenOutput:
-        response = _response.get()
-        written = len(prompt_ids) - response.prompt_tokens
+        prompt_tokens, parts = _response.get()
+        written = len(prompt_ids) - prompt_tokens
         params = dict(sampling_params)
         if written and params.get("seed") is not None:
             if self.config.actor_rollout_ref.rollout.name == ROLLOUT_NAME:
@@ -49,7 +39,7 @@ class _Attempts(LLMServerClient):
             request_id, prompt_ids=prompt_ids, sampling_params=params, **options
         )
         version = output.extra_fields.get("global_steps")
-        response.parts.append((-1 if version is None else int(version), len(output.token_ids)))
+        parts.append((-1 if version is None else int(version), len(output.token_ids)))
         return output
 
 
@@ -58,10 +48,11 @@ class ResumingClient(FullyAsyncLLMServerClient, _Attempts):
 
     async def generate(self, request_id: str, *, prompt_ids: Sequence[int], **options: Any) -> TokenOutput:
         """Write one response to its end, whatever happens to the weights meanwhile."""
-        token = _response.set(_Response(len(prompt_ids)))
+        parts: list[tuple[int, int]] = []
+        token = _response.set((len(prompt_ids), parts))
         try:
             output: TokenOutput = await super().generate(request_id, prompt_ids=prompt_ids, **options)
-            output.extra_fields["parts"] = _response.get().parts
+            output.extra_fields["parts"] = parts
         finally:
             _response.reset(token)
         return output

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from agent_envs.errors import BackendError, ConfigError, check_release
-from agent_envs.files import write_text
+from agent_envs.files import data_dir, write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 _log = logging.getLogger(__name__)
@@ -49,8 +49,7 @@ def hugging_face_folder(
     actor = find_actor(path)
     if _has_weights(actor / "huggingface"):
         return actor / "huggingface"
-    home = Path(os.environ.get("AGENT_ENVS_DATA") or "~/.cache/agent_envs") / "checkpoints" if cache is None else cache
-    target = Path(home).expanduser() / _name(actor)
+    target = (data_dir() / "checkpoints" if cache is None else Path(cache).expanduser()) / _name(actor)
     if not target.exists():
         check_release("verl", "verl")
         if not trust:

@@ -9,8 +9,7 @@ nothing else.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -30,10 +29,9 @@ def _device_module() -> ModuleType:
     module.__dict__.update({name: getattr(torch.cpu, name) for name in torch.cpu.__all__})
 
     sizes = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+    actions = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize")
     functions = {
-        **dict.fromkeys(
-            ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize"), _nothing
-        ),
+        **dict.fromkeys(actions, _nothing),
         **dict.fromkeys(sizes, lambda device=None: 0),
         "mem_get_info": lambda device=None: (8 << 30, 16 << 30),  # (free, total) bytes: nothing here is sized by it
         "is_available": lambda: True,
@@ -55,6 +53,7 @@ class PlatformCPU(PlatformBase):
 
     device_name = vendor_name = "cpu"
     device_module = _device_module()
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
 
     def is_available(self) -> bool:
@@ -69,12 +68,6 @@ class PlatformCPU(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
 
@@ -84,9 +77,8 @@ class PlatformCPU(PlatformBase):
     def visible_devices_envvar(self) -> str:
         return "CUDA_VISIBLE_DEVICES"
 
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
+    def nvtx_range(self, msg: str) -> Any:
+        return nullcontext()
 
     def ray_resource_name(self) -> str:
         return "GPU"

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 import agent_envs
@@ -66,8 +67,6 @@ def run_verl(config: Any, folder: RunFolder, log: Path, resumed_from: int) -> No
 
     verl's file logger writes this start's metrics to ``log``; the configuration that verl gets is written beside it.
     """
-    from omegaconf import OmegaConf
-
     ray_folder = _ray_folder(folder.out)
     shutil.rmtree(ray_folder, ignore_errors=True)
     os.mkdir(ray_folder, mode=0o700)

@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 from agent_envs.adapters.estimators import get_estimator
@@ -37,8 +39,6 @@ from agent_envs.spaces import refuse_pictures, shows_pictures
 
 def describe(composed: Composed) -> str:
     """Return what a run is made of: its tasks and wrappers, the published settings it differs from, verl's settings."""
-    from omegaconf import OmegaConf
-
     run, verl = composed.run, composed.verl()
     lines = [
         f"# {run.env}, {run.algo}, {run.steps} steps of {verl.data.train_batch_size} tasks x "
@@ -69,13 +69,15 @@ def describe(composed: Composed) -> str:
     for d in composed.differences:
         published = "none" if d.published is None else d.published
         lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")
-    lines += [f"# and in what no setting says:{'' if composed.remaining else ' nothing'}"] * composed.exact
-    lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
+    if composed.remaining is not None:
+        lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
+        lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
     whole = OmegaConf.to_container(composed.unresolved, resolve=True)
     of_run = {name: value for name, value in whole["run"].items() if not isinstance(value, dict)}
     settings = asdict(read_settings(verl))
     own = {"run": of_run, "agentr1": {**settings.pop("options"), **settings}}
-    return "\n".join([*lines, OmegaConf.to_yaml({**own, **{k: v for k, v in verl.items() if k not in own}})])
+    shown = own | {name: part for name, part in OmegaConf.to_container(verl).items() if name not in own}
+    return "\n".join([*lines, *composed.annotated(shown)])
 
 
 def check_verl(config: Any) -> None:
@@ -83,7 +85,6 @@ def check_verl(config: Any) -> None:
     if missing_engine(config) is not None:
         return
     from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
@@ -131,7 +132,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         raise ConfigError(f"{run.preset} is a released run, and {'; '.join(composed.needed.values())}")
     if (missing := missing_engine(config)) is not None:
         raise ConfigError(missing)
-    parts, held_out = run.parts(), composed.validation_tasks
+    parts, held_out = run.parts(), composed.unresolved.run.validation_tasks
     each = None if held_out is None else max(1, held_out // len(parts))
     size = config.data.train_batch_size
     drawn = () if run.train_files and run.val_files else parts

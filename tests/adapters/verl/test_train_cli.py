@@ -9,6 +9,8 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -39,7 +41,7 @@ from benchmarks.pretraining.tokenizer import build_tokenizer
 
 
 def _tasks(made: Composed) -> Tasks:
-    return choose_tasks(made.run, tasks_per_step=16, validation_tasks=made.validation_tasks)
+    return choose_tasks(made.run, tasks_per_step=16, validation_tasks=made.unresolved.run.validation_tasks)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,38 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
     assert config.run.wrappers == ["StepPenalty(penalty=0.1)", "FormatReward(weight=0.1)"]
     assert config.trainer.default_local_dir == str(out / "checkpoints")
     assert not out.exists()
+
+
+def settings_with_origins(*words: str) -> dict[str, str]:
+    """What a dry run prints behind each setting, by its name."""
+    args, path, origins = ["train", "--dry-run", *words], list[str](), dict[str, str]()
+    with contextlib.redirect_stdout(out := io.StringIO()):
+        assert main(args) == 0
+    for line in out.getvalue().splitlines():
+        if match := re.fullmatch(r"( *)'?(\w+)'?:(?:.*?  # (.+)|.*)", line):
+            path[len(match[1]) // 2 :] = [match[2]]
+            origins[".".join(path)] = match[3] or ""
+    return origins
+
+
+def test_a_dry_run_says_what_set_each_value():
+    words = ["--env", ENV, "--steps", "7", "actor_rollout_ref.rollout.n=4", "+agentr1.mode=separate"]
+    origins, actor = settings_with_origins(*words), "actor_rollout_ref.actor"
+    expected = {
+        "run.steps": "command line",
+        "actor_rollout_ref.rollout.n": "command line",
+        "run.validation_tasks": "run.yaml",
+        "data.max_prompt_length": "preset/cpu-tiny.yaml",
+        f"{actor}.optim.lr": "preset/cpu-tiny.yaml: ${run.learning_rate}",
+        f"{actor}.strategy": "cpu.yaml",
+        f"{actor}.ppo_epochs": "",  # verl's
+        "actor_rollout_ref.rollout.max_model_len": "engines.py",
+        "algorithm.rollout_correction.rollout_is": "engines.py",
+    }
+    assert {name: origins[name] for name in expected} == expected
+    assert settings_with_origins("--env", "AgentR1/HelpDesk-v0")["run.warm_start"] == "preset/cpu-tiny.yaml"
+    released = settings_with_origins("--preset", "any/gsm8k/grpo", "--model", "some/model", "--data", "generated")
+    assert released["run.tasks_per_step"] == "release agent-r1" and released["run.model"] == "command line"
 
 
 def test_swapping_the_preset_changes_nothing_else():

@@ -25,8 +25,8 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny import supervised, warm_start
-from agent_envs.adapters.verl.config import compose
+from agent_envs.adapters.tiny import warm_start
+from agent_envs.adapters.verl.config import compose, engines
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.run.training import train
@@ -124,7 +124,7 @@ def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
 def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(monkeypatch):
     language_model = {"preset": "cpu-llm", "env": ENV, "model": "m"}
     for computes, kind in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr(supervised, "computes_bfloat16", lambda device, yes=computes: yes and device.type == "cpu")
+        monkeypatch.setattr(engines, "computes_bfloat16", lambda device, yes=computes: yes and device.type == "cpu")
         verl = composed(**language_model, algo="gae").verl()
         parts = (verl.actor_rollout_ref.actor.fsdp_config, verl.actor_rollout_ref.ref.fsdp_config, verl.critic.fsdp)
         assert verl.actor_rollout_ref.rollout.dtype == kind

@@ -265,9 +265,9 @@ def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
 )
 def test_the_newest_release_is_the_published_one_and_a_preset_says_where_it_differs(name: str, release: str) -> None:
     published, plain = composed(preset=f"qwen3-4b/{name}{EXACT}"), composed(preset=f"qwen3-4b/{name}")
-    assert published.released == plain.released == release and published.exact and not plain.exact
+    assert published.released == plain.released == release
     assert len(plain.differences) > 8 and all(d.why != "set on the command line" for d in plain.differences)
-    assert plain.run.steps == published.run.steps and not plain.remaining
+    assert plain.run.steps == published.run.steps and plain.remaining is None and published.remaining
     verl = plain.verl()
     assert verl.agentr1.weighting == "trajectory" and verl.actor_rollout_ref.rollout.val_kwargs.do_sample
     if release == "capo":
@@ -285,7 +285,7 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
         assert main(["train", "--preset", f"qwen3-4b/{name}", "--dry-run"]) == 2
         assert message in capsys.readouterr().err
     run = composed("agentr1.weighting=token", "run.validation_tasks=8", preset=f"qwen3-4b/alfworld/steppo{EXACT}")
-    assert run.verl().agentr1.weighting == "token" and run.validation_tasks == 8
+    assert run.verl().agentr1.weighting == "token" and run.unresolved.run.validation_tasks == 8
     assert {d.key for d in run.differences} == {"agentr1.weighting", "validation_tasks"}
     for overrides, message in (
         (["agentr1.layout=merged"], "mini_batches_of_rows counts steps, each of which must be a row: agentr1.layout"),

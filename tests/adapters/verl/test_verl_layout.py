@@ -41,7 +41,7 @@ def test_layout_keeps_every_row_and_whole_trajectories(ranks, mini_batches, mult
     home: dict[int, set[int]] = {}
     for position, row in enumerate(layout.order):
         if row is not None:
-            home.setdefault(trajectories[row], set()).add(layout.mini_batch_of(position, mini_batches))
+            home.setdefault(trajectories[row], set()).add(int(layout.mini_batches_of_rows(mini_batches)[position]))
     assert all(len(batches) == 1 for batches in home.values())
     counts = np.bincount([next(iter(b)) for b in home.values()], minlength=mini_batches)
     assert counts.max() - counts.min() <= 1
@@ -70,7 +70,7 @@ def test_layout_with_fewer_trajectories_than_mini_batches():
     layout = plan_layout([0, 0, 1, 2], [1, 1, 1, 1], mini_batches=4, ranks=1)
     assert layout.mini_batches == 1
     coarse = plan_layout(list(range(8)), [1] * 8, mini_batches=4, ranks=2)
-    assert [coarse.mini_batch_of(i, 2) for i in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert coarse.mini_batches_of_rows(2).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
 def make_episode(steps, stop_reason, error=None):

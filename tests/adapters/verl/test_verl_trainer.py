@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from agent_envs.adapters.branches import Tree
 from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.verl.batch import phases
-from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics
+from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics, endings
 from agent_envs.adapters.verl.batch.rows import with_token_values
 from agent_envs.adapters.verl.batch.table import step_table
 from agent_envs.adapters.verl.batch.trainer import EnvTrainer
@@ -211,8 +211,7 @@ def test_metrics_of_a_step_take_padding_and_broken_episodes_into_account() -> No
 
 
 def test_broken_episodes_are_counted_once_and_stop_a_run() -> None:
-    trainer = object.__new__(EnvTrainer)
-    trainer.failures = FailureBudget(0.4, steps=2)
+    budget = FailureBudget(0.4, steps=2)
 
     def rows(*reasons: StopReason) -> list[dict]:
         errors = {StopReason.ERROR: "Traceback\nOSError: gone", StopReason.STEP_TIMEOUT: "it was here"}
@@ -224,13 +223,13 @@ def test_broken_episodes_are_counted_once_and_stop_a_run() -> None:
         ]  # fmt: skip
 
     good, error, late = StopReason.TERMINATED, StopReason.ERROR, StopReason.STEP_TIMEOUT
-    counts = trainer._note_failures([rows(good, error, late, good)])
-    assert counts == {"env/broken": 2.0, "env/broken/OSError": 1.0, "env/broken/step_timeout": 1.0}
-    assert trainer._note_failures([rows(good, good, good, good)]) == {"env/broken": 0.0}
+    counts = budget.note(endings(rows(good, error, late, good)))
+    assert counts == {"broken": 2.0, "broken/OSError": 1.0, "broken/step_timeout": 1.0}
+    assert budget.note(endings(rows(good, good, good, good))) == {"broken": 0.0}
+    budget = FailureBudget(0.4, steps=2)
+    budget.note(endings(rows(good, error, late, good)))
     with pytest.raises(BackendError, match="(?s)5 of the 9 .*OSError: gone.*it was here"):
-        trainer.failures = FailureBudget(0.4, steps=2)
-        trainer._note_failures([rows(good, error, late, good)])
-        trainer._note_failures([rows(error, error, late, good, good)])
+        budget.note(endings(rows(error, error, late, good, good)))
 
 
 def test_stored_episodes_get_the_advantages_masks_and_entropies_of_their_tokens() -> None:
