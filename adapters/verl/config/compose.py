@@ -89,7 +89,7 @@ def compose_run(
         ConfigError: A name that does not exist, or values that do not fit.
         MissingExtraError: verl is not installed.
     """
-    options = {"env": env, "algo": algo, "model": model, "steps": steps, "data": data, "out": out}
+    options = dict[str, Any](env=env, algo=algo, model=model, steps=steps, data=data, out=out)
     options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise}
     named, exact, release = split_name(preset)
     parts, task, preset_algo = _parts_of(named)
