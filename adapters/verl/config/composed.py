@@ -112,7 +112,7 @@ class Composed:
         return config
 
     def annotated(self, settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield settings as lines of YAML, each with what set it, unless that is verl: a file, or one of ``origins``.
+        """Yield settings as lines of YAML, each with what set it if it is no default: a file, or one of ``origins``.
 
         Behind a file is the reference to another setting that it has there.
         """
@@ -136,11 +136,10 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "", indent: str = "") -> Iterator[str]:
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield f"{indent}{name}:"
-            yield from _lines(value, origins, f"{prefix}{name}.", f"{indent}  ")
-        else:
-            first, *rest = yaml.safe_dump({name: value}, allow_unicode=True, width=math.inf).splitlines()
-            origin = origins.get(f"{prefix}{name}")
-            yield f"{indent}{first}  # {origin}" if origin else f"{indent}{first}"
-            yield from (f"{indent}{line}" for line in rest)
+        nested = value if isinstance(value, Mapping) else {}
+        text = f"{name}:" if nested else yaml.safe_dump({name: value}, allow_unicode=True, width=math.inf)
+        first, *rest = text.splitlines()
+        origin = origins.get(f"{prefix}{name}")
+        yield f"{indent}{first}  # {origin}" if origin else f"{indent}{first}"
+        yield from (f"{indent}{line}" for line in rest)
+        yield from _lines(nested, origins, f"{prefix}{name}.", f"{indent}  ")

@@ -103,9 +103,11 @@ def settings_with_origins(*words: str) -> dict[str, str]:
 
 def test_a_dry_run_says_what_set_each_value():
     words = ["--env", ENV, "--steps", "7", "actor_rollout_ref.rollout.n=4", "+agentr1.mode=separate"]
+    words += ["+agentr1.process_rewards={format: 0.5}"]
     origins, actor = settings_with_origins(*words), "actor_rollout_ref.actor"
     expected = {
         "run.steps": "command line",
+        "agentr1.process_rewards": "command line",
         "actor_rollout_ref.rollout.n": "command line",
         "run.validation_tasks": "run.yaml",
         "data.max_prompt_length": "preset/cpu-tiny.yaml",
