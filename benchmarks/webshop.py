@@ -287,7 +287,7 @@ def full_rows(folder: Path) -> list[tuple[str, str, str]]:
     rows = []
     if not folder.exists():
         begin = time.perf_counter()
-        convert(GeneratedShop(FULL), folder, progress=True)
+        convert(GeneratedShop(FULL), folder)
         rows.append((f"{FULL:,} products, converted", f"{time.perf_counter() - begin:.0f} s", ""))
     fresh(str(folder), None, 0)  # the system has its files at hand, as after building them
     opened, memory = fresh(str(folder), None, 50)

@@ -32,6 +32,14 @@ def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
     return value
 
 
+def data_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as e:
+        raise DataError(f"{os.fspath(path)} cannot be read: {e}") from e
+
+
 def read_object(path: str | os.PathLike[str], expected: str = "a JSON object", longest: int = MAX_ROW_BYTES) -> Any:
     """Return the JSON object that a file of at most `longest` bytes holds; `expected` says what it should be."""
     try:

@@ -21,12 +21,12 @@ from agent_envs.checks import integer
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
 from agent_envs.datasets.alfworld.generated.tasks import house_problem
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Formula, Problem
+from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.files import replaced_folder
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.datasets.paths import expanded
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.errors import DataError, MissingExtraError
 
 MOST_GAMES = 1_000_000
 _MANIFEST = ".generated.json"
@@ -76,9 +76,7 @@ def _formula_text(formula: Formula, depth: int) -> str:
 
 
 def game_document(problem: Problem) -> dict[str, Any]:
-    """Return the content of `game.tw-pddl` for a problem."""
-    if problem.wording != PACKAGED:
-        raise ConfigError("games are written with the installed package's wording: expected wording=PACKAGED")
+    """Return the content of `game.tw-pddl` for a problem in the package's wording."""
     domain, grammar = packaged_logic()
     return {
         "pddl_domain": domain,

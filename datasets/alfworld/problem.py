@@ -28,16 +28,6 @@ Formula = tuple[Any, ...]
 """A condition: ("and", f, ...), ("or", f, ...), ("not", f), ("exists", ((variable, type), ...), f) or an atom such as
 ("inreceptacle", "?o", "?r") and ("=", "?a", "?b"); all lower case, variables with their question mark."""
 
-FAMILIES: tuple[str, ...] = (
-    "look_at_obj_in_light",
-    "pick_and_place_simple",
-    "pick_clean_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_two_obj_and_place",
-)
-"""The six families of tasks, sorted."""
-
 SPLIT_ALIASES: Mapping[str, str] = {"validation": "valid_seen", "test": "valid_unseen"}
 """The names that other environments use for the held-out splits."""
 
@@ -45,6 +35,9 @@ TYPES: tuple[str, ...] = ("agent", "location", "object", "otype", "receptacle", 
 """The types of identifiers. All others derive from `object`."""
 
 _GAME = table(__package__, "game.json")
+
+FAMILIES: tuple[str, ...] = tuple(sorted(_GAME["goals"]))
+"""The six families of tasks, sorted."""
 
 PREDICATES: Mapping[str, int] = {name: int(count) for count, names in _GAME["predicates"].items() for name in names}
 """The domain's predicates and their numbers of arguments."""

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent_envs.checks import choice
-from agent_envs.datasets.fields import as_list, as_object, as_texts, read_object, text_field
+from agent_envs.datasets.fields import as_list, as_object, as_texts, data_text, read_object, text_field
 from agent_envs.datasets.paths import user_path
 from agent_envs.errors import DataError
-from agent_envs.files import read_text
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps
 
 SPLITS = {"airline": ("test",), "retail": ("train", "dev", "test")}
@@ -101,7 +100,7 @@ def _tasks(stamps: tuple[FileStamp, ...], prefix: str) -> tuple[ReleasedTask, ..
 def _shop(stamps: tuple[FileStamp, ...], tables: int) -> ReleasedShop:
     policy, *paths = [Path(path) for path, _, _ in stamps]
     rows = {path.stem: read_object(path, "an object of rows by id") for path in paths[:tables]}
-    return ReleasedShop(_text(policy), rows, tuple(map(_tool, paths[tables:])))
+    return ReleasedShop(data_text(policy), rows, tuple(map(_tool, paths[tables:])))
 
 
 def _tool(path: Path) -> Mapping[str, Any]:
@@ -116,16 +115,9 @@ def _tool(path: Path) -> Mapping[str, Any]:
     raise DataError(f"{path}: expected a tool with a function get_info that returns its description")
 
 
-def _text(path: str | Path) -> str:
-    try:
-        return read_text(path)
-    except (OSError, ValueError) as e:
-        raise DataError(f"{path} cannot be read: {e}") from e
-
-
 def _parsed(path: str | Path) -> ast.Module:
     try:
-        return ast.parse(_text(path))
+        return ast.parse(data_text(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         raise DataError(f"{path} cannot be parsed: {e}") from e
 

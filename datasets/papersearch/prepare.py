@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
@@ -38,16 +37,15 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
             for split, rows in fetch_splits(TASK, None, data_files=_FILES).items():
                 write_jsonl(source / f"{split}.jsonl", rows)
         for split, tasks in _local_tasks(source).items():
-            write_jsonl(folder / f"{split}.jsonl", map(_prepared, tasks))
+            rows = (
+                {"id": t.query_id, "query": t.query, "titles": t.titles, "ids": t.ids, "date": t.date} for t in tasks
+            )
+            write_jsonl(folder / f"{split}.jsonl", rows)
         write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
         if from_path is None:
             shutil.rmtree(source)
     return target
-
-
-def _prepared(task: PaperTask) -> dict[str, Any]:
-    return {"id": task.query_id, "query": task.query, "titles": task.titles, "ids": task.ids, "date": task.date}
 
 
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:

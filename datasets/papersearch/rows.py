@@ -103,11 +103,15 @@ def query_row(row: Any, where: str) -> QueryRow:
         date = normal_date(meta.get("published_time"))
     except DataError as e:
         raise DataError(f"{where}: published_time: {e}") from e
-    papers = [_described(answer, where) for answer in described] or _named(titles, ids)
+    titles, ids = [" ".join(title.split()) for title in titles], [arxiv_id(i) or i.strip() for i in ids]
+    papers = [_described(answer, where) for answer in described]
     if described:
         titles = titles or [row.paper.title for row in papers]
         ids = ids or [row.paper.id for row in papers]
-    titles, ids = _unique(titles, [arxiv_id(i) or i.strip() for i in ids])
+    elif len(titles) == len(ids):
+        pairs = zip(ids, titles, strict=True)
+        papers = [PaperRow(Paper(i, title, "", arxiv_date(i))) for i, title in pairs if i and title]
+    titles, ids = _unique(titles, ids)
     if not titles and not may_lack_answers:
         raise DataError(f"{where}: the query has no answers (keys: {keys_of(row)})")
     query_id = clean_text(str(row.get("qid") or row.get("id") or ""))
@@ -119,21 +123,12 @@ def query_row(row: Any, where: str) -> QueryRow:
 
 def _unique(titles: list[str], ids: list[str]) -> tuple[list[str], list[str]]:
     """Drop repeated titles, with their ids where there is one for each title."""
-    titles = [" ".join(title.split()) for title in titles]
     if len(titles) != len(ids):
         unique = {title_key(title): title for title in reversed(titles) if title}
         return list(unique.values())[::-1], list(dict.fromkeys(filter(None, ids)))
     pairs = {title_key(title): (title, i) for title, i in reversed(list(zip(titles, ids, strict=True))) if title}
     papers = list(pairs.values())[::-1]
     return [title for title, _ in papers], [i for _, i in papers]
-
-
-def _named(titles: list[str], ids: list[str]) -> list[PaperRow]:
-    """Return the papers of a row that gives only their titles and ids."""
-    if len(titles) != len(ids):
-        return []
-    named = ((arxiv_id(i) or i.strip(), " ".join(title.split())) for title, i in zip(titles, ids, strict=True))
-    return [PaperRow(Paper(i, title, "", arxiv_date(i))) for i, title in named if i and title]
 
 
 def _described(answer: dict[str, Any], where: str) -> PaperRow:

@@ -39,7 +39,7 @@ _THIN = 64  # a thinner picture has no pixel on its short side where it is shown
 _FORMATS = ("PNG", "JPEG")
 _OPTION = re.compile(r"^\(([A-Z])\)[ \t]*(.+?)[ \t]*$", re.MULTILINE)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_COLUMNS = ("question", "answer", "category", "A", "B", "C", "D", "image")
+_COLUMNS = ("question", "answer", "category", "A", "B", "C", "D")
 
 
 class RowPictures(ListedTasks[PictureTask]):
@@ -138,10 +138,8 @@ def _beside(path: Path, image: str, where: str) -> Path:
 
 
 def _parquet(path: Path) -> Iterator[PictureTask]:
-    wanted = [name for name in _COLUMNS if name != "image"]
-    for number, row in enumerate(_table(path, wanted).to_pylist()):
-        where = f"{path}, row {number + 1}"
-        yield _choice({**row, "image": "-"}, where, (str(path), str(number)))
+    for number, row in enumerate(_table(path, list(_COLUMNS)).to_pylist()):
+        yield _choice(row, f"{path}, row {number + 1}", (str(path), str(number)))
 
 
 def _table(path: Path, columns: list[str]) -> Any:
@@ -161,8 +159,6 @@ def _choice(fields: dict[str, Any], where: str, picture: tuple[str, str]) -> Pic
     answer = text_field(fields, "answer", where).strip()
     if answer not in filled or "".join(filled) not in _LETTERS:
         raise DataError(f"{where}: expected one of the options {', '.join(filled) or '(none)'}, got {answer[:80]!r}")
-    if not text_field(fields, "image", where):
-        raise DataError(f"{where}: there is no picture")
     listed = "\n".join(f"({letter}) {option}" for letter, option in filled.items())
     question = f"{text_field(fields, 'question', where)}\n{listed}\nAnswer with the letter of the right option."
     family = text_field(fields, "category", where)

@@ -19,12 +19,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.fields import answer_field, as_object, text_field
+from agent_envs.datasets.fields import answer_field, as_object, as_texts, data_text, text_field
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.datasets.tableqa.generated.tables import TableTask
 from agent_envs.errors import ConfigError, DataError, did_you_mean
-from agent_envs.files import read_text
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
 
 _FILE = "table.csv"
@@ -56,10 +55,7 @@ def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
     path = Path(stamp[0])
     tasks = []
     context = functools.lru_cache(maxsize=None)(_context)  # several questions share a table
-    try:
-        lines = read_text(path).splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path} cannot be read: {e}") from e
+    lines = data_text(path).splitlines()
     if not lines or tuple(lines[0].split("\t"))[:4] != _WIKI_FIELDS:
         raise DataError(f"{path}, line 1: expected the columns {', '.join(_WIKI_FIELDS)}")
     for number, line in enumerate(lines[1:], start=2):
@@ -89,10 +85,7 @@ def _context(examples: Path, context: str) -> str:
         raise DataError(f"expected the path of a table such as 'csv/204-csv/590.csv', got {context[:80]!r}")
     for base in (examples.parent, examples.parent.parent):
         if (base / context).is_file():
-            try:
-                text = read_text(base / context)
-            except (OSError, UnicodeDecodeError) as e:
-                raise DataError(f"{base / context} cannot be read: {e}") from e
+            text = data_text(base / context)
             try:
                 return _plain_csv(csv.reader(io.StringIO(text), escapechar="\\", doublequote=False))
             except csv.Error as e:
@@ -126,11 +119,8 @@ def _tabmwp(stamps: tuple[FileStamp, ...], split: str) -> tuple[TableTask, ...]:
 
 def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
     question, text = text_field(fields, "question", where), text_field(fields, "table", where)
-    choices = fields.get("choices")
-    if choices:
-        if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-            raise DataError(f"{where}: expected a list of strings under 'choices', got {choices!r:.60}")
-        question = f"{question} Choose one of: {', '.join(choices)}."
+    if choices := fields.get("choices"):
+        question = f"{question} Choose one of: {', '.join(as_texts(choices, 'choices', where))}."
     unit, title = (value if isinstance(value := fields.get(key), str) else "" for key in ("unit", "table_title"))
     question = f"{question} (unit: {unit})" if unit else question
     question = f"{title}\n{question}" if title else question

@@ -108,15 +108,13 @@ def _from_cache(source: GeneratedShop | ReleasedFiles, name: str, reopen: Callab
             return build(Path(temporary, "store"))
 
 
-def convert(
-    source: GeneratedShop | ReleasedFiles, folder: Path, *, overwrite: bool = False, progress: bool | None = None
-) -> None:
+def convert(source: GeneratedShop | ReleasedFiles, folder: Path, *, overwrite: bool = False) -> None:
     """Write the store of a source, which appears at `folder` only when it is complete.
 
-    `overwrite` replaces an existing store; `progress=None` shows the progress of large catalogs.
+    `overwrite` replaces an existing store. The progress of large catalogs is shown.
     """
     size = 2_000 * len(source) if isinstance(source, GeneratedShop) else source.size
-    shown = size >= _LARGE if progress is None else progress
+    shown = size >= _LARGE
     try:
         with (
             new_folder(folder, overwrite=overwrite) as partial,

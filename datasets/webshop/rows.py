@@ -64,11 +64,7 @@ def released_bounds(count: int, *, small: bool) -> dict[str, range]:
     held_out = min(_RELEASED_SMALL_TEST if small else _TEST_ENDS, count // _SHARE)
     first = count - held_out if small else held_out
     begin, end = range(first), range(first, count)
-    return (
-        {"train": begin, "test": end, "all": range(count)}
-        if small
-        else {"test": begin, "train": end, "all": range(count)}
-    )
+    return {"train": begin if small else end, "test": end if small else begin, "all": range(count)}
 
 
 class WebShopTasks(IndexedTasks[WebShopTask]):

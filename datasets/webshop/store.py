@@ -82,7 +82,8 @@ class ProductStore:
         self._databases: PerProcess[tuple[threading.Lock, sqlite3.Connection]] = PerProcess()
         self._catalog = map_array(folder / _CATALOG, "u1")  # for forks, if the folder is a temporary one
         self._goals = {human: StoredGoals(self, human, manifest["goals"][not human]) for human in (True, False)}
-        self._products: dict[int, Product] = {}
+        self.product_at = functools.lru_cache(_CACHED_PRODUCTS)(self._product_at)
+        """Returns the product at a position of the catalog."""
         self._cached_search = functools.lru_cache(_CACHED_SEARCHES)(self._search)
         try:
             self.select("SELECT price FROM prices LIMIT 1")  # opened now: the folder may be a temporary one
@@ -121,18 +122,9 @@ class ProductStore:
         except ConfigError:
             return None
 
-    def product_at(self, number: int) -> Product:
-        """Return the product at a position of the catalog, cached."""
-        product = self._products.get(number)
-        if product is None:
-            if len(self._products) >= _CACHED_PRODUCTS:
-                self._products.clear()
-            product = self._products[number] = _decode_product(self._rows.raw(number))
-        return product
-
     def products(self) -> Iterator[Product]:
         """Yield all products in the catalog's order."""
-        return (_decode_product(self._rows.raw(number)) for number in range(len(self)))
+        return map(self._product_at, range(len(self)))
 
     def price(self, asin: str) -> float:
         """Return what the product costs; ConfigError if there is no such product."""
@@ -150,6 +142,14 @@ class ProductStore:
         """Ids of the products whose "category", "query" or "attribute" is `value`, in the file's order."""
         rows = self.select("SELECT product FROM listed WHERE kind = ? AND value = ? ORDER BY product", key, value)
         return self._rows.ids([number for (number,) in rows])
+
+    def _product_at(self, number: int) -> Product:
+        values = dict(zip(_FIELDS, json.loads(self._rows.raw(number)), strict=True))
+        for name in ("bullets", "pricing", "attributes", "instruction_attributes"):
+            values[name] = tuple(values[name])
+        values["options"] = {name: tuple(listed) for name, listed in values["options"].items()}
+        values["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in values["human"])
+        return Product(**values)
 
     def _search(self, query: str, k: int) -> tuple[str, ...]:
         return tuple(asin for asin, _ in self._index.search(query, k))
@@ -201,15 +201,6 @@ class StoredGoals(Sequence[Goal]):
                     partial.write_bytes(order.tobytes())
                 return map_array(path, dtype)
         return order
-
-
-def _decode_product(data: bytes) -> Product:
-    values = dict(zip(_FIELDS, json.loads(data), strict=True))
-    for name in ("bullets", "pricing", "attributes", "instruction_attributes"):
-        values[name] = tuple(values[name])
-    values["options"] = {name: tuple(listed) for name, listed in values["options"].items()}
-    values["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in values["human"])
-    return Product(**values)
 
 
 def write_store(folder: Path, products: Iterable[Product], size: int, *, progress: bool) -> None:

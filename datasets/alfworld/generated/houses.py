@@ -21,7 +21,6 @@ from agent_envs.datasets.alfworld.generated.scenes import (
     TASK_PHRASES,
     UNSEEN_SCENES,
     Place,
-    Room,
     Scene,
     build_scene,
     coordinates,
@@ -119,8 +118,9 @@ def build_house(split: str, index: int, size: tuple[int, int], families: tuple[s
     name = f"alfworld-generated/{split}/{range_text(*size)}{some}/{index}"
     draws = stream(name)
     family = draws.pick(families)
+    rooms = [room for room in ROOMS if family in room.families]
     while True:
-        room = draws.pick(_rooms_of(family))
+        room = draws.pick(rooms)
         first, last = (SEEN_SCENES + 1, SEEN_SCENES + UNSEEN_SCENES) if split == "valid_unseen" else (1, SEEN_SCENES)
         scene = build_scene(room, draws.between(first, last), draws.between(*size))
         choices = targets_of(scene, family)
@@ -134,11 +134,6 @@ def build_house(split: str, index: int, size: tuple[int, int], families: tuple[s
         obj=target.object_class.lower(), recep=target.receptacle_class.lower(), toggle=target.toggle_class.lower()
     )
     return GeneratedHouse(name, scene, tuple(things), target, words)
-
-
-@functools.cache
-def _rooms_of(family: str) -> tuple[Room, ...]:
-    return tuple(room for room in ROOMS if family in room.families)
 
 
 Choices = tuple[tuple[Target, ...], ...]

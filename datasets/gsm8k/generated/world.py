@@ -61,10 +61,7 @@ class Wording(NamedTuple):
         """Fill in a template; in `more`, B (someone else), H and L (who has more, less) are numbers of people."""
         names, item, box = self
         words = {"A": names[owner], "it": item, "box": box, "unit": item if kind == "items" else kind, **more}
-        if "B" in more:
-            words["B"] = names[more["B"]]  # type: ignore[call-overload]
-        elif "H" in more:
-            words |= {"H": names[more["H"]], "L": names[more["L"]]}  # type: ignore[call-overload]
+        words |= {person: names[more[person]] for person in "BHL" if person in more}  # type: ignore[call-overload]
         return template.format_map(words)
 
 
@@ -160,14 +157,10 @@ class World:
 
     def text(self, words: Wording) -> list[str]:
         """Draw the wording of each sentence of the text."""
-        if self.plain:
-            return [
-                words.sentence(templates[0], kind, owner, more) for templates, _, kind, owner, more in self.sentences
-            ]
         draws, text = self.draws, []
         for templates, link, kind, owner, more in self.sentences:
-            template = draws.pick(templates) if len(templates) > 1 else templates[0]
-            prefix = draws.pick(WORDS["links"]) if link and template[0] == "{" else ""
+            template = templates[0] if self.plain or len(templates) == 1 else draws.pick(templates)
+            prefix = draws.pick(WORDS["links"]) if link and not self.plain and template[0] == "{" else ""
             text.append(prefix + words.sentence(template, kind, owner, more))
         return text
 

@@ -165,13 +165,13 @@ class Draft:
         """Colour the page with one of the shades of a name."""
         self.colour = f"{name} {self.draws.between(1, 4)}"
 
-    def code(self, length: int = 0) -> str:
+    def code(self) -> str:
         """Return a code that the page does not have yet, of 2 to 4 characters by level.
 
         One of two letters may be any. There are so few that a model learns which of them a split has, and what it
         cannot have it no longer reads.
         """
-        letters, length = self.words["letters"], length or min(4, self.level + 1)
+        letters, length = self.words["letters"], min(4, self.level + 1)
         for _ in range(1000):
             drawn = [self.draws.between(0, len(letters) - 1) for _ in range(length - 1)]
             own = length >= _OWN
@@ -213,11 +213,10 @@ class Draft:
         self._stamps.append(Stamp(x, y, scale, colour, text, icon=False))
         return (x, y, x + LETTER * scale * len(text), y + 7 * scale)
 
-    def icon(self, x: int, y: int, name: str, colour: str = "ink", scale: int = 0) -> Box:
+    def icon(self, x: int, y: int, name: str, colour: str = "ink") -> Box:
         """Draw an icon, and return its box."""
-        scale = scale or self.scale
-        self._stamps.append(Stamp(x, y, scale, colour, name, icon=True))
-        return (x, y, x + ICON * scale, y + ICON * scale)
+        self._stamps.append(Stamp(x, y, self.scale, colour, name, icon=True))
+        return (x, y, x + ICON * self.scale, y + ICON * self.scale)
 
     def thing(self, box: Box, near: str, far: str = "", *, factor: int = 0, line: bool = False) -> None:
         """Say in words what is in a box."""
@@ -227,10 +226,9 @@ class Draft:
         """Say in words what is seen in a box, however small it is shown."""
         self._things.append(Thing(box, 1 << 20, words, words))
 
-    def looks(self, *boxes: Box, factor: int = 0) -> tuple[Look, ...]:
+    def looks(self, *boxes: Box) -> tuple[Look, ...]:
         """Return looks at boxes, large ones in pieces."""
-        pieces = [piece for box in boxes for piece in split_up(box, _PIECE * self.scale)]
-        return tuple(Look(piece, factor or self.scale) for piece in pieces)
+        return tuple(Look(piece, self.scale) for box in boxes for piece in split_up(box, _PIECE * self.scale))
 
     # -- where things go -----------------------------------------------------------------------------------------
 

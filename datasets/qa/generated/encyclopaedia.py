@@ -12,6 +12,7 @@ writes the articles.
 from __future__ import annotations
 
 import functools
+import itertools
 import zlib
 from dataclasses import dataclass
 
@@ -68,12 +69,8 @@ class World:
         self._seed = zlib.crc32(f"encyclopaedia {_VERSION} {split} {articles}".encode())
         self.counts = {name: articles * kind.share // 100 for name, kind in KINDS.items()}
         self.counts["person"] += articles - sum(self.counts.values())
-        self.starts: dict[str, int] = {}
+        self.starts = dict(zip(self.counts, itertools.accumulate(self.counts.values(), initial=0), strict=False))
         """The index of each kind's first article."""
-        start = 0
-        for name, count in self.counts.items():
-            self.starts[name] = start
-            start += count
         self._older = self.counts["person"] // 2
         # Surnames, places and titles are made of the same words, so that names overlap.
         self._words = max(40, self.counts["town"] // 2)

@@ -124,9 +124,8 @@ def _comparison(world: World, draws: Draws, hops: int, relation: Relation, lower
     values = [world.value(relation.name, relation.source, end.number) for end in ends]
     if values[0] == values[1] or ends[0].name == ends[1].name:
         raise Impossible
-    chains = _two_sides(world, draws, ends, hops)
     winner = ends[0] if (values[0] < values[1]) == lower else ends[1]
-    question = _ask_both(draws.pick(relation.first if lower else relation.last), chains, draws)
+    question, chains = _ask_both(world, draws, relation.first if lower else relation.last, ends, hops)
     return question, (winner.name, *winner.aliases), chains
 
 
@@ -159,14 +158,19 @@ def _yes_or_no(world: World, draws: Draws, hops: int, relation: Relation, yes: b
         forms = relation.same
     if ends[0].name == ends[1].name:
         raise Impossible
-    chains = _two_sides(world, draws, ends, hops)
-    return _ask_both(draws.pick(forms), chains, draws), ("yes" if yes else "no",), chains
+    question, chains = _ask_both(world, draws, forms, ends, hops)
+    return question, ("yes" if yes else "no",), chains
 
 
-def _two_sides(world: World, draws: Draws, ends: Sequence[Thing], hops: int) -> list[_Chain]:
-    """Return chains that end in two things and together have as many things as `hops`."""
+def _ask_both(
+    world: World, draws: Draws, forms: Sequence[str], ends: Sequence[Thing], hops: int
+) -> tuple[str, list[_Chain]]:
+    """Ask about two things; return the chains too that end in them and together have as many things as `hops`."""
     first = draws.between(1, hops - 1)
-    return [_leading_to(world, draws, end, n) for end, n in zip(ends, (first, hops - first), strict=True)]
+    chains = [_leading_to(world, draws, end, n) for end, n in zip(ends, (first, hops - first), strict=True)]
+    form = draws.pick(forms)
+    one, other = (_named(chain, draws) for chain in chains)
+    return form.format(x=one, y=other), chains
 
 
 def _leading_to(world: World, draws: Draws, end: Thing, length: int) -> _Chain:
@@ -183,11 +187,6 @@ def _leading_to(world: World, draws: Draws, end: Thing, length: int) -> _Chain:
         things.insert(0, world.thing(relation.source, draws.pick(numbers)))
         relations.insert(0, relation)
     return _Chain(tuple(things), tuple(relations))
-
-
-def _ask_both(form: str, chains: Sequence[_Chain], draws: Draws) -> str:
-    first, second = (_named(chain, draws) for chain in chains)
-    return form.format(x=first, y=second)
 
 
 def _named(chain: _Chain, draws: Draws) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from agent_envs.checks import integer
 from agent_envs.datasets.generated_tasks import Draws, stream
 from agent_envs.datasets.webshop.generated.wording import (
@@ -30,7 +32,6 @@ from agent_envs.files import table
 _GOALS, _LARGEST = 10_000, 100_000_000
 
 _GROUP_SIZE = 4
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASINS = 36**8
 _ASIN_STEP = 1_679_616_137_311 % _ASINS  # coprime to 36, so that every number has an asin of its own
 _GOAL_TRIES = 8
@@ -133,7 +134,8 @@ class GeneratedShop:
         group = self._latest[1]
         draws = stream(f"webshop/0/product/{number}")
         attributes, options, own_attribute, own_values = _vary(group, member, draws)
-        asin = _asin(number)
+        code = np.base_repr((number * _ASIN_STEP + 1_234_567_891) % _ASINS, 36)
+        asin = f"B0{code.zfill(8)[::-1]}"
         product = _product(group, asin, attributes, options, own_attribute, draws)
         plain = [attribute.lstrip("+>") for attribute in attributes]
         some = _some(attributes, draws, draws.between(1, 3))
@@ -151,14 +153,6 @@ class GeneratedShop:
             goal = _goal(noun, attributes, options, own_attribute, own_values, draws)
             goals.setdefault(goal["instruction"], {"asin": asin, "attributes": plain, **goal})
         return GeneratedItem(product, entry, list(goals.values()))
-
-
-def _asin(number: int) -> str:
-    rest, digits = (number * _ASIN_STEP + 1_234_567_891) % _ASINS, ""
-    for _ in range(8):
-        rest, digit = divmod(rest, 36)
-        digits += _DIGITS[digit]
-    return "B0" + digits
 
 
 def _some(values: Sequence[str], draws: Draws, count: int) -> list[str]:
