@@ -25,7 +25,6 @@ from agent_envs.problem_env import ProblemEnv
 FIRST_SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 """First seed of each split: the seeds of two splits are further apart than a split is long."""
 
-
 _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 

@@ -54,17 +54,15 @@ class MCPTask:
     row: Mapping[str, Any]
 
 
-class _Session:
+class _Session(Server):
     """An episode's server."""
 
-    def __init__(self, server: Server) -> None:
-        self.server, self.first = server, server.tools
+    @property
+    def first(self) -> Any:
+        return self.tools
 
     def act(self, call: _Call) -> Reply:
-        return self.server.call(call.name, call.arguments)
-
-    def close(self) -> None:
-        self.server.close()
+        return self.call(call.name, call.arguments)
 
 
 class MCPEnv(ReplayedEnv, ToolEnv):
@@ -149,9 +147,9 @@ class MCPEnv(ReplayedEnv, ToolEnv):
         self._check = None if check == "exact" else load_function(check, "check")
         if not data or data in ("generated", "official"):
             raise ConfigError(f"data must be the path of a file or folder of your tasks, got {shown(data)}")
-        server = Server(self._address, **self._waits)
+        server = _Session(self._address, **self._waits)
         self._listed = server.tools
-        self._unused: Server | None = server  # the first episode's
+        self._unused: _Session | None = server  # the first episode's
         self._shared: _Session | None = None
         try:
             super().__init__(data=data, tools=[OfferedTool(tool, self._ask) for tool in server.tools], **kwargs)
@@ -227,11 +225,11 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     def open_live(self, start: None) -> _Session:
         server, self._unused = self._unused, None
         if server is None or not server.alive:
-            server = Server(self._address, **self._waits)
+            server = _Session(self._address, **self._waits)
         if server.tools != self._listed:
             server.close()
             raise BackendReplyError(f"{self._address} does not list the same tools as when this environment was made")
-        return _Session(server)
+        return server
 
     def _done(self) -> list[tuple[_Call, Reply]]:
         """Return the calls of the episode with their replies, without those of the set-up."""
@@ -242,7 +240,7 @@ class MCPEnv(ReplayedEnv, ToolEnv):
         if self._fresh:
             reply: Reply = self.replayed.act(self.state, call)
             return reply
-        if self._shared is None or not self._shared.server.alive:
+        if self._shared is None or not self._shared.alive:
             self._shared = self.open_live(None)
         reply = self._shared.act(call)
         self.state.done.append((call, reply))

@@ -8,6 +8,7 @@ Questions, answers and scores are the package's own (https://github.com/open-tho
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,6 @@ from agent_envs.text_env import Outcome
 
 # Modules that run their own text alone, read in version 0.1.25.
 _READ = frozenset({"basic_arithmetic", "bitwise_arithmetic", "codeio", "number_sorting", "propositional_logic"})
-
 
 _opened: PerProcess[Any] = PerProcess(keep=16)
 
@@ -121,9 +121,7 @@ class ReasoningGymEnv(PosedEnv):
         answer = extract_answer(text)
         score = 0.0
         if answer is not None:
-            try:
+            with contextlib.suppress(Exception):  # scorers are the package's, and some raise at what they cannot read
                 score = float(self.tasks.entries.score_answer(answer, task.source))  # type: ignore[attr-defined]
-            except Exception:  # noqa: BLE001  scorers are the package's, and some raise at what they cannot read
-                score = 0.0
         said = "There is no <answer>...</answer> in the text." if answer is None else f"The answer scores {score:g}."
         return judged(said, score, invalid=answer is None)

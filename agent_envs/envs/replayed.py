@@ -34,14 +34,6 @@ class Trail:
         return self.done[-1][1] if self.done else self.first
 
 
-@dataclass(slots=True)
-class _Here:
-    """The live thing of a process, and where it is."""
-
-    live: Any = None
-    trail: Trail | None = None
-
-
 class Replayed:
     """The live thing of an environment, taken to wherever its episode is.
 
@@ -53,17 +45,18 @@ class Replayed:
 
     def __init__(self, name: str, open_live: Callable[[Any], Any]) -> None:
         self._name, self._open = name, open_live
-        self._process: PerProcess[_Here] = PerProcess()
+        self._process: PerProcess[tuple[Any, Trail | None]] = PerProcess()
 
     @property
-    def _here(self) -> _Here:
-        return self._process.get(None, _Here)
+    def _here(self) -> tuple[Any, Trail | None]:
+        """The live thing of this process, and where it is."""
+        return self._process.get(None, lambda: (None, None))
 
     def begin(self, start: Any) -> Trail:
         """Open one at a start, unless the live thing is there and nothing was done, and return its trail."""
-        trail = self._here.trail
-        untouched = trail is not None and trail.start == start and not trail.done
-        live = self._here.live if untouched else self._opened(start)
+        live, trail = self._here
+        if trail is None or trail.start != start or trail.done:
+            live = self._opened(start)
         return Trail(start, live.first)
 
     def act(self, trail: Trail, action: Any) -> Any:
@@ -78,33 +71,33 @@ class Replayed:
 
     def at(self, trail: Trail) -> Any:
         """Return the live thing where a trail ends; a BackendReplyError if it does not get there again."""
-        if self._here.trail != trail:
+        if self._here[1] != trail:
             self._same("start", trail.first, self._opened(trail.start).first)
             for action, reply in trail.done:
                 self._same(action, reply, self._acted(action))
-        return self._here.live
+        return self._here[0]
 
     def close(self) -> None:
         """Close the live thing, if there is one."""
-        here = self._process.pop(None)
-        if here is not None and here.live is not None:
-            here.live.close()
+        live, _ = self._process.pop(None) or (None, None)
+        if live is not None:
+            live.close()
 
     def _opened(self, start: Any) -> Any:
         self.close()
         live = self._open(start)
-        self._here.live, self._here.trail = live, Trail(start, live.first)
+        self._process.get(None, lambda: (live, Trail(start, live.first)))
         return live
 
     def _acted(self, action: Any) -> Any:
-        here = self._here
+        live, trail = self._here
         try:
-            reply = here.live.act(action)
+            reply = live.act(action)
         except BaseException:
             self.close()
             raise
-        if here.trail is not None:
-            here.trail.done.append((action, reply))
+        if trail is not None:
+            trail.done.append((action, reply))
         return reply
 
     def _same(self, action: Any, before: Any, now: Any) -> None:

@@ -252,16 +252,14 @@ class ScienceWorldEnv(TextEnv):
         return session
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super().info(outcome)
         task: ScienceTask = self.task
-        info.update(
-            family=task.family,
-            variation=task.variation,
-            simulator_score=self._last.score,
-            actions=list(self._session.actions),
-            objects=list(self._last.objects),
-        )
-        return info
+        return super().info(outcome) | {
+            "family": task.family,
+            "variation": task.variation,
+            "simulator_score": self._last.score,
+            "actions": list(self._session.actions),
+            "objects": list(self._last.objects),
+        }
 
     def expert_action(self) -> str | None:
         """Return the next command of the simulator's own solution; None after a command that leads away from it."""

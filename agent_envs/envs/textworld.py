@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class _State:
     history: tuple[str, ...]
     """The commands that lead there."""
     text: str
-    commands: tuple[str, ...]
+    commands: Sequence[str]
     """What is admissible."""
     place: str
     score: int
@@ -77,9 +77,7 @@ class _State:
 
 def _state_at(file: str, history: tuple[str, ...]) -> _State:
     """Return where a game is after some commands; DataError if TextWorld cannot play it, or ends or stops at it."""
-    state = ask(__name__, file, file, history)
-    lists: Any = {name: tuple(state[name]) for name in ("history", "commands")}
-    return _State(**{**state, **lists})
+    return _State(**{**ask(__name__, file, file, history), "history": history})
 
 
 class _Playing:
@@ -114,17 +112,9 @@ def answer(file: str, history: Sequence[str], plan: bool = False) -> Any:
     reply = game.reply
     if plan:
         return reply.policy_commands
-    return {
-        "file": file,
-        "history": game.history,
-        "text": reply.feedback,
-        "commands": reply.admissible_commands,
-        "place": f"{reply.description}\n{reply.inventory}",
-        "score": int(reply.score),
-        "highest": int(reply.max_score),
-        "won": bool(reply.won),
-        "over": bool(game.over),
-    }
+    place, points = f"{reply.description}\n{reply.inventory}", (int(reply.score), int(reply.max_score))
+    shown = reply.feedback, reply.admissible_commands, place
+    return asdict(_State(file, game.history, *shown, *points, won=bool(reply.won), over=bool(game.over)))
 
 
 class TextWorldEnv(TextEnv):

@@ -11,6 +11,7 @@ import pytest
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.envs.papersearch.reward import (
+    CALL_REWARDS,
     ERROR,
     OK,
     REPEATED,
@@ -18,7 +19,6 @@ from agent_envs.envs.papersearch.reward import (
     ScoredCall,
     agentr1,
     f1,
-    no_reward,
     paperscout,
     retrieval_metrics,
 )
@@ -47,7 +47,7 @@ TABLE = [
 def test_calls(call, first, second):
     assert agentr1(call) == pytest.approx(first)
     assert paperscout(call) == pytest.approx(second)
-    assert no_reward(call) == 0.0
+    assert CALL_REWARDS["f1"](call) == 0.0
 
 
 def test_costs_are_for_calls_that_bring_something():

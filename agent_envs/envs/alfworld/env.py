@@ -240,16 +240,14 @@ class ALFWorldEnv(TextEnv):
         return list(self.state.commands)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        info = super().info(outcome)
         task: Game | GeneratedGame = self.task
-        info.update(
-            split=self.split,
-            game=f"{task.game}/{GAME_FILE}",
-            admissible_commands=list(self.state.commands),
-            goal_condition_rate=self._score(),
-            task_family=task.family,
-        )
-        return info
+        return super().info(outcome) | {
+            "split": self.split,
+            "game": f"{task.game}/{GAME_FILE}",
+            "admissible_commands": list(self.state.commands),
+            "goal_condition_rate": self._score(),
+            "task_family": task.family,
+        }
 
     def expert_action(self) -> str | None:
         """Return the expert's next command, or None.

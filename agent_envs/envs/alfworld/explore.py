@@ -38,7 +38,6 @@ class _Player:
         self.notes = notes
         self.errand = notes.errand
         self.can = {command: None for command in admissible if command not in notes.tried}
-        self.takes = [match.groups() for command in self.can if (match := _TAKE.fullmatch(command))]
 
     def decide(self) -> str:
         notes, errand = self.notes, self.errand
@@ -57,7 +56,8 @@ class _Player:
     def _fetch(self) -> str:
         """Take a thing of the class that the task asks for, or look for one."""
         spared = self._kept()
-        for thing, place in self.takes:
+        takes = (match.groups() for command in self.can if (match := _TAKE.fullmatch(command)))
+        for thing, place in takes:
             if class_of(thing) == self.errand.thing and place != spared:
                 return f"take {thing} from {place}"
         known = [
@@ -131,19 +131,15 @@ class _Player:
         for place in self.notes.places:
             if place in self.notes.contents:
                 continue
-            command, effort = self._look_into(place)
+            command, effort = f"go to {place}", 2.0 if class_of(place) in _OPENABLE else 1.0
+            if f"open {place}" in self.can:
+                command, effort = f"open {place}", 1.0
+            elif f"examine {place}" in self.can and place != self.notes.at:
+                command, effort = f"examine {place}", 1.0
             rate = _weight(wanted, class_of(place)) / effort
             if rate > best_rate and command not in self.notes.tried:
                 best, best_rate = command, rate
         return best or self._idle()
-
-    def _look_into(self, place: str) -> tuple[str, float]:
-        """Return the first command that helps to see what is in a place, and the number of commands it takes."""
-        if f"open {place}" in self.can:
-            return f"open {place}", 1.0
-        if f"examine {place}" in self.can and place != self.notes.at:
-            return f"examine {place}", 1.0
-        return f"go to {place}", 2.0 if class_of(place) in _OPENABLE else 1.0
 
     def _idle(self) -> str:
         """Return a command for when nothing is left to try: look again at the first places."""

@@ -42,8 +42,7 @@ class SessionState:
     @property
     def _current(self) -> GameState | TextWorldEpisode:
         current = self.textworld or self.native
-        if current is None:
-            raise TypeError("a session needs a state on the native engine or on TextWorld")
+        assert current is not None  # one of the engines plays
         return current
 
 

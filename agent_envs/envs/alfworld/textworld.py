@@ -148,18 +148,15 @@ def _cached_textworld() -> Callable[[], Any]:
 
     downward = types.ModuleType("fast_downward")
     vars(downward).update(vars(fast_downward))
-    vars(downward)["pddl2sas"] = functools.lru_cache(2 * _TRANSLATIONS)(
-        functools.partial(_translated, fast_downward.pddl2sas)
-    )
-    parse = functools.lru_cache(1024)(functools.partial(_parsed, textgen._parse_and_convert))
+    parse = functools.lru_cache(1024)(textgen._parse_and_convert)
 
-    read = functools.lru_cache(_TRANSLATIONS)(functools.partial(_parsed, logic._parse_and_convert))
-
-    def read_grammar(text: str, rule_name: str | None = None) -> Any:
-        return read(text, rule_name)
+    @functools.lru_cache(2 * _TRANSLATIONS)
+    def translated(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
+        """Translate a problem; skip the optimised translation, which only planning needs."""
+        return (None, "") if optimize else fast_downward.pddl2sas(domain, problem, verbose=verbose)
 
     def parse_and_convert(text: str, rule_name: str | None = None, **_: Any) -> Any:
-        return copy.deepcopy(parse(text, rule_name))
+        return copy.deepcopy(parse(text, rule_name=rule_name))
 
     class CachedRule:
         parse_conjunctive_query = staticmethod(functools.lru_cache(256)(textgen.Rule.parse_conjunctive_query))
@@ -172,7 +169,9 @@ def _cached_textworld() -> Callable[[], Any]:
     def copy_context(context: dict[str, Any]) -> dict[str, Any]:
         return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
 
-    logic.fast_downward, logic._parse_and_convert = downward, read_grammar
+    vars(downward)["pddl2sas"] = translated
+    logic.fast_downward = downward
+    logic._parse_and_convert = functools.lru_cache(_TRANSLATIONS)(logic._parse_and_convert)
     textgen._parse_and_convert, textgen.EvalSymbol = parse_and_convert, PlainExpression
     textgen.Rule, textgen.copy_context = CachedRule, copy_context
     cached_env = _cached_env(pddl.PddlEnv)
@@ -191,17 +190,6 @@ def _check_expression(text: str) -> None:
             raise DataError(
                 f"the game's grammar has an expression that does more than join names and texts: {shown(text)}"
             )
-
-
-def _translated(
-    pddl2sas: Callable[..., Any], domain: str, problem: str, verbose: bool = False, optimize: bool = False
-) -> Any:
-    """Translate a problem; skip the optimised translation, which only planning needs."""
-    return (None, "") if optimize else pddl2sas(domain, problem, verbose=verbose)
-
-
-def _parsed(parse: Callable[..., Any], text: str, rule_name: str | None) -> Any:
-    return parse(text, rule_name=rule_name)
 
 
 def _cached_env(base: Any) -> Any:

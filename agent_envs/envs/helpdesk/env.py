@@ -172,8 +172,7 @@ class HelpDeskEnv(ToolEnv):
         return Clerk(self.state.desk, self.task, self.domain)
 
     def _customer(self) -> Customer:
-        task, domain = self.task, self.domain
-        return Customer(task, domain, self.state.desk, self.state.mind, plain=self.talk == "plain")
+        return Customer(self.task, self.domain, self.state.desk, self.state.mind, plain=self.talk == "plain")
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -207,8 +206,11 @@ class HelpDeskEnv(ToolEnv):
             if outcome.terminated:
                 outcome.reward, outcome.components = float(outcome.success), score.components
         elif not outcome.invalid_action:
-            outcome.reward, outcome.components = score.since(state.paid)
-            state.paid = score
+            paid, state.paid = state.paid, score
+            outcome.reward = score.score - paid.score
+            outcome.components = {
+                name: share - paid.components.get(name, 0.0) for name, share in score.components.items()
+            }
         return outcome
 
     def info(self, outcome: Outcome) -> dict[str, Any]:

@@ -9,6 +9,7 @@ tables, policies and descriptions of tools are read from the checkout.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,11 +32,6 @@ from agent_envs.tools.listed import ListedTool, OfferedTool
 
 _SHOPS: Mapping[str, type[Shop]] = {"airline": Airline, "retail": Retail}
 _ERROR = "Error: "
-
-
-def _number(digits: str) -> float:
-    """Return an integer, or a float if it has 20 digits and more: sums of longer ones cannot be written."""
-    return int(digits) if len(digits) < 20 else float(digits)
 
 
 @dataclass(slots=True)
@@ -110,7 +106,6 @@ class TauBenchEnv(ToolEnv):
     ) -> None:
         self.domain = choice("domain", domain, _SHOPS)
         self.model, self.url = string("model", model), url
-        self._shop: ReleasedShop | None = None
         super().__init__(tools=(), split=split, parser=parser, **kwargs)
         if self.data in ("generated", "official"):
             raise ConfigError(f"data must be the folder of a checkout of tau-bench, got {self.data!r}")
@@ -121,18 +116,16 @@ class TauBenchEnv(ToolEnv):
         self.parser = get_parser(parser, self.registry.specs)
         self.instructions = f"{self.shop.policy}\nWhat you write without calling a tool is said to the customer."
 
-    @property
+    @functools.cached_property
     def shop(self) -> ReleasedShop:
-        """What all tasks of the domain share."""
-        if self._shop is None:
-            self._shop = released_shop(self.data, self.domain, sorted(tools_of(_SHOPS[self.domain])))
-        return self._shop
+        """What all tasks of the domain share; no pickle has it."""
+        return released_shop(self.data, self.domain, sorted(tools_of(_SHOPS[self.domain])))
 
     def open_tasks(self) -> TaskSource:
         return released_tasks(self.data, self.domain, self.split)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_shop": None}
+        return {name: value for name, value in super().__getstate__().items() if name != "shop"}
 
     # -- the episode ---------------------------------------------------------------------------------------------
 
@@ -159,7 +152,8 @@ class TauBenchEnv(ToolEnv):
     def _run(self, tables: Shop, name: str, arguments: Mapping[str, Any]) -> str:
         """Carry out a call; as released, whatever goes wrong is the call's result."""
         try:
-            plain = json.loads(json.dumps(arguments), parse_int=_number)
+            # Sums of integers of 20 digits and more cannot be written.
+            plain = json.loads(json.dumps(arguments), parse_int=lambda n: int(n) if len(n) < 20 else float(n))
             result = tools_of(type(tables))[name](tables, **plain)
             return result if isinstance(result, str) else json.dumps(result)
         except (ToolError, LookupError, TypeError, ValueError, AttributeError) as e:

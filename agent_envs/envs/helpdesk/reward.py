@@ -30,11 +30,6 @@ class Score(NamedTuple):
     components: dict[str, float]
     """Shares of what had to be changed, noted and told, and 1 for good conduct."""
 
-    def since(self, before: Score) -> tuple[float, dict[str, float]]:
-        """Return the change of the score and of its components."""
-        components = {name: share - before.components.get(name, 0.0) for name, share in self.components.items()}
-        return self.score - before.score, components
-
 
 UNPAID = Score(0.0, False, {})
 

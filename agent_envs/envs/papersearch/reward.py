@@ -64,12 +64,7 @@ def paperscout(call: ScoredCall) -> float:
     return agentr1(replace(call, scores=relevant), _COSTS.get(call.kind, 0.0))
 
 
-def no_reward(call: ScoredCall) -> float:
-    """Return 0.0: only the end of the episode is rewarded."""
-    return 0.0
-
-
-CALL_REWARDS = MappingProxyType({"agentr1": agentr1, "paperscout": paperscout, "f1": no_reward})
+CALL_REWARDS = MappingProxyType({"agentr1": agentr1, "paperscout": paperscout, "f1": lambda call: 0.0})
 
 
 def f1(precision: float, recall: float) -> float:

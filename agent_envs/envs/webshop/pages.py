@@ -6,6 +6,7 @@ from html import escape
 
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.envs.webshop.site import Page, Visit
+from agent_envs.text import plain
 
 MODES = ("text", "text_rich")
 _INDENT = {"button": "", "option": "  ", "product": "\n"}  # text_rich
@@ -66,5 +67,4 @@ def page_html(page: Page, visit: Visit, product: Product | None = None, note: st
 
 def _escaped(text: str) -> str:
     """Escape a text for HTML, with control characters as backslash escapes."""
-    printable = "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
-    return escape(printable, quote=True)
+    return escape(plain(text))

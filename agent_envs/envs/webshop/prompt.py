@@ -20,14 +20,12 @@ def webshop_prompt(view: PromptView) -> str:
     )
 
 
-def _actions(view: PromptView) -> str:
-    return listed_lines("search[<your query>]" if action == SEARCH else action for action in view.actions)
-
-
 FIELDS = {
     "goal": lambda view: view.state["instruction"],
     "recent_steps": lambda view: view.recent_steps(longest=1800),
-    "command_list": _actions,
+    "command_list": lambda view: listed_lines(
+        "search[<your query>]" if action == SEARCH else action for action in view.actions
+    ),
 }
 
 CAPO, AGENT_R1 = released("webshop"), released("webshop-agent-r1")

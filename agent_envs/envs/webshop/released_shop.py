@@ -201,15 +201,11 @@ def _share(hits: Iterable[bool]) -> float:
 
 
 def _cut(text: str, longest: int) -> str:
-    return shortened(_blanks_joined(text), longest)
-
-
-def _blanks_joined(text: str) -> str:
-    return " ".join(text.split())
+    return shortened(" ".join(text.split()), longest)
 
 
 def _normal(text: str) -> str:
-    return _blanks_joined(text).lower()
+    return " ".join(text.split()).lower()
 
 
 def _price_tag(product: Product) -> str:

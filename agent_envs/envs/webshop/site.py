@@ -182,19 +182,21 @@ class Site:
 
     def _texts(self, visit: Visit) -> Iterable[tuple[str, str]]:
         if visit.view == "search":
-            yield from (
-                ("text", "WebShop"),
-                ("text", "Instruction: "),
-                ("text", visit.instruction),
-                ("button", "Search"),
-            )
+            yield from (("text", text) for text in ("WebShop", "Instruction: ", visit.instruction))
+            yield "button", "Search"
             return
         if visit.view == "done":
             yield from (("text", text) for text in _receipt(visit))
             return
         yield from (("text", "Instruction:"), ("text", visit.instruction), ("button", "Back to Search"))
         if visit.view == "results":
-            yield from self._results_texts(visit)
+            yield "text", f"Page {visit.page} (Total results: {len(visit.found)})"
+            if visit.page > 1:
+                yield "button", "< Prev"
+            yield "button", "Next >"
+            for asin in visit.found[(visit.page - 1) * PER_PAGE : visit.page * PER_PAGE]:
+                product = self._product(asin)
+                yield from (("product", asin), ("text", product.title), ("text", product.price_tag))
             return
         yield "button", "< Prev"
         product = self._product(visit.asin)
@@ -212,15 +214,6 @@ class Site:
         elif visit.view == "Attributes":
             yield from (("text", " " + attribute) for attribute in product.attributes)
             yield from (("text", product.category), ("text", product.query), ("text", product.product_category))
-
-    def _results_texts(self, visit: Visit) -> Iterable[tuple[str, str]]:
-        yield "text", f"Page {visit.page} (Total results: {len(visit.found)})"
-        if visit.page > 1:
-            yield "button", "< Prev"
-        yield "button", "Next >"
-        for asin in visit.found[(visit.page - 1) * PER_PAGE : visit.page * PER_PAGE]:
-            product = self._product(asin)
-            yield from (("product", asin), ("text", product.title), ("text", product.price_tag))
 
     def _product(self, asin: str) -> Product:
         product = self.catalog.product(asin)
