@@ -37,9 +37,7 @@ Encoder = Callable[[list[str]], Any]
 
 _ENGINES = ("auto", "faiss", "numpy")
 _CHUNK = 65_536  # passages per matrix product, with 64 queries
-_FAISS_FLAT = struct.Struct(
-    "<4siqqq?iQ"
-)  # kind, dimensions, passages, two unused, trained, metric, numbers that follow
+_FAISS_FLAT = struct.Struct("<4siqqq?iQ")  # kind, dimensions, passages, unused (2), trained, metric, numbers behind
 _STATE = "state.json"
 
 

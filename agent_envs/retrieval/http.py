@@ -138,7 +138,12 @@ class HTTPPool(Shared):
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(self.backoff * 2 ** (attempt - 1))
-            self._keep_pace(connections)
+            with connections.lock:  # the interval, or the pause that the server asked for, has to be over
+                begin = max(connections.next, time.monotonic())
+                if self.interval or connections.next:
+                    connections.next = begin + self.interval
+            while (wait := begin - time.monotonic()) > 0:
+                time.sleep(wait)
             try:
                 reply, headers = self._exchange(connections.idle, method, self._prefix + path, body)
             except (OSError, http.client.HTTPException) as e:
@@ -158,15 +163,6 @@ class HTTPPool(Shared):
         raise kind(
             f"{self.url}{path.partition('?')[0]} failed {self.retries + 1} times; the last error: {last}"
         ) from failure
-
-    def _keep_pace(self, connections: _Connections) -> None:
-        """Wait until the interval, or the pause that the server asked for, is over."""
-        with connections.lock:
-            begin = max(connections.next, time.monotonic())
-            if self.interval or connections.next:
-                connections.next = begin + self.interval
-        while (wait := begin - time.monotonic()) > 0:
-            time.sleep(wait)
 
     def _exchange(
         self, idle: list[http.client.HTTPConnection], method: str, path: str, data: bytes | None

@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,22 +44,6 @@ class _Postings(NamedTuple):
     docs: np.ndarray
     impacts: np.ndarray
     bound: float
-
-
-class _Tokens(dict[str, int]):
-    """Token -> number of its term in the index, or -1."""
-
-    def __init__(self, terms: Blob) -> None:
-        super().__init__()
-        self._terms = terms
-
-    def __missing__(self, token: str) -> int:
-        term = term_of(token)
-        number = self._terms.find(term.encode("utf-8", "surrogatepass")) if term else -1
-        if len(self) >= _REMEMBERED_TOKENS:
-            self.clear()
-        self[token] = number
-        return number
 
 
 class BM25Retriever(Retriever, Shared):
@@ -93,7 +77,7 @@ class BM25Retriever(Retriever, Shared):
         self.k1: float = manifest["k1"]
         self.b: float = manifest["b"]
         self.documents = DocumentStore(folder)
-        self._numbers = _Tokens(Blob(folder, "terms"))
+        self._term = lru_cache(_REMEMBERED_TOKENS)(partial(_term_number, Blob(folder, "terms")))
         self._idf = map_array(folder / "terms.idf", "<f4")
         self._largest = map_array(folder / "terms.max", "<f4")
         self._offsets = map_array(folder / "postings.offsets", "<i8")
@@ -148,9 +132,7 @@ class BM25Retriever(Retriever, Shared):
         """
         check_parameters(k1, b)
         target = None if path is None else Path(path)
-        files: list[tuple[str, int, int]] = []
-        if isinstance(docs, (str, Path)):
-            files = file_marks(docs)
+        files = file_marks(docs) if isinstance(docs, (str, Path)) else []
         if sum(size for _, size, _ in files) < _SMALL_CORPUS:
             processes = 0  # it would take as long to start them
         with new_folder(target, overwrite=overwrite, resume=bool(files) and not overwrite) as folder:
@@ -189,7 +171,7 @@ class BM25Retriever(Retriever, Shared):
     def search_numbers(self, query: str, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """Search; return the numbers of the documents, in the order of indexing from 0, and their scores."""
         check_request(query, k)
-        terms = [number for number in map(self._numbers.__getitem__, tokenize(query)) if number >= 0]
+        terms = [number for number in map(self._term, tokenize(query)) if number >= 0]
         if not terms:
             return np.empty(0, np.int32), np.empty(0, np.float32)
         counts = Counter(terms)
@@ -275,6 +257,12 @@ class BM25Retriever(Retriever, Shared):
             candidates, totals = candidates[enough], totals[enough]
         order = np.lexsort((self._ranks[candidates], -totals))[:k]
         return candidates[order], totals[order]
+
+
+def _term_number(terms: Blob, token: str) -> int:
+    """Return the number of a token's term in the index, or -1."""
+    term = term_of(token)
+    return terms.find(term.encode("utf-8", "surrogatepass")) if term else -1
 
 
 def _look_up(

@@ -44,17 +44,16 @@ class LocalPapers(Shared):
     >>> [(paper.id, paper.title) for paper in papers.expand("a")]
     [('b', 'Deeper parsing')]
 
-    With `verify` the checksums of all files are compared. DataError: there is no corpus that `build` made in this
-    version, or it was changed.
+    DataError: there is no corpus that `build` made in this version, or it was changed.
     """
 
     blocking = False
 
-    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = Path(folder)
-        read_manifest(folder, FORMAT, VERSION, verify=verify)
+        read_manifest(folder, FORMAT, VERSION, verify=False)
         self.path: Path | None = folder
-        self.retriever = BM25Retriever.open(folder / "index", verify=verify)
+        self.retriever = BM25Retriever.open(folder / "index", verify=False)
         self._offsets = map_array(folder / "graph.offsets", "<i8")
         self._neighbours = map_array(folder / "graph.papers", "<i4")
         self._dates = map_array(folder / "dates", "<i4")

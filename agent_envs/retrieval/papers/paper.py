@@ -220,14 +220,11 @@ def read_papers(source: str | os.PathLike[str]) -> Iterator[PaperRow]:
     return (paper_row(row, where) for row, _, where in read_objects(Path(source)))
 
 
-def write_papers(rows: Iterable[PaperRow], path: str | os.PathLike[str]) -> int:
-    """Write a papers.jsonl, which appears completely or not at all; return the number of papers."""
+def write_papers(rows: Iterable[PaperRow], path: str | os.PathLike[str]) -> None:
+    """Write a papers.jsonl, which appears completely or not at all."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
-    count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8", errors="replace") as file:
         for row in rows:
             paper = row.paper
             texts = {"id": paper.id, "title": paper.title, "abstract": paper.abstract, "date": paper.date}
             file.write(encode({**texts, "citations": row.citations, "references": row.references}) + "\n")
-            count += 1
-    return count
