@@ -69,11 +69,11 @@ class FusionSandbox(Sandbox, Interpreter):
         return self
 
     def execute(self, program: Program) -> Result:
-        plain = not program.echo and program.seed is None
+        code = program.code
+        if program.echo or program.seed is not None:
+            code = _SCRIPT.format(code=json.dumps(code), echo=program.echo, seed=program.seed)
         request = {
-            "code": program.code
-            if plain
-            else _SCRIPT.format(code=json.dumps(program.code), echo=program.echo, seed=program.seed),
+            "code": code,
             "language": "python",
             "run_timeout": program.timeout,
             "memory_limit_MB": program.memory >> 20,

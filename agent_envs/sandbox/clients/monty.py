@@ -153,10 +153,7 @@ class _MontyInterpreter(Interpreter):
     def _open(self, program: Program) -> pydantic_monty.MontySession:
         if self._dump is None:
             self._seconds = program.timeout
-        limits: Any = {
-            "max_feed_duration_secs": program.timeout,
-            "max_memory": program.memory,
-        }
+        limits: Any = {"max_feed_duration_secs": program.timeout, "max_memory": program.memory}
         policy: Any = {"sleep": "call_host"}
         if program.seed is not None:
             policy["random_start"] = {"seed": program.seed}

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 
-from agent_envs.errors import BackendDownError, BackendSlowError
+from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError
 from agent_envs.sandbox.forked.zygote_process import ZygoteProcess, process_id
 from agent_envs.sandbox.inside import wire
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
@@ -90,8 +90,6 @@ class Child:
         channel.setblocking(False)
         self._zygote, self._channel, self._process, self._family = zygote, channel, process, family
         self._pid = process_id(process)
-        self.copies = family is not None
-        """Whether it can be copied."""
 
     @classmethod
     def forked(cls, zygote: ZygoteProcess, memory: int) -> Child:
@@ -156,9 +154,11 @@ class Child:
     def copy(self) -> Child | None:
         """Return a copy of it, stopped; None if its programs have made that impossible: then all copies of it end too.
 
-        There must be a family.
+        Raises:
+            ConfigError: The system cannot copy children.
         """
-        assert self._family is not None
+        if self._family is None:
+            raise ConfigError("this system's kernel cannot copy a session in which programs ran (it needs Linux 5.9)")
         ours, theirs = socket.socketpair()
         with theirs, self._family.lock:
             self._signal(signal.SIGCONT)

@@ -63,8 +63,8 @@ class ForkedSandbox(Sandbox):
             choice("a wall", wall, WALLS)
         if "seccomp" not in use or set(require) - set(use):
             raise ConfigError(f"seccomp and every required wall must be in use: use={use}, require={require}")
-        self._walls = {"require": tuple(require), "use": tuple(use)}
-        self._prepared = (tuple(modules), tuple(warm_up))
+        arguments = {"require": require, "use": use, "modules": modules, "warm_up": warm_up}
+        self._arguments = {name: tuple(value) for name, value in arguments.items()}
         self._start_anew()
         _sandboxes.add(self)
 
@@ -123,13 +123,7 @@ class ForkedSandbox(Sandbox):
         return child
 
     def copy(self, child: Child) -> Child | None:
-        """Return a copy of a child; None if it has none any more.
-
-        Raises:
-            ConfigError: The system cannot copy children.
-        """
-        if not child.copies:
-            raise ConfigError("this system's kernel cannot copy a session in which programs ran (it needs Linux 5.9)")
+        """Return a copy of a child; None if it has none any more."""
         copy = child.copy()
         if copy is not None:
             self._children.add(copy)
@@ -146,7 +140,7 @@ class ForkedSandbox(Sandbox):
             if self._zygote is None or not self._zygote.alive():
                 if self._zygote is not None:
                     self._zygote.close()
-                self._zygote = ZygoteProcess(*self._prepared, **self._walls)
+                self._zygote = ZygoteProcess(**self._arguments)
             return self._zygote
 
     def abandon(self) -> None:
@@ -158,7 +152,7 @@ class ForkedSandbox(Sandbox):
         self._start_anew()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (*self._walls.values(), *self._prepared)
+        return _reopened, (self._arguments,)
 
 
 class _ForkedInterpreter(Interpreter):
@@ -217,13 +211,10 @@ class _Turns:
                 self._free += 1
 
 
-def _reopened(*arguments: object) -> ForkedSandbox:
+def _reopened(arguments: dict[str, tuple[str, ...]]) -> ForkedSandbox:
     """Return the sandbox of a pickle: the process's own if that has these arguments."""
-    for sandbox in list(_sandboxes):
-        if sandbox.__reduce__()[1] == arguments:
-            return sandbox
-    names = ("require", "use", "modules", "warm_up")
-    return ForkedSandbox(**dict(zip(names, arguments, strict=True)))  # type: ignore[arg-type]
+    own = (sandbox for sandbox in list(_sandboxes) if sandbox._arguments == arguments)
+    return next(own, None) or ForkedSandbox(**arguments)
 
 
 @atexit.register

@@ -52,7 +52,7 @@ class ZygoteProcess:
     """
 
     def __init__(
-        self, modules: Sequence[str], warm_up: Sequence[str], *, require: Sequence[str], use: Sequence[str]
+        self, *, modules: Sequence[str], warm_up: Sequence[str], require: Sequence[str], use: Sequence[str]
     ) -> None:
         package = Path(__file__).parents[2]
         settings = {

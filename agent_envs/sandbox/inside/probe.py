@@ -55,7 +55,7 @@ def _acts(host: int, port: int, *, forking: bool) -> dict[str, Callable[[], obje
             "write": lambda: os.open("/tmp/agent_envs", os.O_WRONLY),
             "socket": lambda: socket.socket(socket.AF_UNIX),
             "execute": lambda: os.execv("/nonexistent", ["nonexistent"]),
-            "fork": _fork,
+            "fork": lambda: os.fork() or os._exit(0),
         }
     return acts
 
@@ -64,11 +64,6 @@ def _connect(port: int) -> None:
     with socket.socket() as connection:
         connection.settimeout(2)
         connection.connect(("127.0.0.1", port))
-
-
-def _fork() -> None:
-    if not os.fork():
-        os._exit(0)
 
 
 def _try(acts: dict[str, Callable[[], object]]) -> dict[str, str]:
