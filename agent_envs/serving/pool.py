@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium as gym
 
@@ -59,8 +58,6 @@ class Pool:
 
     def __init__(self, envs: dict[str, ServedEnv], limits: Limits) -> None:
         self.envs, self.limits = envs, limits
-        self.descriptions: dict[str, dict[str, Any]] = {}
-        """What workers say of the environments without a client's arguments."""
         self.open: set[ClientSession] = set()
         self.waiting = 0
         """Messages without an answer."""
@@ -275,7 +272,6 @@ class Pool:
             worker.kill("it could not be started")
             await worker.close()
             raise
-        self.descriptions = worker.descriptions
 
     async def _replace(self) -> None:
         if self.stopping:
