@@ -247,32 +247,6 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def test_texts_are_actions_over_mcp(scripted, program):
-    pytest.importorskip("mcp")
-    says = """
-        import asyncio, os
-        from mcp import ClientSession
-        from mcp.client.streamable_http import streamablehttp_client
-
-        async def main():
-            async with streamablehttp_client(os.environ["AGENTR1_MCP_URL"]) as (read, write, _):
-                async with ClientSession(read, write) as session:
-                    await session.initialize()
-                    (tool,) = (await session.list_tools()).tools
-                    result = await session.call_tool(tool.name, {"action": "look"})
-                    assert result.content[0].text and not result.isError
-                    assert (await session.call_tool("nothing", {})).isError
-
-        try:
-            asyncio.run(main())
-        except* Exception as errors:
-            assert "there is no tool" in str(errors.exceptions), errors.exceptions
-    """
-    env_kwargs = {"size": 1, "max_episode_steps": 6}
-    episode = play(scripted, command(program(says), answer="none"), env="AgentR1/ALFWorld-v0", env_kwargs=env_kwargs)
-    assert episode.error is None and [step.action for step in episode.steps] == ["look"]
-
-
 def test_commands_that_cannot_be_run():
     for wrong, says in (("a 'b", "cannot be split"), ("  ", "is empty")):
         with pytest.raises(ConfigError, match=says):

@@ -52,8 +52,8 @@ def play(scripted: Any, agent: Any, *texts: str, **settings: Any) -> Episode:
     return episode
 
 
-def solver(stream: bool, odd: bool = False):
-    """The loop of tools that agents on OpenAI's SDK have."""
+def solver(odd: bool = False):
+    """The loop of tools that agents on OpenAI's SDK have; every second reply is streamed."""
 
     def solve(env, model):
         with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key, max_retries=0) as client:
@@ -61,13 +61,13 @@ def solver(stream: bool, odd: bool = False):
                 {"role": "system", "content": env.instructions}, {"role": "user", "content": env.observation},
             ]  # fmt: skip
             while not env.over:
-                if stream:
+                if len(messages) % 4:
+                    asked = client.chat.completions.create(model="policy", messages=messages, tools=env.tools)
+                    message = asked.choices[0].message
+                else:
                     asked = client.chat.completions.stream(model="policy", messages=messages, tools=env.tools)
                     with asked as events:
                         message = events.get_final_completion().choices[0].message
-                else:
-                    asked = client.chat.completions.create(model="policy", messages=messages, tools=env.tools)
-                    message = asked.choices[0].message
                 said = message.model_dump(exclude_none=True, exclude={"parsed", "reasoning_content"})
                 for call in said.get("tool_calls", ()):
                     call["function"].pop("parsed_arguments", None)
@@ -84,11 +84,10 @@ def solver(stream: bool, odd: bool = False):
     return solve
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("odd", [False, True])
-def test_a_loop_on_the_sdk_is_the_plain_loop(scripted, stream, odd):
+def test_a_loop_on_the_sdk_is_the_plain_loop(scripted, odd):
     texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, solver(stream, odd), *texts)
+    loop, played = play(scripted, None, *texts), play(scripted, solver(odd), *texts)
     assert played.error is None and played.stop_reason is StopReason.TERMINATED
     assert [s.after for s in played.steps] == [None, 0, 1, 2]
     for one, other in zip(loop.steps, played.steps, strict=True):
@@ -97,7 +96,8 @@ def test_a_loop_on_the_sdk_is_the_plain_loop(scripted, stream, odd):
     assert loop.calls == played.calls == 3
 
 
-def anthropic_solver(stream: bool):
+def anthropic_solver():
+    """The same on Anthropic's messages."""
     anthropic = pytest.importorskip("anthropic")
 
     def solve(env, model):
@@ -113,7 +113,7 @@ def anthropic_solver(stream: bool):
                 asked: Any = {
                     "model": "policy", "max_tokens": 64, "system": system, "messages": messages, "tools": tools,
                 }  # fmt: skip
-                if stream:
+                if len(messages) % 4 == 3:
                     with client.messages.stream(**asked) as events:
                         message = events.get_final_message()
                 else:
@@ -133,24 +133,23 @@ def anthropic_solver(stream: bool):
     return solve
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_loop_on_anthropics_sdk_is_the_plain_loop(scripted, stream):
+def test_a_loop_on_anthropics_sdk_is_the_plain_loop(scripted):
     texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, anthropic_solver(stream), *texts)
+    loop, played = play(scripted, None, *texts), play(scripted, anthropic_solver(), *texts)
     assert played.error is None and played.stop_reason is StopReason.TERMINATED
     assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
         (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
     ]
 
 
-def responding(stream: bool, chained: bool):
+def responding(chained: bool):
     """The same on OpenAI's responses, with the whole conversation or its next part in each request."""
 
     def solve(env, model):
         tools = [{"type": "function", **tool["function"]} for tool in env.tools]
         with openai.OpenAI(base_url=model.url + "/v1", api_key=model.key, max_retries=0) as client:
             items: list[Any] = [{"role": "user", "content": env.observation}]
-            before = None
+            before, stream = None, False
             while not env.over:
                 asked: Any = {"model": "policy", "instructions": env.instructions, "tools": tools, "input": items}
                 asked |= {"previous_response_id": before} if before else {}
@@ -168,15 +167,16 @@ def responding(stream: bool, chained: bool):
                 ]  # fmt: skip
                 if not calls:
                     env.step(reply.output_text)
+                stream = not stream
                 items, before = (results, reply.id) if chained else ([*items, *said, *results], None)
 
     return solve
 
 
-@pytest.mark.parametrize(("stream", "chained"), [(False, False), (True, False), (False, True)])
-def test_a_loop_on_responses_is_the_plain_loop(scripted, stream, chained):
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_loop_on_responses_is_the_plain_loop(scripted, chained):
     texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, responding(stream, chained), *texts)
+    loop, played = play(scripted, None, *texts), play(scripted, responding(chained), *texts)
     assert played.error is None and played.stop_reason is StopReason.TERMINATED
     assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
         (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
@@ -538,9 +538,24 @@ def test_a_call_over_mcp_belongs_to_the_reply_that_asked(scripted, env):
         assert result in str(step.info)
 
 
+def test_texts_are_actions_over_mcp(scripted):
+    async def agent(env, model):
+        async def ask(method, **params):
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            return (await asyncio.to_thread(post, f"{model.url}/mcp", body))[1]
+
+        (tool,) = (await ask("tools/list"))["result"]["tools"]
+        result = (await ask("tools/call", name=tool["name"], arguments={"action": "look"}))["result"]
+        assert result["content"][0]["text"] and not result["isError"]
+        assert "there is no tool" in (await ask("tools/call", name="nothing", arguments={}))["error"]["message"]
+
+    episode = agent_envs.run_episode(gym.make("AgentR1/ALFWorld-v0"), scripted(), seed=0, agent=agent)
+    assert episode.error is None and [step.action for step in episode.steps] == ["look"]
+
+
 def test_many_episodes_ask_at_once(scripted):
     policy = scripted()
-    episodes = agent_envs.run_episodes(ENV, policy, 24, agent=solver(False), concurrency=12, progress=False)
+    episodes = agent_envs.run_episodes(ENV, policy, 24, agent=solver(), concurrency=12, progress=False)
     assert all(e.stop_reason is StopReason.TERMINATED and len(e.steps) == 1 for e in episodes)
 
 

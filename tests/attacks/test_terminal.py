@@ -23,12 +23,11 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(played, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert main([*EVAL, ESCAPES]) == main([*EVAL, "other"]) == 0
-    _clean(capsys)
-    return Path(ESCAPES)
+    shutil.copytree(played, "other")
+    return Path(shutil.copytree(played, ESCAPES))
 
 
 def _clean(capsys: pytest.CaptureFixture[str]) -> str:

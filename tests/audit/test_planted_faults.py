@@ -30,9 +30,12 @@ from agent_envs.problem_env import Problem
 from agent_envs.tasks import IndexedTasks
 from agent_envs.text_env import Outcome
 
-TASKS = 8
-LAST = 28  # the last of the eight tasks of 40 that are played
-FEW = {"info has the number of the choice", "info has it as a truth"}  # answers, so that luck is likelier
+LAST = 31  # the last of the four tasks of 40 that are played
+MORE_TASKS = {  # than four, among which these faults may be luck
+    **dict.fromkeys(("info has the number of the choice", "info has it as a truth"), 40),
+    **dict.fromkeys(("beginnings count", "a box is paid in part", "chance wins", "info has the way"), 8),
+    "some instructions have the answer": 8,
+}
 SHARED: dict[str, Any] = {}
 
 
@@ -555,7 +558,7 @@ FAULTS: dict[str, tuple[str | set[str], Callable[..., gym.Env]]] = {
 def test_a_planted_fault_is_found_and_shown(name, tmp_path):
     kinds, maker = FAULTS[name]
     SHARED.clear()
-    found = audit(maker, tasks=40 if name in FEW else TASKS)
+    found = audit(maker, tasks=MORE_TASKS.get(name, 4), processes=False)
     wanted = {kinds} if isinstance(kinds, str) else kinds
     assert wanted & {finding.kind for finding in found.findings}, found.table()
     assert not found.passed
@@ -701,7 +704,7 @@ def adding(view: Any) -> str:
 
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_found_in_a_sound_environment(name):
-    found = audit(SOUND[name], tasks=TASKS, **({"expert": adding} if name.startswith("plain") else {}))
+    found = audit(SOUND[name], tasks=8, processes=False, **({"expert": adding} if name.startswith("plain") else {}))
     assert found.passed, found.table()
 
 

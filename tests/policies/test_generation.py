@@ -74,10 +74,9 @@ def assert_same(request, model):
     assert request.log_probs == pytest.approx(log_probs, abs=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
-def test_batch_equals_one_at_a_time(temperature):
+def test_batch_equals_one_at_a_time():
     e, model = engine(), build_model()
-    requests = [e.submit(p, SamplingParams(12, temperature=temperature)) for p in prompts(12)]
+    requests = [e.submit(p, SamplingParams(12, temperature=(0.0, 1.0, 0.7)[i % 3])) for i, p in enumerate(prompts(12))]
     e.run()
     for request in requests:
         assert_same(request, model)
@@ -280,26 +279,6 @@ def test_server_serves_many_coroutines():
     assert after.versions == (3, 3)
 
 
-def test_a_failing_model_fails_its_requests_and_no_later_ones():
-    e = engine()
-    server = GenerateServer(e)
-    forward = e.model.forward
-
-    def fail(**kwargs):
-        e.model.forward = forward
-        raise RuntimeError("out of memory")
-
-    e.model.forward = fail
-
-    async def main():
-        with pytest.raises(BackendError, match="out of memory"):
-            await server.generate([4, 5], SamplingParams(2))
-        return await server.generate([4, 5], SamplingParams(2))
-
-    assert asyncio.run(main()).token_ids
-    server.close()
-
-
 def test_stop_tokens_come_from_the_generation_config(tmp_path):
     model = build_model()
     model.generation_config.eos_token_id = [2, 5]
@@ -339,14 +318,13 @@ def small(kind):
     return model.eval()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", ["qwen2", "mistral", "gpt2", "gemma2"])
-def test_a_padded_batch_equals_one_at_a_time(kind, temperature):
+def test_a_padded_batch_equals_one_at_a_time(kind):
     model = build_model() if kind == "qwen2" else small(kind)
     e = PaddedEngine(model, max_length=128, max_rows=5, stop_token_ids=[STOP])
     lengths = [1, 7, 12]
     requests = [
-        e.submit(p, SamplingParams(lengths[i % 3], temperature=temperature, top_p=0.9 if i % 2 else 1.0))
+        e.submit(p, SamplingParams(lengths[i % 3], temperature=0.8 * (i % 4 > 1), top_p=0.9 if i % 2 else 1.0))
         for i, p in enumerate(prompts(9))
     ]
     e.run()
@@ -368,17 +346,6 @@ def test_each_model_gets_an_engine_that_computes_what_it_computes(kind, engine_c
     request = e.submit([5, 6, 7, 8, 9, 10], SamplingParams(6, temperature=0.0))
     e.run()
     assert_same(request, model)
-
-
-@pytest.mark.parametrize("kind", ["mistral", "gpt2", "gemma2", "mamba"])
-def test_slots_cannot_run_what_padded_batches_do(kind):
-    """Why there are two engines: on these the slots fail, or give other probabilities than the model."""
-    model = small(kind)
-    with pytest.raises((AttributeError, BackendError, AssertionError)):
-        slots = BatchEngine(model, max_length=64, max_rows=4, stop_token_ids=[STOP])
-        request = slots.submit([5, 6, 7, 8, 9, 10, 11, 12], SamplingParams(6, temperature=0.0))
-        slots.run()
-        assert_same(request, model)
 
 
 @pytest.mark.parametrize("kind", ["slots", "padded"])

@@ -31,7 +31,6 @@ transformers = pytest.importorskip("transformers")
 
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.policies import TransformersPolicy, VLLMPolicy  # noqa: E402
-from agent_envs.policies.local import loading  # noqa: E402
 from benchmarks.pretraining.model import build_model  # noqa: E402
 from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
@@ -218,17 +217,6 @@ def test_real_tokenizers_drift_nowhere(data_dir, name):
     # random tokens hardly ever come back from their text: this is what growing by tokens is for
     texts = [(s.action, s.response_ids) for e in episodes for s in e.steps]
     assert any(tuple(tokenizer.encode(text, add_special_tokens=False)) != ids for text, ids in texts)
-
-
-def test_models_without_slots_play_the_same(folder, monkeypatch, greedy):
-    def refuse(*args, **kwargs):
-        raise BackendError("this test does without")
-
-    monkeypatch.setattr(loading, "BatchEngine", refuse)
-    padded = TransformersPolicy(folder, device="cpu", temperature=0.0, max_tokens=24)
-    assert type(padded._engine).__name__ == "PaddedEngine"
-    assert sampled(play(padded)) == sampled(play(greedy))
-    padded.close()
 
 
 def test_what_cannot_be_loaded(folder, tmp_path):

@@ -62,6 +62,7 @@ def played(episodes: Any) -> list[Any]:
 PYTHONS = [python for python in os.environ.get("AGENT_ENVS_TEST_PYTHONS", "").split(os.pathsep) if python]
 
 
+@pytest.mark.slow  # tests/test_pinned_bytes.py plays the same ids, with whatever hash seed the tests' process has
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
 def test_another_process_plays_the_committed_panels(root, python):
     """AGENT_ENVS_TEST_PYTHONS: more interpreters with the package's base dependencies, separated as in PATH."""

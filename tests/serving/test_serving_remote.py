@@ -455,15 +455,15 @@ def test_observations_that_are_whole_prompts():
 
 
 def test_a_trainer_takes_its_tasks_from_a_server(server, tmp_path):
-    pytest.importorskip("verl")
-    from agent_envs.adapters.verl.config.compose import compose_run
+    pytest.importorskip("hydra")
+    from agent_envs.adapters.verl.config.composed import RunConfig
     from agent_envs.adapters.verl.run.tasks import choose_tasks
 
-    kwargs = json.dumps({"url": server.url})
-    options = {"data": None, "split": "train", "wrappers": [], "model": None, "warm_start": None, "overrides": []}
-    options |= {"algo": "grpo", "preset": "cpu-tiny", "steps": 2, "seed": 0, "out": str(tmp_path)}
-    options |= {"demo_noise": None, "val_fraction": 0.1}
-    there = compose_run(env="AgentR1/Remote-v0", env_kwargs=kwargs, **options).run
-    here = compose_run(env=TOOL, env_kwargs=None, **options).run
+    here = RunConfig(
+        env=TOOL, algo="grpo", preset="cpu-tiny", steps=2, data="generated", split="train", env_kwargs={},
+        demo_env_kwargs={}, wrappers=(), out=tmp_path, model=None, seed=0, warm_start=0, demo_noise=0.0,
+        val_fraction=0.1,
+    )  # fmt: skip
+    there = dataclasses.replace(here, env="AgentR1/Remote-v0", env_kwargs={"url": server.url})
     sizes = {"tasks_per_step": 16, "validation_tasks": 256}
     assert choose_tasks(there, **sizes) == choose_tasks(here, **sizes)
