@@ -36,12 +36,11 @@ def test_the_released_reward_is_found():
 
 
 def test_a_sound_environment_has_the_same_certificate_again(capsys):
-    said = []
-    for _ in range(2):
-        assert main(["audit", "--env", "AgentR1/GSM8K-v0", "--tasks", "3", "--json"]) == 0
-        said.append(json.loads(capsys.readouterr().out))
-    assert said[0] == said[1] and said[0]["passed"] and said[0]["expert"] == 1.0
-    assert said[0]["attacks"]["silent"]["solved"] == 0.0
+    assert main(["audit", "--env", "AgentR1/GSM8K-v0", "--tasks", "3", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["passed"] and said["expert"] == 1.0 and said["attacks"]["silent"]["solved"] == 0.0
+    assert said["checks"].pop("processes").startswith("nothing found")
+    assert json.loads(json.dumps(audit("AgentR1/GSM8K-v0", tasks=3, processes=False).to_dict())) == said
 
 
 @pytest.mark.parametrize(
