@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from agent_envs.adapters.run import Record
-from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.errors import run_command
@@ -66,6 +65,13 @@ CELLS = {
         warm_start=60,
         loop={"steps": 60, "tasks": 8, "eval_every": 20, "concurrency": 64, "learning_rate": 2e-5, "max_tokens": 1024},
     ),
+    # Released rows, which --data names: a folder with train.jsonl and test.jsonl.
+    "GSM8K-rows": Cell(
+        "AgentR1/GSM8KTool-v0",
+        warm_start=150,
+        noise=0.1,
+        loop={"eval_split": "test", "steps": 20, "tasks": 8, "concurrency": 64, "max_tokens": 1024},
+    ),
     # One board, so that what is learned is a way across it.
     "FrozenLake": Cell(
         "FrozenLake-v1",
@@ -95,6 +101,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cell", choices=CELLS, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--data", type=Path, help="folder of released files (default: generated tasks)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=90.0, help="stop after so many (default: %(default)s)")
     parser.add_argument("--model", default=MODEL, help="a Hugging Face folder or name (default: %(default)s)")
@@ -112,8 +119,8 @@ def learn(options: argparse.Namespace) -> str:
     settings = {**LOOP, "warm_start": cell.warm_start, "demo_noise": cell.noise, **cell.loop, **options.set}
     of_all: dict[str, Any] = {
         "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": cell.wrappers, "model": model_path(options.model),
-        "seed": options.seed, "eval_split": "validation",
-        "dtype": "bfloat16" if computes_bfloat16(torch.device(device)) else "float32", **settings,
+        "seed": options.seed, "eval_split": "validation", "data": str(options.data or "generated"),
+        "dtype": "bfloat16", **settings,
     }  # fmt: skip
     with counted_seconds(folder / "seconds"):
         untrained = []
@@ -126,15 +133,17 @@ def learn(options: argparse.Namespace) -> str:
     rows = [row("untrained", record) for record in untrained] + [row("warm start", played[0], *entropies[:1])]
     if len(played) > 1:
         rows.append(row("trained", played[-1], *entropies[-1:]))
+    data = {"data": options.data.name} if options.data else {}
     result = {
-        "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": list(cell.wrappers), "model": options.model,
+        "env": cell.env, "env_kwargs": data | cell.env_kwargs, "wrappers": list(cell.wrappers), "model": options.model,
         "start": f"{settings['warm_start']} steps of demonstrations, {settings['demo_noise']:.0%} of the actions wrong",
         "estimator": settings.get("estimator", "grpo") + (" and teacher" if settings.get("teacher") else ""),
         "loop": settings, "seed": options.seed,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
         "minutes": round(float((folder / "seconds").read_text()) / 60, 1),
-        "command": "python -m benchmarks.real_model " + shlex.join(["--cell", options.cell, "--seed", str(options.seed),
-                                                                    "--out", "runs/real"]),
+        "command": "python -m benchmarks.real_model " + shlex.join(
+            ["--cell", options.cell, *(["--data", options.data.name] if data else []), "--seed", str(options.seed),
+             "--out", "runs/real"]),
         "held_out": settings["eval_tasks"], "steps": records[-1]["step"],
         "sampled_tokens": sum(record.get("env/tokens/trained", 0) for record in records),
         "seconds": {part: mean(records, f"seconds/{part}") for part in ("play", "update")},

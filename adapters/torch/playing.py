@@ -13,7 +13,6 @@ import torch
 from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.curriculum import number_of_round
 from agent_envs.adapters.torch.run import Run
-from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import Tasks
 from agent_envs.episodes.record import Episode
 from agent_envs.policies import TransformersPolicy
@@ -83,7 +82,7 @@ def play(
     If it is `taught`, the info of every state has its label.
     """
     config = of.config
-    env_kwargs, wrappers = _environment(config, split, taught)
+    env_kwargs, wrappers = config.environment_of(split, taught=taught)
     policy = _policy(run, number, temperature)
     episodes = run_episodes(
         str(config.env), policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
@@ -99,7 +98,7 @@ def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> 
     """Play a group for each task of which some episodes grow from inner states of the others; see `Branches`."""
     config, branches = of.config, Branches.read(of.config.branch)
     policy, trunks = _policy(run, number, config.temperature), config.group // branches.size
-    env_kwargs, wrappers = _environment(config, config.split, taught)
+    env_kwargs, wrappers = config.environment_of(config.split, taught=taught)
 
     def grown(unit: tuple[int, int]) -> Tree:
         index, trunk = unit
@@ -112,12 +111,6 @@ def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> 
         trees = list(pool.map(grown, units))
     policy.close()
     return [trees[i : i + trunks] for i in range(0, len(trees), trunks)]
-
-
-def _environment(config: LoopConfig, split: str, taught: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the arguments and wrappers of the environment, which tells the labels if the model is taught."""
-    own = config.env_kwargs_of(split), config.wrappers
-    return config.teaching.asked(*own) if taught else own
 
 
 def _policy(run: Run, number: int, temperature: float) -> TransformersPolicy:

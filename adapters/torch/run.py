@@ -22,6 +22,7 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import labels_in
 from agent_envs.adapters.tiny.model import writing_weights
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.adapters.torch.distillation import TeacherServer
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import RunTasks, Tasks
@@ -85,6 +86,9 @@ class Run:
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = {k: v for _, one in config.environments for k, v in versions(str(one.env)).items()}
         keep_settings(self.folder / "run.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
+        if config.dtype == "bfloat16" and not computes_bfloat16(torch.device(device)):
+            tqdm.write("float32 in place of bfloat16, for which this CPU has no instructions", file=sys.stderr)
+            self.config = config = dataclasses.replace(config, dtype="float32")
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
         if old.exists() and not checkpoint.exists():
             old.rename(checkpoint)  # a kill came while `move_folder` replaced it
@@ -149,9 +153,9 @@ class Run:
         if config.layout == "auto":
             trees = device == "cpu" and self.pictures is None and takes_trees(self.models["model"].config)
             self.layout = "tree" if trees else "merged"
-        if self.layout == "tree" and self.pictures is not None:
-            raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
         if self.layout == "tree":
+            if self.pictures is not None:
+                raise ConfigError("the layout 'tree' cannot hold pictures; use 'merged', 'steps' or 'auto'")
             for model in self.models.values():
                 enable(model)
         write_records(self.folder / "metrics.jsonl", self.records)

@@ -105,9 +105,7 @@ class LoopConfig:
     step_timeout: float = _option(0.0, "seconds that a step may take, the model's part included; 0 for no limit")
     concurrency: int = _option(64, "episodes played at the same time")
     device: str = _option("", "cpu, cuda, ... (default: a GPU where there is one)")
-    dtype: str = _option(
-        "float32", "precision: float32, or bfloat16 to play and to compute, with trained weights in float32"
-    )
+    dtype: str = _option("float32", "precision: float32, or bfloat16 where the device computes it (weights: float32)")
     seed: int = _option(0, "seed of tasks, sampling and mini-batches")
     warm_start: int = _option(0, "supervised steps on demonstrations before the first iteration")
     demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")
@@ -178,6 +176,11 @@ class LoopConfig:
         if not takes_splits(self.env):
             return dict(self.env_kwargs)
         return {"data": self.data, **self.env_kwargs, "split": split}
+
+    def environment_of(self, split: str, *, taught: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return the only environment's arguments and wrappers for a split; it tells the labels if ``taught``."""
+        own = self.env_kwargs_of(split), self.wrappers
+        return self.teaching.asked(*own) if taught else own
 
 
 def read_command_line(argv: Sequence[str] | None) -> LoopConfig:

@@ -104,8 +104,8 @@ def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
     one_split = not takes_splits(env_id)
     sizes: list[int] = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
-        taught, own = config.teaching.labels_at(1) and not sizes, (config.env_kwargs_of(split), config.wrappers)
-        env = make_text_env(env_id, *(config.teaching.asked(*own) if taught else own))
+        taught = config.teaching.labels_at(1) and not sizes
+        env = make_text_env(env_id, *config.environment_of(split, taught=taught))
         space = env.observation_space
         _, info = env.reset(options={"index": 0})  # a wrapper may reject every task
         if taught and "expert_action" not in info:
@@ -120,9 +120,8 @@ def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
         env.close()
     if not config.eval_tasks:
         return Tasks(name, config, sizes[0], np.arange(0), space, words)
-    first = 0
     if one_split:
         sizes = [sizes[0] - sizes[0] // 10, sizes[0] // 10]
-        first = sizes[0]
+    first = sizes[0] if one_split else 0
     drawn = first + np.random.default_rng(config.seed).permutation(sizes[1])
     return Tasks(name, config, sizes[0], drawn[: config.eval_tasks], space, words)

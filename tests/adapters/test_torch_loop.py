@@ -45,6 +45,7 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     train,
     update,
 )
+from agent_envs.adapters.torch.run import Run  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.cli.main import main as agentr1  # noqa: E402
 from agent_envs.episodes.record import Step, StopReason, read_episodes  # noqa: E402
@@ -544,6 +545,19 @@ def test_no_steps_leave_the_warm_start_as_a_checkpoint_to_go_on_from(tmp_path):
     weights = [(tmp_path / of / "model.safetensors").read_bytes() for of in ("start", "checkpoint/model")]
     assert before["step"] == 0 and weights[0] == weights[1]
     assert [record["step"] for record in train(dataclasses.replace(config, steps=1))] == [0, 1]
+
+
+@pytest.mark.parametrize(("capabilities", "dtype"), [({"avx512_bf16": True}, "bfloat16"), ({"avx2": True}, "float32")])
+def test_a_processor_without_bfloat16_computes_in_float32(
+    model_path, tmp_path, monkeypatch, capsys, capabilities, dtype
+):
+    """It would take up to 80 times as long; the setting is the same, so that another machine can resume the run."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    out = tmp_path / "run"
+    config = LoopConfig(env="AgentR1/GSM8KTool-v0", model=model_path, out=str(out), dtype="bfloat16", device="cpu")
+    assert Run(config).config.dtype == dtype
+    assert ("float32 in place of bfloat16" in capsys.readouterr().err) == (dtype == "float32")
+    assert json.loads((out / "run.json").read_text())["dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize("estimator", ["remax", "gigpo"])
