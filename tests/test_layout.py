@@ -91,11 +91,11 @@ BUDGETS = {
     ("agent_envs/wrapping", "wrappers"): 2908,
     ("adapters/verl",): 6225,
     ("adapters/estimators", "adapters/losses"): 2821,
-    ("adapters/torch", "adapters/trees"): 2104,
+    ("adapters/torch", "adapters/trees"): 2103,
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_042
+TOTAL = 78_041
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
