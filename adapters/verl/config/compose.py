@@ -110,8 +110,8 @@ def compose_run(
     overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
     config = _compose([*parts, *map(_override, overrides)])
     overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
-    given = [*overridden, *(f"run.{name}" for name, value in options.items() if value is not None)]
-    origins = dict.fromkeys(given, "command line")
+    set_there = [*overridden, *(f"run.{name}" for name, value in options.items() if value is not None)]
+    origins = dict.fromkeys(set_there, "command line")
     with _verl_errors():
         check_types(config, overridden, partial(_compose, parts))
     preset_run = config.run
@@ -142,8 +142,9 @@ def compose_run(
     if task is not None:
         released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
         settings = released.settings(model if exact else None)
-        kept = {*overridden, *(f"env.{name}" for name in arguments)}
-        origins |= dict.fromkeys(use_released(config, settings, exact=exact, given=kept), f"release {released.release}")
+        given = {*overridden, *(f"env.{name}" for name in arguments)}
+        taken = use_released(config, settings, exact=exact, given=given)
+        origins |= dict.fromkeys(taken, f"release {released.release}")
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     with _verl_errors():
         check_numbers(preset_run)
@@ -322,8 +323,8 @@ def _compose(overrides: Sequence[str]) -> Any:
         overrides = [f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides]
         config = compose("run", overrides=overrides)
         composed_of = GlobalHydra.instance().config_loader().compute_defaults_list("run", [*overrides], RunMode.RUN)
-    own = (f"{part.config_path}.yaml" for part in composed_of.defaults)
-    config.run.files = [file for file in own if (_FOLDER / file).exists()]
+    files = (f"{part.config_path}.yaml" for part in composed_of.defaults)
+    config.run.files = [file for file in files if (_FOLDER / file).exists()]
     return config
 
 

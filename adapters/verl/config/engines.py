@@ -1,4 +1,4 @@
-"""Training and rollout engines of verl: settings in the form that each takes, and what a machine lacks for them.
+"""Training and rollout engines of verl: the settings that follow from them, and what a machine lacks for them.
 
 ``model_engine`` chooses among verl's training engines. The settings of this package are written for ``dp`` (FSDP); for
 the others, offloading, the clip of gradients and the schedule go where their configurations have them.
@@ -34,7 +34,6 @@ _SPLIT = {  # devices that share a model or a sequence
     "torchtitan": ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size"),
     "veomni": ("ulysses_parallel_size",),
 }
-
 _ROLLOUT = "actor_rollout_ref.rollout"
 _BYPASS = "algorithm.rollout_correction.bypass_mode"
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
