@@ -111,19 +111,23 @@ class Composed:
         del config["run"], config["kept"], config["named"]
         return config
 
-    def annotated(self, settings: Mapping[str, Any]) -> Iterator[str]:
-        """Yield settings as lines of YAML, each with what set it if it is no default: a file, or one of ``origins``.
+    def annotated(self, agentr1: Mapping[str, Any]) -> Iterator[str]:
+        """Yield all settings as lines of YAML, ``agentr1`` with its defaults: those of the run, ours, then verl's.
 
-        Behind a file is the reference to another setting that it has there.
+        Behind each is what set it if it is no default: a file, with the reference that it has there, or one of
+        ``origins``.
         """
+        settings: Any = OmegaConf.to_container(self.unresolved, resolve=True)
+        own = {"run": {k: v for k, v in settings["run"].items() if not isinstance(v, dict)}, "agentr1": agentr1}
+        others = {name: part for name, part in settings.items() if name not in (*own, "kept", "named")}
         run, origins = self.unresolved.run, dict[str, str]()
         for file in run.files:
             values = dict(_flat(OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / file))))
-            own = f"run.for_env.{run.env}."
-            values |= {f"run.{name.removeprefix(own)}": value for name, value in values.items() if name.startswith(own)}
+            env = f"run.for_env.{run.env}."
+            values |= {f"run.{name.removeprefix(env)}": value for name, value in values.items() if name.startswith(env)}
             for name, value in values.items():
                 origins[name] = f"{file}: {value}" if "${" in str(value) else file
-        return _lines(settings, origins | self.origins)
+        return _lines(own | others, origins | self.origins)
 
 
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

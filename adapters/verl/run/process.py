@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from omegaconf import OmegaConf
 from tqdm import tqdm
 
 import agent_envs
@@ -31,6 +30,7 @@ from agent_envs.files import write_text
 
 with needs_extra("verl"):
     import torch
+    from omegaconf import OmegaConf
 
 TREES = "agentr1_tree"
 """The vendor of the engines that train on prefix trees, in VERL_ENGINE_VENDOR."""

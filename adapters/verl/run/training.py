@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from tqdm import tqdm
 
 from agent_envs.adapters.estimators import get_estimator
@@ -72,12 +70,8 @@ def describe(composed: Composed) -> str:
     if composed.remaining is not None:
         lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
         lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
-    whole = OmegaConf.to_container(composed.unresolved, resolve=True)
-    of_run = {name: value for name, value in whole["run"].items() if not isinstance(value, dict)}
     settings = asdict(read_settings(verl))
-    own = {"run": of_run, "agentr1": {**settings.pop("options"), **settings}}
-    shown = own | {name: part for name, part in OmegaConf.to_container(verl).items() if name not in own}
-    return "\n".join([*lines, *composed.annotated(shown)])
+    return "\n".join([*lines, *composed.annotated({**settings.pop("options"), **settings})])
 
 
 def check_verl(config: Any) -> None:
@@ -85,6 +79,7 @@ def check_verl(config: Any) -> None:
     if missing_engine(config) is not None:
         return
     from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
