@@ -114,8 +114,7 @@ class Composed:
     def annotated(self, agentr1: Mapping[str, Any]) -> Iterator[str]:
         """Yield all settings as lines of YAML, ``agentr1`` with its defaults: those of the run, ours, then verl's.
 
-        Behind each is what set it if it is no default: a file, with the reference that it has there, or one of
-        ``origins``.
+        Behind what is no default is what set it: a file, and the reference that it has there, or one of ``origins``.
         """
         settings: Any = OmegaConf.to_container(self.unresolved, resolve=True)
         own = {"run": {k: v for k, v in settings["run"].items() if not isinstance(v, dict)}, "agentr1": agentr1}

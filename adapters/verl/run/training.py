@@ -59,10 +59,10 @@ def describe(composed: Composed) -> str:
         lines.append(f"# before it can run: {e}")
     lines += [f"# before it can run: {why}" for why in (missing_engine(verl), *composed.needed.values()) if why]
     local = verl.model_engine == "dp" and (run.model is None or Path(run.model).is_dir())
-    notices = attention_notice(verl), memory_notice(verl, run.model) if local else None
-    lines += [f"# {notice}" for notice in notices if notice]
+    notices = [attention_notice(verl), memory_notice(verl, run.model) if local else None]
     if find_row_loss(verl.actor_rollout_ref) is not None:
-        lines.append(f"# {row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode)}")
+        notices.append(row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode))
+    lines += [f"# {notice}" for notice in notices if notice]
     lines += [f"# beside the release {composed.released}, in settings:"] * (composed.released is not None)
     for d in composed.differences:
         published = "none" if d.published is None else d.published
