@@ -63,24 +63,11 @@ def algorithms() -> list[str]:
 
 
 def compose_run(
-    *,
-    env: str | Sequence[str] | None,
-    algo: str | None,
-    preset: str,
-    steps: int | None,
-    data: str | None,
-    split: str,
-    env_kwargs: str | None,
-    wrappers: Sequence[str],
-    out: str | None,
-    model: str | None,
-    seed: int,
-    warm_start: int | None,
-    demo_noise: float | None,
-    val_fraction: float,
-    overrides: Sequence[str],
+    *, env: str | Sequence[str] | None, algo: str | None, preset: str, steps: int | None, data: str | None, split: str,
+    env_kwargs: str | None, wrappers: Sequence[str], out: str | None, model: str | None, seed: int,
+    warm_start: int | None, demo_noise: float | None, val_fraction: float, overrides: Sequence[str],
     chosen: Mapping[str, Any] = MappingProxyType({}),
-) -> Composed:
+) -> Composed:  # fmt: skip
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
     ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
@@ -90,7 +77,7 @@ def compose_run(
         MissingExtraError: verl is not installed.
     """
     options = dict[str, Any](env=env, algo=algo, model=model, steps=steps, data=data, out=out)
-    options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise}
+    options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise, "wrappers": wrappers or None}
     named, exact, release = split_name(preset)
     parts, task, preset_algo = _parts_of(named)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
@@ -211,6 +198,7 @@ def compose_run(
         remaining=released.remaining(say) if released and exact else None,
         needed=released.remaining(say, needed=True) if released and exact else {},
         unresolved=config,
+        groups=tuple(parts),
         origins=origins,
     )
     with _verl_errors():
@@ -311,21 +299,35 @@ def _quoted(value: str | list[str]) -> str:
 
 
 def _compose(overrides: Sequence[str]) -> Any:
-    spec = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError("verl", extra="verl")
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
+
+    with _hydra() as search:
+        return compose("run", overrides=[search, *overrides])
+
+
+def files_of(groups: Sequence[str]) -> list[str]:
+    """Return the files of this folder that a choice of groups is composed of, in order: a later one wins."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
 
+    with _hydra() as search:
+        loader = GlobalHydra.instance().config_loader()
+        parts = loader.compute_defaults_list("run", [search, *groups], RunMode.RUN).defaults
+    files = (f"{part.config_path}.yaml" for part in parts)
+    return [file for file in files if (_FOLDER / file).exists()]
+
+
+@contextmanager
+def _hydra() -> Iterator[str]:
+    """Hydra on this folder, and the override with which it finds verl's files."""
+    spec = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError("verl", extra="verl")
+    from hydra import initialize_config_dir
+
     folder = _quoted(f"file://{Path(spec.submodule_search_locations[0]).resolve().as_posix()}")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
-        overrides = [f"hydra.searchpath=[{folder[:-1]}/trainer/config']", *overrides]
-        config = compose("run", overrides=overrides)
-        composed_of = GlobalHydra.instance().config_loader().compute_defaults_list("run", [*overrides], RunMode.RUN)
-    files = (f"{part.config_path}.yaml" for part in composed_of.defaults)
-    config.run.files = [file for file in files if (_FOLDER / file).exists()]
-    return config
+        yield f"hydra.searchpath=[{folder[:-1]}/trainer/config']"
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,8 @@ class Composed:
     """What of this must be set before it is run."""
     unresolved: Any
     """All settings, the run's own among them, with their references."""
+    groups: tuple[str, ...]
+    """The files that they are composed of, as Hydra's groups."""
     origins: dict[str, str]
     """What set those by name that no file did: the command line, a release, or engines.py."""
 
@@ -111,21 +113,22 @@ class Composed:
         del config["run"], config["kept"], config["named"]
         return config
 
-    def annotated(self, agentr1: Mapping[str, Any]) -> Iterator[str]:
+    def annotated(self, agentr1: Mapping[str, Any], files: Sequence[str]) -> Iterator[str]:
         """Yield all settings as lines of YAML, ``agentr1`` with its defaults: those of the run, ours, then verl's.
 
-        Behind what is no default is what set it: a file, and the reference that it has there, or one of ``origins``.
+        Behind what is no default is what set it: the last of ``files`` and the reference there, or ``origins``.
         """
         settings: Any = OmegaConf.to_container(self.unresolved, resolve=True)
         own = {"run": {k: v for k, v in settings["run"].items() if not isinstance(v, dict)}, "agentr1": agentr1}
         others = {name: part for name, part in settings.items() if name not in (*own, "kept", "named")}
-        run, origins = self.unresolved.run, dict[str, str]()
-        for file in run.files:
+        now, origins = dict(_flat(OmegaConf.to_container(self.unresolved))), dict[str, str]()
+        for file in files:
             values = dict(_flat(OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / file))))
-            env = f"run.for_env.{run.env}."
+            env = f"run.for_env.{self.run.env}."
             values |= {f"run.{name.removeprefix(env)}": value for name, value in values.items() if name.startswith(env)}
             for name, value in values.items():
-                origins[name] = f"{file}: {value}" if "${" in str(value) else file
+                said = f"{file}: {value}" if "${" in str(value) else file
+                origins[name] = said if now.get(name) == value else "compose.py"
         return _lines(own | others, origins | self.origins)
 
 
@@ -140,9 +143,8 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "", indent: str = "") -> Iterator[str]:
     for name, value in values.items():
         nested = value if isinstance(value, Mapping) else {}
-        text = f"{name}:" if nested else yaml.safe_dump({name: value}, allow_unicode=True, width=math.inf)
-        first, *rest = text.splitlines()
+        text = json.dumps(value, default=OmegaConf.to_container)  # YAML in one line, whatever a string holds
+        text = yaml.safe_dump(value).split()[0] if isinstance(value, float) else text  # 1e-06 as 1.0e-06
         origin = origins.get(f"{prefix}{name}")
-        yield f"{indent}{first}  # {origin}" if origin else f"{indent}{first}"
-        yield from (f"{indent}{line}" for line in rest)
-        yield from _lines(nested, origins, f"{prefix}{name}.", f"{indent}  ")
+        yield f"{indent}{name}:{'' if nested else f' {text}'}{f'  # {origin}' if origin else ''}"
+        yield from _lines(nested, {} if origin else origins, f"{prefix}{name}.", f"{indent}  ")

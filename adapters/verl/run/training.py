@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.run import Record, success_lines, write_records
-from agent_envs.adapters.verl.config.compose import Composed, RunConfig
+from agent_envs.adapters.verl.config.compose import Composed, RunConfig, files_of
 from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
 from agent_envs.adapters.verl.config.models import check_context, check_vision, memory_notice, sees_pictures
 from agent_envs.adapters.verl.config.objective import choose_layout
@@ -70,8 +70,8 @@ def describe(composed: Composed) -> str:
     if composed.remaining is not None:
         lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
         lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
-    settings = asdict(read_settings(verl))
-    return "\n".join([*lines, *composed.annotated({**settings.pop("options"), **settings})])
+    settings, files = asdict(read_settings(verl)), files_of(composed.groups)
+    return "\n".join([*lines, *composed.annotated({**settings.pop("options"), **settings}, files)])
 
 
 def check_verl(config: Any) -> None:
@@ -145,20 +145,12 @@ def train(composed: Composed, *, trust: bool = False) -> str:
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
             held_out_too = not tasks or run.train_files or tasks[0].train_split in dict(tasks[0].held_out)
+            own = run.demo_env_kwargs if held_out_too else run.env_kwargs_of(tasks[0].train_split)
             make_warm_model(
-                folder.model,
-                run.env,
-                model=run.model,
-                steps=run.warm_start,
-                noise=run.demo_noise,
-                seed=run.seed,
-                env_kwargs=run.demo_env_kwargs if held_out_too else run.env_kwargs_of(tasks[0].train_split),
-                generated=run.demo_env_kwargs,
-                wrappers=run.wrappers,
-                max_length=config.data.max_prompt_length + config.data.max_response_length,
-                pool=tasks[0].pool if tasks else None,
-                pictures=pictures,
-            )
+                folder.model, run.env, model=run.model, steps=run.warm_start, noise=run.demo_noise, seed=run.seed,
+                max_length=config.data.max_prompt_length + config.data.max_response_length, wrappers=run.wrappers,
+                pool=tasks[0].pool if tasks else None, pictures=pictures, env_kwargs=own, generated=run.demo_env_kwargs,
+            )  # fmt: skip
         if not trust and (step := last_step(folder.checkpoints)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
         records = _train(composed, tasks, folder, pictures)

@@ -77,9 +77,11 @@ def test_dry_run_prints_every_setting_and_writes_nothing(tmp_path, capsys):
 
     out = tmp_path / "a run, with 'quotes'"
     given = ["train", "--env", ENV, "--steps", "7", "--out", str(out), "--dry-run", "actor_rollout_ref.rollout.n=4"]
+    given += ["+trainer.note='a: 1 # b\n1e5'", "+trainer.number='1e5'"]
     assert main([*given, "--warm-start", "3", "--demo-noise", "0.25", "--wrapper", "StepPenalty(penalty=0.1)"]) == 0
     config = OmegaConf.create(capsys.readouterr().out)
     assert config.trainer.total_training_steps == 7
+    assert (config.trainer.note, config.trainer.number) == ("a: 1 # b\n1e5", "1e5")
     assert config.actor_rollout_ref.rollout.n == 4  # the command line wins over the preset
     assert config.trainer.v1.trainer_mode == "agentr1_sync"
     assert config.run.updates_per_step == 2 and config.agentr1.weighting == "trajectory"  # what verl has no setting for
@@ -119,6 +121,17 @@ def test_a_dry_run_says_what_set_each_value():
     }
     assert {name: origins[name] for name in expected} == expected
     assert settings_with_origins("--env", "AgentR1/HelpDesk-v0")["run.warm_start"] == "preset/cpu-tiny.yaml"
+    words = [
+        "--env",
+        ENV,
+        "--wrapper",
+        "StepPenalty(penalty=0.1)",
+        f"{actor}.optim={{lr:0.1}}",
+        "+agentr1.agent=compact",
+    ]
+    others = settings_with_origins(*words, "+agentr1.train_roles=[user]", "run.min_updates_per_step=4")
+    names = ("agentr1.train_roles", "run.wrappers", f"{actor}.optim", f"{actor}.optim.lr", "run.updates_per_step")
+    assert [others[name] for name in names] == ["command line"] * 3 + ["", "compose.py"]
     released = settings_with_origins("--preset", "any/gsm8k/grpo", "--model", "some/model", "--data", "generated")
     assert released["run.tasks_per_step"] == "release agent-r1" and released["run.model"] == "command line"
 
