@@ -44,7 +44,7 @@ class LocalPapers(Shared):
     >>> [(paper.id, paper.title) for paper in papers.expand("a")]
     [('b', 'Deeper parsing')]
 
-    DataError: there is no corpus that `build` made in this version, or it was changed.
+    DataError: there is no corpus that `build` made in this version, or a file has another size.
     """
 
     blocking = False
