@@ -89,13 +89,13 @@ BUDGETS = {
     ("agent_envs/cli",): 4055,
     ("datasets",): 9875,
     ("agent_envs/wrapping", "wrappers"): 2908,
-    ("adapters/verl",): 6223,
+    ("adapters/verl",): 6219,
     ("adapters/estimators", "adapters/losses"): 2821,
     ("adapters/torch", "adapters/trees"): 2103,
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_039
+TOTAL = 78_035
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
