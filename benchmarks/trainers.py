@@ -30,6 +30,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from benchmarks.arms import OUT, note, rows, run, span, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -317,6 +320,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.iterations < 2:
         parser.error(f"--iterations {options.iterations}: the first is not counted, so give 2 or more")
+    if options.dtype == "bfloat16" and not computes_bfloat16(torch.device("cpu")):
+        parser.error("--dtype bfloat16: this CPU has no instructions for it, and not every arm would leave it out")
     if options.arm:
         ARMS[options.arm](options, Path(os.environ[OUT]))
         return

@@ -455,7 +455,7 @@ def test_observations_that_are_whole_prompts():
 
 
 def test_a_trainer_takes_its_tasks_from_a_server(server, tmp_path):
-    pytest.importorskip("hydra")
+    pytest.importorskip("verl")
     from agent_envs.adapters.verl.config.composed import RunConfig
     from agent_envs.adapters.verl.run.tasks import choose_tasks
 

@@ -121,15 +121,9 @@ def test_a_dry_run_says_what_set_each_value():
     }
     assert {name: origins[name] for name in expected} == expected
     assert settings_with_origins("--env", "AgentR1/HelpDesk-v0")["run.warm_start"] == "preset/cpu-tiny.yaml"
-    words = [
-        "--env",
-        ENV,
-        "--wrapper",
-        "StepPenalty(penalty=0.1)",
-        f"{actor}.optim={{lr:0.1}}",
-        "+agentr1.agent=compact",
-    ]
-    others = settings_with_origins(*words, "+agentr1.train_roles=[user]", "run.min_updates_per_step=4")
+    words = ["--env", ENV, "--wrapper", "StepPenalty(penalty=0.1)", f"{actor}.optim={{lr:0.1}}"]
+    words += ["+agentr1.agent=compact", "+agentr1.train_roles=[user]", "run.min_updates_per_step=4"]
+    others = settings_with_origins(*words)
     names = ("agentr1.train_roles", "run.wrappers", f"{actor}.optim", f"{actor}.optim.lr", "run.updates_per_step")
     assert [others[name] for name in names] == ["command line"] * 3 + ["", "compose.py"]
     released = settings_with_origins("--preset", "any/gsm8k/grpo", "--model", "some/model", "--data", "generated")
