@@ -28,7 +28,7 @@ from agent_envs.adapters.run import Record
 from agent_envs.adapters.teacher import Labels, Teacher
 from agent_envs.adapters.torch.batch import Batch
 from agent_envs.errors import BackendReplyError, ConfigError
-from agent_envs.retrieval.http import HTTPPool, short
+from agent_envs.http.pool import HTTPPool, short
 
 _LEAST = -50.0  # vLLM writes -9999 for a token that the teacher cannot write, which one update would not survive
 _ROUNDING = 1e-3  # above 0, the log-probability of what is certain

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from agent_envs import policies
-from agent_envs.checks import json_object, shown
+from agent_envs.checks import json_object
 from agent_envs.cli.environments import RunOptions, response_limit
 from agent_envs.cli.options import Folder, Json, Seconds, Url, given_options, option, refuse_unread
 from agent_envs.errors import ConfigError, did_you_mean
@@ -32,9 +32,6 @@ class PolicyKind(NamedTuple):
 
 
 def _openai(options: dict[str, Any], seed: int) -> Policy:
-    url = options.get("base_url")
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--base-url must be a URL such as http://localhost:8000/v1, got {shown(url)}")
     request = json_object("--request", options.pop("request", None))
     if "top_p" in options:
         request["top_p"] = options.pop("top_p")

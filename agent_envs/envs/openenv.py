@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from agent_envs.checks import integer, number, option_mapping, shown, string
 from agent_envs.envs.foreign import SeededTask, SeededTasks, require_generated
@@ -30,6 +29,7 @@ from agent_envs.errors import (
     check_release,
     first_line,
 )
+from agent_envs.http.addresses import server_address
 from agent_envs.pictures.picture import IMAGE, Picture, Pictured
 from agent_envs.pictures.png import LARGEST_SIDE, shown_pictures
 from agent_envs.text import clean_text
@@ -194,7 +194,8 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
         **kwargs: Any,
     ) -> None:
         check_release("openenv-core", "suites")
-        self.url = _address(url)
+        server_address("url", url, schemes=("http", "https", "ws", "wss"), query=True)
+        self.url = url.rstrip("/")
         self._field, self._show = string("field", field), string("show", show)
         self._pictures, self._most = string("pictures", pictures), integer("max_pictures", max_pictures, minimum=1)
         self.max_image_side = integer("max_side", max_side, minimum=1, maximum=LARGEST_SIDE)
@@ -331,17 +332,6 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
             components={"server": reward},
             extra=outcome.extra,
         )
-
-
-def _address(url: object) -> str:
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        usable = parts is not None and parts.scheme in ("http", "https", "ws", "wss") and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError(f"url must be a server's address such as 'http://127.0.0.1:8000', got {shown(url)}")
-    return str(url).rstrip("/")
 
 
 def _text(value: Any) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
+from agent_envs.http.addresses import bare_address, server_address
 from agent_envs.policies.openai.fields import refused_fields
-from agent_envs.policies.openai.keys import bare_address
 from agent_envs.policies.openai.stream import limited
 from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
@@ -40,15 +40,8 @@ class Upstream:
     """
 
     def __init__(self, base_url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
-        url: yarl.URL | None = None
-        with suppress(ValueError):
-            url = yarl.URL(base_url.rstrip("/"))
-        if url is None or url.scheme not in ("http", "https") or not url.host or base_url != bare_address(base_url):
-            raise ConfigError(
-                "the model's server needs an address such as http://localhost:8000/v1, without a login or a query (its "
-                f"key comes from --upstream-key-env, or from the agent), got {bare_address(base_url)!r:.200}"
-            )
-        self.base_url = url
+        server_address("upstream (its key comes from --upstream-key-env or from the agent)", base_url)
+        self.base_url = yarl.URL(base_url.rstrip("/"))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=30, sock_read=timeout)
         self._api_key = api_key
         self.keys = frozenset[str]() if api_key is None else frozenset({api_key})

@@ -10,9 +10,9 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from agent_envs.errors import ConfigError
+from agent_envs.http.addresses import host_of, names_this_machine
 
 TOKEN_VARIABLE = "AGENT_ENVS_TOKEN"
 """The environment variable from which server and client read the token."""
@@ -94,11 +94,11 @@ def check_access(headers: Mapping[str, str], token: str | None) -> None:
     if token is not None:
         if not holds_token(headers.get("Authorization", ""), token):
             raise StatusError(401, "expected the server's token: Authorization: Bearer TOKEN")
-    elif not _names_this_machine(host):
+    elif not names_this_machine(host):
         raise StatusError(403, "expected a Host of this machine, such as localhost; the server has no token")
     origin = headers.get("Origin")
-    own = {_host(host)} - {""} if token is not None else set()
-    if origin is not None and not _names_this_machine(origin) and _host(origin) not in own:
+    own = {host_of(host)} - {""} if token is not None else set()
+    if origin is not None and not names_this_machine(origin) and host_of(origin) not in own:
         raise StatusError(403, "requests from web pages of other machines are refused")
 
 
@@ -114,18 +114,3 @@ def holds_token(authorization: str, token: str) -> bool:
         with contextlib.suppress(ValueError):
             sent = base64.b64decode(value, validate=True).decode().partition(":")[2]
     return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _names_this_machine(url: str) -> bool:
-    host = _host(url)
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

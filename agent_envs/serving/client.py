@@ -11,7 +11,7 @@ import struct
 import threading
 import weakref
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from agent_envs._version import __version__
 from agent_envs.errors import (
@@ -23,6 +23,7 @@ from agent_envs.errors import (
     ConfigError,
     check_release,
 )
+from agent_envs.http.addresses import names_this_machine, server_address
 from agent_envs.serving.protocol import MAX_ADDRESS, MAX_MESSAGE, PROTOCOL, decode, encode, error_from
 from agent_envs.text import plain
 
@@ -49,14 +50,7 @@ def socket_url(url: str, env_id: str | None, env_kwargs: dict[str, Any]) -> str:
     >>> socket_url("http://127.0.0.1:8000", "AgentR1/GSM8K-v0", {})
     'ws://127.0.0.1:8000/AgentR1/GSM8K-v0/ws'
     """
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in _SCHEMES and parts.hostname and parts.port != 0
-    except ValueError as e:
-        raise ConfigError(f"expected the address of a server, got {url!r:.200} ({e})") from e
-    if not usable or parts.query or parts.fragment or "@" in parts.netloc:
-        expected = "expected a server's address such as 'http://127.0.0.1:8000', without login and query"
-        raise ConfigError(f"{expected}, got {url!r:.200}")
+    parts = server_address("url", url, schemes=_SCHEMES)
     path = parts.path.rstrip("/") + (f"/{quote(env_id.rpartition(':')[2])}" if env_id else "")
     try:
         query = f"?kwargs={quote(json.dumps(env_kwargs))}" if env_kwargs else ""
@@ -91,8 +85,6 @@ class Connection:
         """Whether it has an episode."""
         self._lock = threading.Lock()
         self._send_timeout = 0.0
-        host = urlsplit(url).hostname or ""
-        local = host == "localhost" or host.startswith("127.") or host == "::1"
         try:
             self._ws = connect(
                 url,
@@ -103,7 +95,7 @@ class Connection:
                 ping_interval=None,  # the server pings; every wait here has a limit
                 compression=None,
                 max_size=2 * MAX_MESSAGE,
-                proxy=None if local else True,
+                proxy=None if names_this_machine(url) else True,
             ).__enter__()  # websockets from 17.1 on warns of a connection that is not entered
         except InvalidStatus as e:
             raise _refused(self.where, e.response.status_code, bytes(e.response.body or b"")) from e

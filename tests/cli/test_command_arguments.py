@@ -109,7 +109,7 @@ def test_an_openai_policy_from_the_command_line():
         (["--policy", "random", "--logprobs"], "--policy random does not read --logprobs"),
         (["--policy", "expert", "--demo-noise", "2"], "noise must be a number from 0 to 1"),
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--request", "7"], "--request must be a JSON object"),
-        (["--model", "m", "--base-url", "localhost:8000/v1"], "--base-url must be a URL such as http://"),
+        (["--model", "m", "--base-url", "localhost:8000/v1"], "must be a server's address such as 'http://"),
         (["--model", "./no/such"], "--model ./no/such: there is no such folder"),
         (["--model", ".", "--engine", "{}"], "--policy transformers does not read --engine"),
         (["--policy", "transformers"], "either --model FOLDER or --checkpoint"),

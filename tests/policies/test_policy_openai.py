@@ -402,8 +402,8 @@ def test_the_key_comes_from_the_argument_or_the_environment(server: Any, monkeyp
         ({"max_retries": -1}, "max_retries"),
         ({"timeout": 0}, "timeout"),
         ({"stall_timeout": -1.0}, "stall_timeout"),
-        ({"base_url": "http://me:secret@h/v1"}, "a user, a password or a query"),
-        ({"base_url": "http://h/v1?key=secret"}, "a user, a password or a query"),
+        ({"base_url": "http://me:secret@h/v1"}, "without a login, a query"),
+        ({"base_url": "http://h/v1?key=secret"}, "without a login, a query"),
     ],
 )
 def test_arguments_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], message: str) -> None:

@@ -738,7 +738,7 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
             with pytest.raises(ConfigError, match="cannot listen"):
                 RecordingServer("http://x/v1", str(tmp_path), port=port).start()
     for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
-        with pytest.raises(ConfigError, match="needs an address such as"):
+        with pytest.raises(ConfigError, match="must be a server's address such as"):
             RecordingServer(address, str(tmp_path))
     for address in ("http://me:secret@x/v1", "http://x/v1?key=secret", "http://x:secret@y:z/v1", "https://secret@"):
         with pytest.raises(ConfigError, match="without a login") as caught:

@@ -243,7 +243,7 @@ def test_many_threads(server):
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x", "http://", "http://x:99999", "http://x:y"])
 def test_bad_addresses(url):
-    with pytest.raises(ConfigError, match="not the address"):
+    with pytest.raises(ConfigError, match="url must be a server's address"):
         HTTPRetriever(url)
 
 

@@ -261,6 +261,12 @@ def test_a_broken_service_is_never_the_programs_failure(fake_service, answer, er
         FusionSandbox(service.url).run("print(1)")
 
 
+def test_a_reply_beyond_all_measure_is_the_programs_output(fake_service, monkeypatch):
+    monkeypatch.setattr("agent_envs.http.pool._MAX_RESPONSE", 100)
+    service = fake_service(lambda asked, number: (200, b"x" * 101))
+    assert FusionSandbox(service.url).run("print('x' * 101)").status == "output-limit"
+
+
 def test_a_service_that_stalls_or_is_gone(fake_service, monkeypatch):
     monkeypatch.setattr("agent_envs.sandbox.clients.fusion._GRACE", 0.2)
     service = fake_service(lambda asked, number: time.sleep(2))
@@ -269,7 +275,7 @@ def test_a_service_that_stalls_or_is_gone(fake_service, monkeypatch):
     service.stop()
     with pytest.raises(errors.BackendDownError):
         FusionSandbox(service.url).run("print(1)")
-    with pytest.raises(errors.ConfigError, match="must look like"):
+    with pytest.raises(errors.ConfigError, match="must be a server's address"):
         FusionSandbox("localhost:80")
 
 

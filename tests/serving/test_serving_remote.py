@@ -229,8 +229,8 @@ def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, cap
 def test_what_cannot_be_connected_to(server, fake_service, monkeypatch):
     odd = fake_service(lambda asked, number: (200, {"hello": "there"}))
     for url, arguments, error, words in (
-        ("127.0.0.1:8000", {}, errors.ConfigError, "expected a server's address"),
-        ("http://a:b@127.0.0.1:8000", {}, errors.ConfigError, "without login"),
+        ("127.0.0.1:8000", {}, errors.ConfigError, "url must be a server's address"),
+        ("http://a:b@127.0.0.1:8000", {}, errors.ConfigError, "without a login"),
         ("http://127.0.0.1:9", {"connect_timeout": 0.2}, errors.BackendDownError, "agentr1 serve"),
         (odd.url, {"connect_timeout": 1}, errors.BackendReplyError, "is not a server|status 200"),
         (server.url, {"env_id": "AgentR1/GSM9K-v0"}, errors.ConfigError, "there is nothing at.*GSM8K-v0"),

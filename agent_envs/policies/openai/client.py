@@ -26,12 +26,12 @@ from agent_envs.errors import (
     BackendSlowError,
     needs_extra,
 )
+from agent_envs.http.pool import retry_after
 from agent_envs.per_process import PerProcess
 from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
-from agent_envs.retrieval.http import retry_after
 from agent_envs.text import clean_text
 from agent_envs.threads import LoopThread
 

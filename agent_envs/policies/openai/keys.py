@@ -69,15 +69,6 @@ def _told(value: Any, spellings: Iterable[str]) -> Any:
     return {name: entry if name in _NAMING else _told(entry, spellings) for name, entry in named}
 
 
-def bare_address(url: str) -> str:
-    """Return an address without what may be a key: user, password, query and fragment.
-
-    >>> bare_address("https://me:secret@example.com/v1?key=3")
-    'https://example.com/v1'
-    """
-    return re.sub(r"(?<=//)[^/?#]*@|[?#].*", "", url, flags=re.DOTALL)
-
-
 def quiet_cause(error: Exception, keys: Iterable[str]) -> Exception | None:
     """Return an error that may be another's cause, or None if its traceback, which shows its own causes, has a key."""
     told = "".join(traceback.format_exception(error))

@@ -30,6 +30,7 @@ from agent_envs.errors import (
     RunBudgetSpent,
     TokenLimitReached,
 )
+from agent_envs.http.addresses import server_address
 from agent_envs.messages import Message, ToolSpec, content_text
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import describe_tools
@@ -37,7 +38,7 @@ from agent_envs.policies.model import ModelActor
 from agent_envs.policies.openai.calls import Turn, call_text, to_openai
 from agent_envs.policies.openai.client import OpenAIServer
 from agent_envs.policies.openai.fields import refused_fields
-from agent_envs.policies.openai.keys import bare_address, quiet_cause, request_keys, without_keys
+from agent_envs.policies.openai.keys import quiet_cause, request_keys, without_keys
 from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
@@ -136,11 +137,9 @@ class OpenAIPolicy:
             number("max_wait", max_wait, minimum=0)
         self.model = model
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-        if self.base_url is not None and self.base_url != bare_address(self.base_url):
-            raise ConfigError(
-                "base_url contains a user, a password or a query, which would be recorded; pass api_key= instead, or "
-                "request={'extra_query': ...}"
-            )
+        if self.base_url is not None:
+            name = "base_url (--base-url; keys go into api_key=, a query into request={'extra_query': ...})"
+            server_address(name, self.base_url)
         self.tool_mode, self.keep_reasoning = tool_mode, keep_reasoning
         self.max_episode_tokens, self.max_total_tokens = max_episode_tokens, max_total_tokens
         self.used_tokens = 0

@@ -13,8 +13,8 @@ from typing import Any
 
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, DataError
+from agent_envs.http.pool import HTTPReply, short
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
-from agent_envs.retrieval.http import HTTPReply, short
 from agent_envs.retrieval.papers import graph_api
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder

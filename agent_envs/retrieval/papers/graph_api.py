@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from agent_envs.checks import integer
 from agent_envs.errors import BackendReplyError, DataError, UnknownPaperError
-from agent_envs.retrieval.http import HTTPReply, short
+from agent_envs.http.pool import HTTPReply, short
 from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, safe_id, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder, read_key
 

@@ -21,7 +21,7 @@ from agent_envs.errors import (
     did_you_mean,
 )
 from agent_envs.files import read_text, write_text
-from agent_envs.retrieval.http import HTTPPool, HTTPReply
+from agent_envs.http.pool import HTTPPool, HTTPReply
 
 T = TypeVar("T")
 

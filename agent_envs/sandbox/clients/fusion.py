@@ -11,31 +11,17 @@ variables do not stay in a session.
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.client
 import json
-import socket
 import threading
 import time
-import urllib.parse
 from dataclasses import replace
-from typing import Any
 
-from agent_envs.errors import (
-    BackendBusyError,
-    BackendDownError,
-    BackendError,
-    BackendRefusedError,
-    BackendReplyError,
-    BackendSlowError,
-    ConfigError,
-)
+from agent_envs.errors import BackendError, BackendRefusedError, BackendReplyError
+from agent_envs.http.pool import HTTPPool, TooLongReplyError, short
 from agent_envs.per_process import PerProcess
 from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
 from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
-from agent_envs.threads import run_in_thread
 
-_MOST_REPLY = 1 << 25
 _RUNNING = 32  # requests at once; others wait here instead of there
 _GRACE = 10.0  # seconds beyond a program's time for which the whole answer is awaited
 # The last expression of the program is shown.
@@ -58,11 +44,8 @@ class FusionSandbox(Sandbox, Interpreter):
     """
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"the address of a sandbox must look like 'http://127.0.0.1:8080', got {url[:100]!r}")
         self.name = self.url = url
-        self._parts = parts
+        self._pool = HTTPPool(url, retries=0, headers={"Content-Type": "application/json"})
         self._running: PerProcess[threading.BoundedSemaphore] = PerProcess()
 
     def open_interpreter(self) -> Interpreter:
@@ -82,52 +65,22 @@ class FusionSandbox(Sandbox, Interpreter):
         }
         with self._running.get(None, lambda: threading.BoundedSemaphore(_RUNNING)):
             start = time.monotonic()
-            answer = self._post(json.dumps(request).encode(), program.timeout + _GRACE)
+            try:
+                reply = self._pool.request(
+                    "POST", "/run_code", json.dumps(request).encode(), timeout=program.timeout + _GRACE
+                )
+            except TooLongReplyError:  # which a program's output makes it
+                return Result("output-limit", "", "", time.monotonic() - start, ended=True)
             took = time.monotonic() - start
-        if answer is None:
-            return Result("output-limit", "", "", took, ended=True)
-        return replace(_result(answer, took), ended=True)
-
-    def _post(self, body: bytes, seconds: float) -> dict[str, Any] | None:
-        """Return the server's answer; None for one that is too long, which a program's output makes it."""
-        connect = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        connection = connect(self._parts.hostname or "", self._parts.port, timeout=seconds)
-        asked = run_in_thread(_exchange, connection, self._parts.path.rstrip("/") + "/run_code", body)
-        try:
-            status, said = asked.result(seconds)
-        except TimeoutError as e:
-            raise BackendSlowError(f"{self.url} did not answer within {seconds:g} s") from e
-        except (OSError, http.client.HTTPException) as e:
-            raise BackendDownError(f"{self.url} does not answer: {e or type(e).__name__}") from e
-        finally:
-            with contextlib.suppress(OSError, AttributeError):  # it has no socket any more
-                connection.sock.shutdown(socket.SHUT_RDWR)  # a thread that still reads ends
-        if status in (429, 503):
-            raise BackendBusyError(f"{self.url} is overloaded (HTTP {status})")
-        if status != 200:
-            raise BackendRefusedError(f"{self.url} answered HTTP {status}: {said[:200]!r}")
-        if len(said) > _MOST_REPLY:
-            return None
-        try:
-            answer = json.loads(said)
-        except (ValueError, RecursionError) as e:
-            raise BackendReplyError(f"{self.url} did not answer with JSON: {said[:80]!r}") from e
-        if not isinstance(answer, dict):
-            raise BackendReplyError(f"{self.url} did not answer with an object: {said[:80]!r}")
-        return answer
+        if reply.status != 200:
+            raise BackendRefusedError(f"{self.url} answered HTTP {reply.status}: {short(reply.content)}")
+        return replace(_result(reply.json(self.url), took), ended=True)
 
 
-def _exchange(connection: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int, bytes]:
-    try:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, response.read(_MOST_REPLY + 1)
-    finally:
-        connection.close()
-
-
-def _result(answer: dict[str, Any], took: float) -> Result:
+def _result(answer: object, took: float) -> Result:
     """Return the result in an answer; BackendError if the server failed or said something else."""
+    if not isinstance(answer, dict):
+        raise BackendReplyError(f"SandboxFusion did not answer with an object: {short(answer)}")
     run = answer.get("run_result")
     if answer.get("status") == "SandboxError" or not isinstance(run, dict):
         raise BackendError(f"SandboxFusion failed: {answer.get('message') or answer!r:.200}")

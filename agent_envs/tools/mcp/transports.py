@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendReplyError, ConfigError
+from agent_envs.http.addresses import names_this_machine, server_address
 from agent_envs.parsers.json_calls import load_json
 
 TOLD = 2000
@@ -48,13 +48,7 @@ class Address:
         if self.command and shutil.which(self.command[0]) is None:
             raise ConfigError(f"command: there is no program {shown(self.command[0])} that can be run here")
         if self.url:
-            try:
-                parts = urlsplit(self.url)
-                usable = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-            except ValueError:
-                usable = False
-            if not usable:
-                raise ConfigError(f"url must be like 'http://127.0.0.1:8000/mcp', got {shown(self.url)}")
+            server_address("url", self.url, query=True)
         for name in (*self.environment, *filter(None, [self.token_variable])):
             if name not in os.environ:
                 raise ConfigError(f"the environment variable {shown(name)} is not set")
@@ -141,15 +135,16 @@ async def endpoint(address: Address, start_timeout: float) -> AsyncIterator[tupl
     import httpx
     from mcp.client.streamable_http import streamable_http_client
 
-    host = urlsplit(address.url).hostname or ""
-    local = host in ("localhost", "::1") or host.startswith("127.")
     headers = {"Accept-Encoding": "identity"}
     if address.token_variable:
         headers["Authorization"] = f"Bearer {os.environ[address.token_variable]}"
     timeout = httpx.Timeout(start_timeout, read=None)  # each request has a limit of its own
     async with (
         httpx.AsyncClient(
-            headers=headers, timeout=timeout, trust_env=not local, event_hooks={"response": [_bounded]}
+            headers=headers,
+            timeout=timeout,
+            trust_env=not names_this_machine(address.url),
+            event_hooks={"response": [_bounded]},
         ) as client,
         streamable_http_client(address.url, http_client=client) as (read, write, _),
     ):

@@ -1,0 +1,1 @@
+"""What clients of HTTP servers share: the check of an address, and requests with an error for each failure."""
