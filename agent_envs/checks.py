@@ -29,7 +29,7 @@ from agent_envs.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
-_REFUSAL = re.compile(r"got (?:an unexpected|multiple values for) keyword argument '(\w+)'")
+_REFUSAL = re.compile(r"(?:got (?:an unexpected|multiple values for) keyword argument|(missing) \d+ .*?:) '([^']*)'")
 
 _SHOWN = 100  # characters of a rejected value in an error
 
@@ -199,11 +199,13 @@ def naming_arguments(name: str, taker: Callable[..., Any], given: Collection[str
         yield
     except TypeError as e:
         refusal = _REFUSAL.search(str(e))
-        taken = argument_names(taker) if refusal and refusal[1] in given else None
-        if not refusal or taken is None or refusal[1] in taken:
+        taken = argument_defaults(taker) if refusal else {}
+        if refusal and refusal[1] and taken.get(refusal[2]) is inspect.Parameter.empty:
+            raise ConfigError(f"{name} needs the argument {refusal[2]!r}") from e
+        if not refusal or refusal[2] not in given or refusal[2] in taken:
             raise
-        names = did_you_mean(refusal[1], taken) if taken else " It takes no arguments."
-        raise ConfigError(f"{name} does not take {refusal[1]!r}.{names}") from e
+        names = did_you_mean(refusal[2], sorted(taken)) if taken else " It takes no arguments."
+        raise ConfigError(f"{name} does not take {refusal[2]!r}.{names}") from e
 
 
 class CheckedArguments:
@@ -294,8 +296,6 @@ def path_suffix(name: str, path: str | os.PathLike[str], suffixes: Iterable[str]
 
 def _range(minimum: float | None, maximum: float | None) -> str:
     """Return the words for a range: " from 1 to 5", " of at least 1", " of at most 5", or none."""
-    if minimum is not None and maximum is not None:
-        return f" from {minimum} to {maximum}"
-    if minimum is not None:
-        return f" of at least {minimum}"
-    return f" of at most {maximum}" if maximum is not None else ""
+    if minimum is None:
+        return "" if maximum is None else f" of at most {maximum}"
+    return f" of at least {minimum}" if maximum is None else f" from {minimum} to {maximum}"

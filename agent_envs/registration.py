@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -104,6 +105,7 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
     """
     name = env_id if isinstance(env_id, str) else env_id.id
     try:
+        env_maker_of(env_id)  # Gymnasium would make the newest version for an id without one, under a name that is none
         return gym.make(env_id, **kwargs)
     except AgentEnvsError:
         raise
@@ -116,7 +118,7 @@ def make_env(env_id: str | EnvSpec, /, **kwargs: Any) -> gym.Env[Any, Any]:
                 raise
             raise ConfigError(f"{name} does not take these arguments: {why}") from e
         if isinstance(e, ImportError):
-            if why == f"No module named {name.partition(':')[0]!r}":
+            if why == f"No module named {re.split('[.:]', name)[0]!r}":
                 why += "; run this in the folder that has it, or install it: pip install -e FOLDER"
             raise ConfigError(f"unknown environment {name!r}: {why}") from e
         if not isinstance(e, (gym.error.Error, ValueError, AttributeError)):

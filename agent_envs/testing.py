@@ -161,12 +161,8 @@ def _check_surface(env: gym.Env[Any, str], base: TextEnv) -> None:
         raise ContractError("an index outside the split must raise TaskIndexError")
 
 
-def _play(env: gym.Env[Any, str], seed: int, actions: list[str]) -> list[Any]:
-    """Return what a reset and then the actions return, up to the end of the episode."""
-    return [copy.deepcopy(env.reset(seed=seed)), *_finish(env, actions)]
-
-
 def _finish(env: gym.Env[Any, str], actions: list[str]) -> list[Any]:
+    """Return what the actions return, up to the end of the episode."""
     record = []
     for action in actions:
         record.append(copy.deepcopy(env.step(action)))
@@ -188,7 +184,7 @@ def _expert_actions(env: gym.Env[Any, str], base: TextEnv, limit: int = 1000) ->
 def _check_determinism(env: gym.Env[Any, str], base: TextEnv) -> None:
     env.reset(seed=7)
     actions = ["first", *_expert_actions(env, base), "last"]
-    first, second = _play(env, 7, actions), _play(env, 7, actions)
+    first, second = ([copy.deepcopy(env.reset(seed=7)), *_finish(env, actions)] for _ in range(2))
     _require(alike(first, second), "the same seed and actions must give the same observations, rewards and info")
     drawn, again = ([env.reset(seed=7)[0], env.reset()[0], env.reset()[0]] for _ in range(2))
     _require(alike(drawn, again), "resets after reset(seed) are not deterministic")

@@ -102,6 +102,23 @@ def test_an_environment_that_is_none_of_text(command, tmp_path, agentr1):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps the current folder")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["eval", "--env", "mine:Mine-v0", "--policy", "expert"],
+        ["eval", "--env", "AgentR1/GSM8K-v0", "--policy", "expert", "--data", "mine.jsonl"],
+        ["compare", "one", "two"],
+        ["index", "texts.jsonl", "--out", "index"],
+    ],
+)
+def test_a_current_folder_that_was_deleted(command, tmp_path, monkeypatch, agentr1):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert agentr1(*command, status=2) == "agentr1: the current folder was deleted; change to another one\n"
+
+
 @pytest.mark.parametrize(
     "command",
     [
