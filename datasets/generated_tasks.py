@@ -138,7 +138,7 @@ class GeneratedTasks(IndexedTasks[T]):
         return type(self).shared, self._arguments
 
 
-def parse_families(families: str | Iterable[str] | None, known: Iterable[str]) -> tuple[str, ...]:
+def parse_families(families: object, known: Iterable[str], argument: str = "families") -> tuple[str, ...]:
     """Return the names of families in the order of `known`; None and "all" mean all, and a text has commas in it.
 
     >>> parse_families("find, count", ("chart", "count", "find")), parse_families(None, ("chart", "count"))
@@ -150,6 +150,6 @@ def parse_families(families: str | Iterable[str] | None, known: Iterable[str]) -
     asked = families.split(",") if isinstance(families, str) else families
     names = list(asked) if isinstance(asked, Iterable) else []
     if not names:
-        raise ConfigError(f"families must be 'all' or names of {', '.join(known)}, got {shown(families)}")
-    wanted = [choice("families", name.strip() if isinstance(name, str) else name, known) for name in names]
+        raise ConfigError(f"{argument} must be 'all' or names of {', '.join(known)}, got {shown(families)}")
+    wanted = [choice(argument, name.strip() if isinstance(name, str) else name, known) for name in names]
     return tuple(name for name in known if name in wanted)

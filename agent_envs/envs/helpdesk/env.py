@@ -11,7 +11,7 @@ are this project's, and nothing in them needs a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,7 @@ class HelpDeskEnv(ToolEnv):
         self,
         *,
         level: int | str | Sequence[int] = DEFAULT_LEVEL,
-        domains: str | Iterable[str] = "all",
+        domains: str | Sequence[str] = "all",
         talk: str = "varied",
         customer: str = "scripted",
         model: str = "",
@@ -137,7 +137,7 @@ class HelpDeskEnv(ToolEnv):
         **kwargs: Any,
     ) -> None:
         self.level, self.expert = level, choice("expert", expert, ["explore", "reasons"])
-        self.domains = domains if isinstance(domains, str) else tuple(domains)
+        self.domains = domains
         self.talk = choice("talk", talk, ["varied", "plain"])
         self.customer = choice("customer", customer, ["scripted", "voiced"])
         self.model, self.url = string("model", model), url

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice, integer, string
+from agent_envs.checks import choice, integer, number, string
 from agent_envs.checks import shown as quoted
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
-from agent_envs.datasets.papersearch.generated.literature import literature
+from agent_envs.datasets.papersearch.generated.literature import LARGEST, SMALLEST, literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, query_rows
 from agent_envs.datasets.paths import data_name
@@ -189,7 +189,8 @@ class PaperSearchEnv(ToolEnv):
             raise ConfigError(f"corpus= requires backend='local', got backend={backend!r}")
         data = data_name(data)
         if data == "generated":
-            literature(string("split", split), papers, hidden)
+            number("hidden", hidden)
+            literature(string("split", split), integer("papers", papers, minimum=SMALLEST, maximum=LARGEST), hidden)
         else:
             if (papers, hidden) != (2000, 0.4):
                 raise ConfigError(f"papers= and hidden= require data='generated'; leave them out for data={data!r}")
@@ -197,8 +198,7 @@ class PaperSearchEnv(ToolEnv):
         self.corpus = corpus
         self.backend = backend
         self.selector = selector if isinstance(selector, (str, CachedSelector)) else CachedSelector(selector)
-        self.papers = papers
-        self.hidden = hidden
+        self.papers, self.hidden = papers, hidden
         kwargs.setdefault("max_observation_length", _MAX_OBSERVATION)
         # The first reset opens the corpus and makes the tools, so that making an environment is cheap.
         super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)

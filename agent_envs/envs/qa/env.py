@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agent_envs.checks import boolean, choice, shown, string
+from agent_envs.checks import boolean, choice, integer, shown, string
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
-from agent_envs.datasets.qa.generated.encyclopaedia import encyclopaedia
+from agent_envs.datasets.qa.generated.encyclopaedia import LARGEST, SMALLEST, encyclopaedia
 from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
 from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState, search_calls
@@ -95,7 +95,7 @@ class QAEnv(ToolEnv):
         self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
             parse_hops(self.hops)
-            encyclopaedia(string("split", split), articles)
+            encyclopaedia(string("split", split), integer("articles", articles, minimum=SMALLEST, maximum=LARGEST))
         elif hops is not None or articles != 1000:
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
@@ -103,8 +103,8 @@ class QAEnv(ToolEnv):
         self.corpus, self.retriever, self.instructions = corpus, retriever, INSTRUCTIONS[style]
         self.force_first_search = boolean("force_first_search", force_first_search)
         # The first reset opens the index and makes the tools, so that making an environment is cheap.
-        kwargs |= {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
-        super().__init__(tools=ToolRegistry(), split=split, data=data, **kwargs)
+        own: dict[str, Any] = {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
+        super().__init__(tools=ToolRegistry(), split=split, data=data, **own, **kwargs)
 
     def open_tasks(self) -> TaskSource:
         tasks: IndexedTasks[QATask]

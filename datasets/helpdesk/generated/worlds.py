@@ -30,7 +30,7 @@ class HelpDeskTasks(GeneratedTasks[HelpDeskTask]):
         self.levels = parse_range("level", level, 1, 8)
         choice("split", split, self.sizes)
         known = [name for name in domain_names() if load_domain(name).unseen == (split == "new")]
-        self.domains = parse_families(domains, known)  # type: ignore[arg-type]
+        self.domains = parse_families(domains, known, "domains")
         some = "" if self.domains == tuple(known) else f"/{'+'.join(self.domains)}"
         self._name = f"helpdesk/{split}/{range_text(*self.levels)}{some}"
         super().__init__(split, split, self.levels, self.domains, cache=64)
