@@ -242,7 +242,7 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
         except AgentEnvsError as e:
             problem, status = str(e), 1 if isinstance(e, BackendError) else 2
         except KeyboardInterrupt:
-            problem, status = "interrupted; run the same command again to resume", 130
+            problem, status = "interrupted; the same command starts again, or resumes where it can", 130
         except BrokenPipeError:  # as with `| head`; the rest is discarded when the interpreter exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
             return 1

@@ -28,8 +28,7 @@ from typing import Any
 from agent_envs.audit.guard import run_apart
 from agent_envs.checks import json_object
 from agent_envs.cli.options import EnvId, Folder, Json, Seconds, arguments_of, option
-
-_FOUND = 3  # the exit status
+from agent_envs.errors import ConfigError
 
 
 @dataclass(kw_only=True)
@@ -48,6 +47,9 @@ class Options:
 
 def run(options: Options) -> str | tuple[str, int]:
     kwargs = json_object("--env-kwargs", options.env_kwargs)
+    out = None if options.out is None else Path(options.out)
+    if out and (out.is_file() or any(out.glob("*"))) and not (out / "certificate.json").is_file():
+        raise ConfigError(f"--out {out} holds something else than an audit; choose another folder")
     return run_apart(partial(_audited, options, kwargs))
 
 
@@ -61,4 +63,4 @@ def _audited(options: Options, kwargs: dict[str, Any]) -> tuple[str, int]:
         certificate.write(Path(options.out))
         if not options.json and certificate.findings:
             said += f"\n\nagentr1 view {options.out} shows the episodes"
-    return said, 0 if certificate.passed else _FOUND
+    return said, 0 if certificate.passed else 3  # as the manual says

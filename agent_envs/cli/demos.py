@@ -100,9 +100,9 @@ def run(options: Options) -> str:
     if tally["episodes"] < options.n and not options.from_:
         parts.append(f"fewer than --n {options.n}: the split has no more tasks")
     left_out = {
-        "failed": "failed and were left out (--all keeps them)",
-        "duplicates": "with the same conversation as another were left out (--keep-duplicates keeps them)",
-        "unsolvable": "tasks have no expert",
+        "failed": "left out as failed (--all keeps them)",
+        "duplicates": "left out as the same conversation as another (--keep-duplicates keeps them)",
+        "unsolvable": "left out for want of an expert",
     }
     parts += [f"{tally[name]} {what}" for name, what in left_out.items() if tally[name]]
     return "; ".join(parts)

@@ -55,7 +55,7 @@ class EnvOptions:
         if self.recipe is None:
             if self.prompts is not None:
                 raise ConfigError(
-                    "--prompts is for --recipe; else write --wrapper \"RebuildPrompt(prompts='FILE:NAME')\""
+                    "--prompts is for --recipe; else use --wrapper \"RebuildPrompt(prompts='FILE:NAME')\""
                 )
             return RecordedEnv(self.env or "", kwargs, tuple(self.wrapper))
         if self.env is not None:
@@ -90,8 +90,9 @@ class RunOptions(EnvOptions):
         """
         choice, source = self.given_env(), self.source()
         if source and not (self.bare and choice.env_id):
-            recorded = self._of_run(choice, *_record(Path(source)))
-            choice = choice._replace(env_id=recorded.env_id) if self.bare else recorded
+            record, where = _record(Path(source))
+            used = {name: value for name, value in record.items() if name == "env" or not self.bare}
+            choice = self._of_run(choice, used, where)
         if not choice.env_id:
             raise ConfigError("give --env ID, such as AgentR1/GSM8KTool-v0, or --run DIR with the folder of a run")
         return choice

@@ -62,7 +62,16 @@ class Options:
 
 
 def run(options: Options) -> str:
-    rows = [describe(env_id) for env_id in _chosen(options.names)]
+    chosen: list[str] = []
+    for name in options.names or [""]:
+        ids = (*ENV_IDS, *PICTURE_IDS, *(FOREIGN_IDS if name else ()))
+        known = [env_id for env_id in ids if name.lower() in env_id.lower()]
+        if ":" in name or (not known and name in gym.registry):
+            known = [name]
+        if not known:
+            raise ConfigError(f"no id contains {name!r}.{did_you_mean(name, (*ENV_IDS, *PICTURE_IDS))}")
+        chosen += [env_id for env_id in known if env_id not in chosen]
+    rows = [describe(env_id) for env_id in chosen]
     if options.json:
         return json.dumps(rows, indent=1)
     lines = [("id", "steps", "data here", "missing extras", "task"), *map(_cells, rows)]
@@ -107,19 +116,6 @@ def describe(env_id: str) -> dict[str, Any]:
         ],
         **({"problem": note} if note else {}),
     }
-
-
-def _chosen(names: list[str]) -> list[str]:
-    chosen: list[str] = []
-    for name in names or [""]:
-        ids = (*ENV_IDS, *PICTURE_IDS, *(FOREIGN_IDS if name else ()))
-        known = [env_id for env_id in ids if name.lower() in env_id.lower()]
-        if ":" in name or (not known and name in gym.registry):
-            known = [name]
-        if not known:
-            raise ConfigError(f"no id contains {name!r}.{did_you_mean(name, (*ENV_IDS, *PICTURE_IDS))}")
-        chosen += [env_id for env_id in known if env_id not in chosen]
-    return chosen
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:

@@ -82,28 +82,28 @@ def read_run(path: Path, *, episodes: bool = True) -> Run:
         ConfigError: The path does not exist.
         DataError: A line is neither the metrics of a step nor an episode; the message names the file and the line.
     """
+    log = path / "metrics.jsonl" if path.is_dir() else path
     if path.is_dir():
-        log = path / "metrics.jsonl"
         run = Run(path.resolve().name, read_settings(path / "run.json") or {})
         if log.is_file():
             _read_metrics(log, run)
         if not log.is_file() or (episodes and any((path / "episodes").glob("*.jsonl"))):
             _read_episodes([path], run)
-        if not run.curves and not run.tasks:
-            raise DataError(f"{log}: there are no metrics yet")
-        return run
-    if not path.is_file():
+    elif not path.is_file():
         raise ConfigError(f"{path}: there is no such file or folder")
-    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
-    run = Run(path.resolve().parent.name if name in ("metrics", "episodes") else name)
-    first = next(numbered_lines(path), (0, b""))[1]
-    if not first:
-        raise DataError(f"{path}: the file is empty")
-    if b'"schema_version"' in first or b'"steps"' in first:
-        _read_episodes([path], run)
     else:
-        run.settings = read_settings(path.parent / "run.json") or {}
-        _read_metrics(path, run)
+        name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        run = Run(path.resolve().parent.name if name in ("metrics", "episodes") else name)
+        first = next(numbered_lines(path), (0, b""))[1]
+        if not first:
+            raise DataError(f"{path}: the file is empty")
+        if b'"schema_version"' in first or b'"steps"' in first:
+            _read_episodes([path], run)
+        else:
+            run.settings = read_settings(path.parent / "run.json") or {}
+            _read_metrics(path, run)
+    if not run.curves and not run.tasks:
+        raise DataError(f"{log}: there are no metrics yet")
     return run
 
 

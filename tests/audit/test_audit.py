@@ -59,6 +59,18 @@ def test_wrong_arguments_are_one_message(arguments, message, capsys):
     assert message in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize("there", ["episodes.jsonl", "run.json", None])
+def test_only_another_audit_is_replaced(there, tmp_path, capsys):
+    """An evaluation's folder has an episodes.jsonl too, and a file is refused before anything is played."""
+    out = tmp_path / "run"
+    if there:
+        out.mkdir()
+    (out / (there or "")).write_text("{}\n")
+    assert main(["audit", "--env", TOOL, "--tasks", "1", "--out", str(out)]) == 2
+    assert "holds something else than an audit; choose another folder" in capsys.readouterr().err
+    assert (out / (there or "")).read_text() == "{}\n"
+
+
 def test_discrete_actions_are_played_by_their_names():
     found = audit("FrozenLake-v1", env_kwargs={"is_slippery": False, "render_mode": "ansi"}, tasks=4, processes=False)
     assert found.expert == 1.0 and found.findings == []

@@ -182,6 +182,7 @@ def test_a_run_says_what_it_was_trained_in(run, inside, option, capsys):
     assert _chosen(option, str(run / inside), "--env", "AgentR1/GSM8K-v0") == RecordedEnv("AgentR1/GSM8K-v0", {}, ())
     assert "--env is AgentR1/GSM8K-v0, in " in capsys.readouterr().err
     assert _chosen(option, str(run / inside), "--bare") == RecordedEnv("AgentR1/GSM8KTool-v0", {}, ())
+    assert capsys.readouterr().err.endswith("run.json: AgentR1/GSM8KTool-v0\n")  # nothing of what is ignored
 
 
 def test_a_checkpoint_writes_as_much_as_in_training(run):

@@ -70,7 +70,7 @@ def test_a_row_is_the_conversation_of_the_rollout(tmp_path, demos):
 def test_noise_and_failed_episodes(tmp_path, demos):
     options = ("--n", 40, "--noise", 0.5, "--env-kwargs", '{"level": 2}')
     said, good = demos(tmp_path / "good.jsonl", *options)
-    assert "failed and were left out" in said and len(good) == 40 and all(row["success"] for row in good)
+    assert "left out as failed" in said and len(good) == 40 and all(row["success"] for row in good)
     _, every = demos(tmp_path / "all.jsonl", *options, "--all")
     assert len(every) == 40 and 0 < sum(row["success"] for row in every) < 40
 
@@ -247,7 +247,7 @@ def test_the_solved_episodes_of_a_run(tmp_path, wrappers, agentr1):
     for source in ("run", "run/episodes.jsonl"):
         out = tmp_path / f"{len(source)}.jsonl"
         printed = agentr1("demos", "--from", tmp_path / source, "--keep-duplicates", "--out", out)
-        assert "failed and were left out" in printed
+        assert "left out as failed" in printed
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert [row["index"] for row in rows if not row["step"]] == [e.reset_info["index"] for e in wins]
         said = [[m["content"] for m in row["messages"][row["opening"] :] if m["role"] == "assistant"] for row in rows]

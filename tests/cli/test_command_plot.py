@@ -178,6 +178,7 @@ def test_episodes_named_by_steps_are_curves(tmp_path: Path) -> None:
         (["odd.jsonl", "--out", "a.gif"], ".png, .svg, .pdf"),
         (["odd.jsonl", "--smooth", "0"], "--smooth"),
         (["none.jsonl"], "the file is empty"),
+        (["cut.jsonl"], "cut.jsonl: there are no metrics yet"),
         (["step.jsonl"], "an episode lacks a field"),
         (["endless.jsonl"], "line 1: expected the metrics of a step"),
         (["words.jsonl"], "line 1: expected the metrics of a step"),
@@ -187,6 +188,7 @@ def test_bad_input(tmp_path: Path, monkeypatch, agentr1: Any, arguments: list[st
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     for name, text in {
+        "cut": '{"step": 1, "val/succ',
         "odd": '{"step": 1}\n{"x": 1}\n',
         "none": "",
         "step": '{"steps": [{"reward": 1}]}\n',
