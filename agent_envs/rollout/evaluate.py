@@ -189,7 +189,7 @@ def evaluate(
 def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] | None, seed: int) -> Sequence[int]:
     count = env.unwrapped.num_tasks if isinstance(env.unwrapped, TextEnv) else None
     if indices is not None:
-        unique = list(dict.fromkeys(int(index) for index in indices))
+        unique = list(dict.fromkeys(checks.integer("each of indices", index) for index in indices))
         if not unique:
             raise ConfigError("indices is empty; name the tasks to play")
         outside = [i for i in unique if i < 0 or (count is not None and i >= count)]

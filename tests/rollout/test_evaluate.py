@@ -196,7 +196,15 @@ def test_tasks_are_drawn_once_each_and_more_of_them_begin_with_the_same():
     assert indices(None, indices=[3, 1, 3]) == [3, 1]
     with pytest.raises(TaskIndexError, match="tasks 0 to 999, got index 1000"):
         indices(None, indices=[1000])
-    for bad in ({"samples": 0}, {"indices": []}, {"seed": -1}, {"step_timeout": 0.0}, {"concurrency": 0}):
+    for bad in (
+        {"samples": 0},
+        {"indices": []},
+        {"indices": ["3"]},
+        {"indices": [1.5]},
+        {"seed": -1},
+        {"step_timeout": 0.0},
+        {"concurrency": 0},
+    ):
         with pytest.raises(ConfigError):
             indices(3, **bad)
 

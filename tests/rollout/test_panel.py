@@ -159,7 +159,7 @@ def test_the_order_and_the_place_of_files_do_not_matter(env_id, tmp_path, shuffl
         (TOOL, {"level": "1-8", "parser": "hermes", "max_parallel_calls": 4}),
         (TOOL, {"max_episode_steps": 10}),
         ("AgentR1/HotpotQA-v0", {"hops": 2, "top_k": 5, "style": "tool"}),
-        ("AgentR1/MuSiQue-v0", {"articles": 1000.0}),
+        ("AgentR1/MuSiQue-v0", {"articles": 1000}),
         ("AgentR1/PaperSearch-v0", {"papers": 2000, "hidden": 0.4, "render_mode": "ansi"}),
         ("AgentR1/ALFWorld-v0", {"engine": "native", "families": None}),
         ("AgentR1/WebShop-v0", {"page": "shop.html"}),
