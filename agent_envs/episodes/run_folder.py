@@ -67,8 +67,8 @@ def keep_settings(
         settings: Values that JSON can hold; others are written as text.
         may_change: Settings that may differ when the run is resumed, such as its length; the file gets the new values.
             `versions` always may; a difference is logged.
-        writes: Names in the folder that the run writes; a folder without settings must have none of them, and where
-            there are none yet, as after a wrong name of a model, other settings take the place of the old ones.
+        writes: Names in the folder that the run writes; a folder without settings must have none of them. Where
+            there is nothing but settings yet, as after a wrong name of a model, others take their place.
 
     Raises:
         ConfigError: The folder holds a run with other settings (the message lists the differences), or files that the
@@ -89,7 +89,7 @@ def keep_settings(
     if old is None and written:
         names = f"{', '.join(written)} without {path.name}"
         raise ConfigError(f"{path.parent} holds files of an unknown run: {names}; choose another folder")
-    if old is not None and (written or not writes):
+    if old is not None and (not writes or {*os.listdir(path.parent)} - {path.name, ".lock"}):
         if old.get("versions", {}) != new.get("versions", {}):
             _log.warning("%s: begun with %s, resumed with %s", path, old.get("versions"), new.get("versions"))
         changed = [

@@ -30,6 +30,10 @@ def test_a_run_that_has_written_nothing_may_begin_with_other_settings(tmp_path):
     path = tmp_path / "run.json"
     keep_settings(path, {"model": "wrong"}, writes=["metrics.jsonl"])
     keep_settings(path, {"model": "right"}, writes=["metrics.jsonl"])
+    (tmp_path / "episodes.jsonl").touch()  # an evaluation's, whose settings a training would replace
+    with pytest.raises(ConfigError, match="holds a run with other settings"):
+        keep_settings(path, {"model": "wrong"}, writes=["metrics.jsonl"])
+    (tmp_path / "episodes.jsonl").unlink()
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ConfigError, match="model was 'right', now 'wrong'"):
         keep_settings(path, {"model": "wrong"}, writes=["metrics.jsonl"])
