@@ -87,7 +87,7 @@ BUDGETS = {
     ("agent_envs/serving",): 2932,
     ("agent_envs/recording",): 1158,
     ("agent_envs/audit",): 2054,
-    ("agent_envs/cli",): 4052,
+    ("agent_envs/cli",): 4051,
     ("datasets",): 9875,
     ("agent_envs/wrapping", "wrappers"): 2908,
     ("adapters/verl",): 6219,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 756,
     ("adapters",): 2770,
 }
-TOTAL = 78_023
+TOTAL = 78_022
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
