@@ -24,22 +24,22 @@ class HermesJsonParser(HermesParser):
     """Reads every ``<tool_call>...</tool_call>`` pair that holds a call, wherever it stands; the rest is text.
 
     A block that cannot be read and a tag without its partner are no call. Arguments that are a string are read once
-    more; those that are no object after that stand under the key "".
+    more; those that are no object after that are left out.
 
     >>> HermesJsonParser().parse('<think><tool_call>{"name": "f", "arguments": "{}"}</tool_call><tool_call>{').calls
     (ToolCall(name='f', arguments={}, raw='{"name": "f", "arguments": "{}"}'),)
     """
 
     name = "hermes_json"
+    lenient = False
 
     def parse(self, text: str) -> ParsedAction:
         """Parse a policy's text."""
         bodies = _bodies(text)
-        calls = [call for body in bodies if (call := self._call(body, load_json))] or self._second_reading(bodies)
+        calls = [call for body in bodies if (call := self._call(body, load_json))]
+        if self.lenient and not calls:
+            calls = [call for body in bodies if (call := self._call(body, self._load))]
         return ParsedAction("" if calls else text.strip(), tuple(calls))
-
-    def _second_reading(self, bodies: list[str]) -> list[ToolCall]:
-        return []
 
     def _call(self, body: str, load: Any) -> ToolCall | None:
         try:
@@ -55,31 +55,31 @@ class HermesJsonParser(HermesParser):
             except ValueError:
                 loaded = None
             arguments = loaded if isinstance(loaded, dict) else arguments
-        return ToolCall(value["name"], arguments if isinstance(arguments, dict) else {"": arguments}, body)
+        if not isinstance(arguments, dict):
+            arguments = {"": arguments} if self.lenient else {}
+        return ToolCall(value["name"], arguments, body)
 
     def _load(self, text: str) -> Any:
-        return load_json(text)
+        try:
+            return load_json(text)
+        except ValueError:
+            if not self.lenient:
+                raise
+            return _literal(text)
 
 
 class HermesPythonParser(HermesJsonParser):
     """As `HermesJsonParser`; if no block is JSON, blocks may be Python literals, such as objects in single quotes.
 
-    A literal has at most 8,192 characters and no double underscore, and is never evaluated as code.
+    A literal has at most 8,192 characters and no double underscore, and is never evaluated as code. Arguments that are
+    no object, such as a bare string, stand under the key "".
 
     >>> HermesPythonParser().parse("<tool_call>{'name': 'f', 'arguments': {'a': 1}}</tool_call>").calls[0].arguments
     {'a': 1}
     """
 
     name = "hermes_python"
-
-    def _second_reading(self, bodies: list[str]) -> list[ToolCall]:
-        return [call for body in bodies if (call := self._call(body, self._load))]
-
-    def _load(self, text: str) -> Any:
-        try:
-            return load_json(text)
-        except ValueError:
-            return _literal(text)
+    lenient = True
 
 
 def _bodies(text: str) -> list[str]:

@@ -19,8 +19,8 @@ _OLDER = ("steppo", "agent-r1")
 _SHOP = {"site": "agentr1", "reward": "agentr1", "max_episode_steps": 15}
 _SMALL = {**_SHOP, "site": "agentr1-small"}
 _LAB = {"reward": "agentr1", "max_episode_steps": 30}
-_READ = {"rules": "released", "parser": "hermes_python"}
-_QUIZ = {**_READ, "force_first_search": True, "max_calls": 4, "top_k": 5, "max_episode_steps": 5}
+_QUIZ = {"rules": "released", "parser": "hermes_python", "force_first_search": True, "max_calls": 4, "top_k": 5}
+_QUIZ |= {"passage_chars": 1 << 16, "max_episode_steps": 5}
 _PAPERS = {"rules": "released", "reward": "agentr1", "max_calls": 5, "top_k": 10, "max_episode_steps": 5}
 _CHECKED = {"tool": "check_answer", "reward": "agentr1", "rules": "released", "parser": "hermes_json"}
 _FIRST = "AsTool(parser='hermes_json', calls='first', on_invalid='wrap')"

@@ -291,7 +291,8 @@ def test_the_small_shops_goals_are_the_released_rows(data_dir):
 
 ROW = {"_id": "q0", "question": "Where was the maker of the Lamp born?", "answer": "The Oslo", "type": "bridge"}
 ROW |= {"level": "hard", "supporting_facts": [["Lamp", 0], ["Ada", 0]]}
-ROW |= {"context": [["Lamp", ["It was made\nby Ada. " + "x" * 1300]], ["Ada", ["Ada was born in Oslo."]]]}
+LONG = "It was made\nby Ada. " + "x" * 1300
+ROW |= {"context": [["Lamp", [LONG]], ["Lamp", [f"{LONG}y"]], ["Ada", ["Ada was born in Oslo."]]]}
 
 
 @pytest.fixture
@@ -318,7 +319,9 @@ def test_a_question_is_searched_for_first_and_passages_are_listed_once(quiz):
     prompt, reward, terminated, *_ = env.step("".join([*texts, *texts]) + "<answer>Oslo</answer>")
     queries = [question, "Ada", "Ada Oslo", "Ada"]
     assert sections(prompt)["History Actions"] == "\n".join(f"[Search] {each}" for each in queries)
-    assert len(sections(prompt)["Retrieved Passages"].splitlines()) == 2 and (reward, terminated) == (0, False)
+    passages = [line.partition(begin)[2] for line in sections(prompt)["Retrieved Passages"].splitlines()]
+    assert sorted(passages)[1:] == ["Lamp " + LONG.replace("\n", " ")[:1195]] * 2 and len(passages) == 3
+    assert (reward, terminated) == (0, False)
 
 
 def test_a_call_without_a_query_leaves_a_line_that_stays(quiz):
@@ -506,6 +509,8 @@ def test_blocks_are_read_as_released(text, as_json, as_python):
 def test_arguments_may_be_written_as_a_string(arguments, read):
     text = f"<tool_call>{json.dumps({'name': 'f', 'arguments': arguments})}</tool_call>"
     assert get_parser("hermes_python").parse(text).calls[0].arguments == read
+    strict = read if arguments == '{"q": 1}' else {}  # neither literals nor bare strings
+    assert get_parser("hermes_json").parse(text).calls[0].arguments == strict
 
 
 # -- wording of one's own ----------------------------------------------------------------------------------------------
