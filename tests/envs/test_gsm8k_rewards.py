@@ -201,6 +201,8 @@ RELEASED = [
     ("1,800", "1800", 0.0),
     ("1800", "1,800", 1.0),  # only the gold number loses its commas
     ("18.0", "18", 0.0),
+    ("18.0", "so it is\n#### 18.0", 1.0),
+    ("18", "#### 18.0", 0.0),
     ("18 ,", "18", 0.0),
     ("18" + " " * 298, "18", 1.0),
     ("18" + " " * 300, "18", 0.0),  # 300 characters are read
@@ -212,9 +214,9 @@ RELEASED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "gold", "reward"), RELEASED)
-def test_released_score(text, gold, reward):
-    assert score_agentr1(text, gold) == reward
+@pytest.mark.parametrize(("text", "solution", "reward"), RELEASED)
+def test_released_score(text, solution, reward):
+    assert score_agentr1(text, solution) == reward
 
 
 def test_a_gold_without_a_number_is_a_data_error():

@@ -120,7 +120,7 @@ class _Rewarded(GSM8KTasks):
     def paid(self, outcome: Outcome, text: str) -> Outcome:
         """Pay for the last number of the text instead, if that is the reward in use."""
         if self.reward == "agentr1":
-            outcome.reward = score_agentr1(text, self.task.answer)
+            outcome.reward = score_agentr1(text, self.task.solution)
             outcome.components = {"last_number": outcome.reward}
         return outcome
 
@@ -250,7 +250,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
             raise ToolError("the right answer to this question is not known")
         if self.released:
             marked = answer if "####" in answer else f"#### {answer}"
-            return f"Reward {score_agentr1(marked, self.task.answer)} for the answer {marked}"
+            return f"Reward {score_agentr1(marked, self.task.solution)} for the answer {marked}"
         number = extract_answer(answer)
         if number is None:
             raise ToolError(f"there is no number in the answer {answer[:80]!r}; expected one like '72'")

@@ -27,15 +27,15 @@ def judge(text: str, gold: str) -> Outcome:
     return judged(said, right, invalid=answer is None)
 
 
-def score_agentr1(text: str, gold: str) -> float:
-    """Score a text as released: 1.0 if its last number is written as the gold number ("" if unknown), else 0.0.
+def score_agentr1(text: str, solution: str) -> float:
+    """Score a text as released: 1.0 if its last number is written as the one behind a solution's ####, else 0.0.
 
-    Of the last 300 characters the last run of digits, points and commas counts, a point alone excepted, and it must
-    equal the gold number letter for letter: "18.", "18.0" and "1,234" never do. No marker is read, so any text that
-    ends with the right number pays, the arguments of a tool call included.
+    Of the last 300 characters the last run of digits, points and commas counts, a point alone excepted. No marker is
+    read in them, so any text that ends with the number pays, the arguments of a tool call included; "1,234" never does.
 
     >>> score_agentr1("#### 18", "18"), score_agentr1("#### 18 (out of 20)", "18"), score_agentr1("It is 18.", "18")
     (1.0, 0.0, 0.0)
     """
     runs = [run for run in _RUN.findall(text[-_READ:]) if run != "."]
-    return float(bool(gold and runs) and runs[-1] == gold.replace(",", ""))
+    golds = _RUN.findall(solution.rpartition("####")[2])  # none of a question of the user's own
+    return float(bool(golds and runs) and runs[-1] == golds[0].replace(",", ""))
