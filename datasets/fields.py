@@ -105,7 +105,7 @@ class VerlRow:
     ground_truth: Any
     """A text, a list of texts, an object, or None, as the task has it."""
     extra: dict[str, Any]
-    """`extra_info`."""
+    """`extra_info`; what it leaves out, a ground truth that is an object may say."""
 
     @property
     def golds(self) -> list[Any]:
@@ -123,11 +123,10 @@ def verl_row(row: Any, where: str) -> VerlRow:
     """
     fields = as_object(row, "an object with 'prompt' and 'reward_model'", where)
     reward_model = as_object(fields.get("reward_model"), "an object under 'reward_model'", where)
-    extra = fields.get("extra_info")
-    messages = [
-        as_object(each, "messages under 'prompt'", where) for each in as_list(fields.get("prompt"), "prompt", where)
-    ]
+    extra = as_object(fields.get("extra_info") or {}, "an object under 'extra_info'", where)
+    prompt = as_list(fields.get("prompt"), "prompt", where)
+    messages = [as_object(each, "messages under 'prompt'", where) for each in prompt]
     asked = [message for message in messages if message.get("role") == "user"]
     question = text_field(asked[-1] if asked else {}, "content", f"{where}: the user message of 'prompt'")
-    extra = {} if extra is None else as_object(extra, "an object under 'extra_info'", where)
-    return VerlRow(question, reward_model.get("ground_truth"), extra)
+    truth = reward_model.get("ground_truth")
+    return VerlRow(question, truth, {**truth, **extra} if isinstance(truth, dict) else extra)

@@ -49,7 +49,7 @@ _RELEASED: dict[str, tuple[tuple[str, ...], str]] = {
     "papersearch": (("pasa",), "bytedance/pasa"),
     "webshop": (("webshop_full", "webshop"), "webshop_"),
     "scienceworld": (("scienceworld",), "scienceworld_"),
-    **{name: (("hotpotqa",), source) for name, source in SOURCES_OF_ROWS.items()},
+    **{name: (("hotpotqa", "corpus/hotpotqa"), source) for name, source in SOURCES_OF_ROWS.items()},
 }
 """Each task's folders in Agent-R1's data release, and how the `data_source` of its rows begins."""
 
@@ -84,7 +84,8 @@ def prepare(
             return folder
         from_path = str(folder)
     elif from_path is not None and task in ("papersearch", *SOURCES_OF_ROWS):
-        for file in user_path(from_path).glob("*.parquet"):
+        path = user_path(from_path)
+        for file in [path] if path.suffix == ".parquet" else path.glob("*.parquet"):
             if is_verl_row(next(read_rows(file), (None, ""))[0]):
                 raise ConfigError(f"{file} is of Agent-R1's data release: add --source modelscope")
     return PREPARERS[task](from_path, None if out is None else expanded(out))

@@ -193,10 +193,9 @@ def read_released_goals(
                 )
             listed = as_list(wanted.get("goal_options") or [], "goal_options", where)
             pairs = [as_object(each, "options of 'name' and 'value'", where) for each in listed]
-            named = all(each.get("name") for each in pairs)
-            options = (
-                {str(each["name"]): each.get("value") for each in pairs} if named else [e.get("value") for e in pairs]
-            )
+            names = [str(each.get("name") or "") for each in pairs]
+            values = [each.get("value") for each in pairs]
+            options = dict(zip(names, values, strict=True)) if all(names) else values
             of_product = {"name": sold.title, "query": sold.query, "product_category": sold.product_category}
             goal = {**wanted, **of_product, "category": sold.category, "goal_options": options}
             rows[number] = file.stem, _read_goal({**goal, "instruction_text": wanted.get("instruction")}, where)

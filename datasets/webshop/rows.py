@@ -58,10 +58,11 @@ def split_bounds(count: int) -> dict[str, range]:
 def released_bounds(count: int, *, small: bool) -> dict[str, range]:
     """Return the numbers of each split's goals in Agent-R1's shops: the last 200 of the small one's are test.
 
-    >>> released_bounds(6910, small=True)["test"], released_bounds(12087, small=False)["train"]
-    (range(6710, 6910), range(500, 12087))
+    >>> released_bounds(6910, small=True)["test"], released_bounds(700, small=False)["train"]
+    (range(6710, 6910), range(500, 700))
     """
-    held_out = min(_RELEASED_SMALL_TEST if small else _TEST_ENDS, count // _SHARE)
+    test = _RELEASED_SMALL_TEST if small else _TEST_ENDS
+    held_out = test if test < count else count // _SHARE
     first = count - held_out if small else held_out
     begin, end = range(first), range(first, count)
     return {"train": begin if small else end, "test": end if small else begin, "all": range(count)}

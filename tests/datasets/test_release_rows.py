@@ -181,6 +181,9 @@ def test_a_single_file_is_the_split_that_it_says(release, tmp_path):
     rows = release / "scienceworld" / "test_in_train.parquet"
     env = gym.make("AgentR1/ScienceWorld-v0", data=rows, split="test_in_train").unwrapped
     assert len(env.tasks) == 100 and env.tasks.split == "test_in_train"
+    task = {"task_name": "boil", "variation_idx": 3}
+    path = write(tmp_path / "test.parquet", {**verl_row("Boiling", task), "extra_info": None})  # its truth says it
+    assert gym.make("AgentR1/ScienceWorld-v0", data=path, split="test").unwrapped.tasks[0].variation == 3
     path = write(tmp_path / "hub" / "train-00000-of-00001.parquet", row)
     assert qa_rows("hotpotqa", str(path), "valid_seen").split == "valid_seen"
 
@@ -275,6 +278,8 @@ def test_a_release_is_prepared_where_it_lies(houses, release, tmp_path, capsys):
     assert printed == [*["hotpotqa"] * 3, "pasa", "webshop", "scienceworld"]
     row = verl_row("papers on ants", None) | {"data_source": "bytedance/pasa"}
     rows = write(tmp_path / "own folder" / "pasa" / "train.parquet", row).parent
+    asked = write(rows.parent / "corpus" / "hotpotqa" / "train.parquet", row | {"data_source": "hotpotqa_distractor"})
+    assert prepare("hotpotqa", str(rows.parent), source="modelscope") == asked.parent  # where the scripts have it
     assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows.parent)]) == 0
     assert capsys.readouterr().out == f"{rows}\n"
     write(rows / "test.parquet", {**row, "reward_model": "none"})
@@ -293,6 +298,7 @@ def test_a_release_is_prepared_where_it_lies(houses, release, tmp_path, capsys):
         (["hotpotqa", "--source", "modelscope", "--from", "hotpotqa", "--out", "x"], "leave out --out"),
         (["scienceworld"], "task must be one of"),
         (["2wiki", "--from", "hotpotqa"], "add --source modelscope"),
+        (["musique", "--from", "hotpotqa/musique_validation.parquet"], "add --source modelscope"),
     ],
 )
 def test_sources_that_have_no_such_data_are_refused(arguments, message, release, monkeypatch, capsys):
