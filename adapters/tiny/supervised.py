@@ -24,6 +24,9 @@ from agent_envs.prompts.pictures import PictureTokens
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
+NO_BFLOAT16 = (
+    "float32 in place of bfloat16, for which this CPU has no instructions: one that has is several times faster"
+)
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # capabilities of a CPU
 _ALIKE = 64  # tokens by which the lengths of sequences may differ that are not sorted
 

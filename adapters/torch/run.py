@@ -22,7 +22,7 @@ from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import labels_in
 from agent_envs.adapters.tiny.model import writing_weights
-from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.adapters.tiny.supervised import NO_BFLOAT16, computes_bfloat16
 from agent_envs.adapters.torch.distillation import TeacherServer
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.adapters.torch.tasks import RunTasks, Tasks
@@ -85,10 +85,12 @@ class Run:
         if config.freeze_vision and not shows_pictures(space):
             raise ConfigError(f"freeze_vision is for pictures, and {config.env} shows none; leave it out")
         settings["versions"] = {k: v for _, one in config.environments for k, v in versions(str(one.env)).items()}
-        keep_settings(self.folder / "run.json", settings, writes=("checkpoint", "metrics.jsonl", "start"))
         if config.dtype == "bfloat16" and not computes_bfloat16(torch.device(device)):
-            tqdm.write("float32 in place of bfloat16, for which this CPU has no instructions", file=sys.stderr)
+            tqdm.write(NO_BFLOAT16, file=sys.stderr)
             self.config = config = dataclasses.replace(config, dtype="float32")
+        settings["computed_in"] = config.dtype
+        files, may_change = ("checkpoint", "metrics.jsonl", "start"), {"computed_in"}
+        keep_settings(self.folder / "run.json", settings, may_change=may_change, writes=files)
         checkpoint, old = self.folder / "checkpoint", self.folder / ".checkpoint.old"
         if old.exists() and not checkpoint.exists():
             old.rename(checkpoint)  # a kill came while `move_folder` replaced it

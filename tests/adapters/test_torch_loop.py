@@ -557,7 +557,10 @@ def test_a_processor_without_bfloat16_computes_in_float32(
     config = LoopConfig(env="AgentR1/GSM8KTool-v0", model=model_path, out=str(out), dtype="bfloat16", device="cpu")
     assert Run(config).config.dtype == dtype
     assert ("float32 in place of bfloat16" in capsys.readouterr().err) == (dtype == "float32")
-    assert json.loads((out / "run.json").read_text())["dtype"] == "bfloat16"
+    settings = json.loads((out / "run.json").read_text())
+    assert (settings["dtype"], settings["computed_in"]) == ("bfloat16", dtype)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    assert Run(config).config.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("estimator", ["remax", "gigpo"])

@@ -25,8 +25,8 @@ from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
-from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
-from agent_envs.adapters.verl.config.engines import ENGINES, derive, fit_engine
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, flat
+from agent_envs.adapters.verl.config.engines import ENGINES, ORIGIN, derive
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
 from agent_envs.errors import ConfigError, MissingExtraError
@@ -96,7 +96,7 @@ def compose_run(
     given_kwargs = env_kwargs_by_env(checks.json_object("--env-kwargs", env_kwargs), shares)
     overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
     config = _compose([*parts, *map(_override, overrides)])
-    overridden = {override.partition("=")[0].strip("+~ ") for override in overrides}
+    overridden = {name for override in overrides for name in _names(override)}
     set_there = [*overridden, *(f"run.{name}" for name, value in options.items() if value is not None)]
     origins = dict.fromkeys(set_there, "command line")
     with _verl_errors():
@@ -188,8 +188,7 @@ def compose_run(
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
     preset_run.update(data=run.data, warm_start=run.warm_start, demo_noise=run.demo_noise, wrappers=list(run.wrappers))
     preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
-    fit_engine(config)
-    origins |= dict.fromkeys(derive(config, overridden), "engines.py")
+    origins |= dict.fromkeys(derive(config, overridden), ORIGIN)
     say = partial(read_value, config, run)
     composed = Composed(
         run=run,
@@ -283,12 +282,22 @@ def _override(override: str) -> str:
     name = key.strip("+~ ")
     if not equals or not name:
         raise ConfigError(f"expected a verl setting as key=value, got {override!r}")
-    if name in _FIXED:
-        raise ConfigError(f"{name} follows from {_FIXED[name]}; set that instead")
+    for each in _names(override):
+        if each in _FIXED:
+            raise ConfigError(f"{each} follows from {_FIXED[each]}; set that instead")
     if name == "model_engine":
-        checks.choice(name, override.partition("=")[2], ENGINES)
+        checks.choice(name, value, ENGINES)
     # A preset may hold the same setting already, where a plain "+" would be refused.
     return f"++{name}={value}" if name.startswith("agentr1.") and not key.startswith("~") else override
+
+
+def _names(override: str) -> list[str]:
+    """The settings that one from the command line sets: a mapping sets those that it names."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with _verl_errors():
+        parsed = OverridesParser.create().parse_override(override)
+    return [name for name, _ in flat({parsed.key_or_group: parsed.value()})]
 
 
 def _quoted(value: str | list[str]) -> str:

@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +105,17 @@ class Composed:
     origins: dict[str, str]
     """What set those by name that no file did: the command line, a release, or engines.py."""
 
-    def verl(self, *, validate_first: bool = True) -> Any:
-        """Return verl's configuration, every reference resolved."""
+    @cached_property
+    def resolved(self) -> Any:
+        """All settings, every reference resolved."""
         config = copy.deepcopy(self.unresolved)
-        config.run.validate_first = validate_first
         OmegaConf.resolve(config)
         OmegaConf.set_struct(config, False)
+        return config
+
+    def verl(self) -> Any:
+        """Return verl's configuration, a copy."""
+        config = copy.deepcopy(self.resolved)
         del config["run"], config["kept"], config["named"]
         return config
 
@@ -118,12 +124,12 @@ class Composed:
 
         Behind what is no default is what set it: the last of ``files`` and the reference there, or ``origins``.
         """
-        settings: Any = OmegaConf.to_container(self.unresolved, resolve=True)
+        settings: Any = OmegaConf.to_container(self.resolved)
         own = {"run": {k: v for k, v in settings["run"].items() if not isinstance(v, dict)}, "agentr1": agentr1}
         others = {name: part for name, part in settings.items() if name not in (*own, "kept", "named")}
-        now, origins = dict(_flat(OmegaConf.to_container(self.unresolved))), dict[str, str]()
+        now, origins = dict(flat(OmegaConf.to_container(self.unresolved))), dict[str, str]()
         for file in files:
-            values = dict(_flat(OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / file))))
+            values = dict(flat(OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / file))))
             env = f"run.for_env.{self.run.env}."
             values |= {f"run.{name.removeprefix(env)}": value for name, value in values.items() if name.startswith(env)}
             for name, value in values.items():
@@ -132,10 +138,11 @@ class Composed:
         return _lines(own | others, origins | self.origins)
 
 
-def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a section and of those in it, by name."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -147,4 +154,4 @@ def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = 
         text = yaml.safe_dump(value).split()[0] if isinstance(value, float) else text  # 1e-06 as 1.0e-06
         origin = origins.get(f"{prefix}{name}")
         yield f"{indent}{name}:{'' if nested else f' {text}'}{f'  # {origin}' if origin else ''}"
-        yield from _lines(nested, {} if origin else origins, f"{prefix}{name}.", f"{indent}  ")
+        yield from _lines(nested, origins, f"{prefix}{name}.", f"{indent}  ")

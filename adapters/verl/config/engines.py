@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.adapters.tiny.supervised import NO_BFLOAT16, computes_bfloat16
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.checks import choice
 
@@ -34,6 +34,8 @@ _SPLIT = {  # devices that share a model or a sequence
     "torchtitan": ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size"),
     "veomni": ("ulysses_parallel_size",),
 }
+ORIGIN = "engines.py"
+"""What a dry run says of a setting that follows from the rest."""
 _ROLLOUT = "actor_rollout_ref.rollout"
 _BYPASS = "algorithm.rollout_correction.bypass_mode"
 # Samples of older weights: with the sampler's log-probabilities as the old ones, the clip would leave out what has
@@ -47,7 +49,7 @@ _STALE_CORRECTION = {
 
 def derive(config: Any, overridden: Collection[str]) -> list[str]:
     """Set what follows from the rest in a composed configuration, except what is ``overridden``; return the names."""
-    values = dict[str, Any]()
+    values, moved = dict[str, Any](), _fit_engine(config)
     if read_settings(config).batches_ahead and _BYPASS not in overridden:
         values |= _STALE_CORRECTION
     if config.trainer.device != "cpu":
@@ -65,7 +67,7 @@ def derive(config: Any, overridden: Collection[str]) -> list[str]:
         OmegaConf.update(config, name, value, force_add=True)
     if device == "cpu":
         choice(f"{_ROLLOUT}.dtype", rollout.dtype, ("bfloat16", "float16", "float32"))
-    return list(values)
+    return [*moved, *values]
 
 
 def _separate(config: Any) -> dict[str, Any]:
@@ -84,23 +86,26 @@ def _separate(config: Any) -> dict[str, Any]:
     return settings
 
 
-def fit_engine(config: Any) -> None:
-    """Rewrite the settings that only FSDP has for the engine that ``model_engine`` names, in place."""
-    engine = choice("model_engine", config.model_engine, ENGINES)
+def _fit_engine(config: Any) -> list[str]:
+    """Rewrite what only FSDP has for the engine that ``model_engine`` names, in place; return the names it goes to."""
+    engine, names = choice("model_engine", config.model_engine, ENGINES), list[str]()
     if engine == "dp":
-        return
-    for part, own in ((config.actor_rollout_ref.actor, "fsdp_config"), (config.critic, "fsdp")):
+        return names
+    for name, own in (("actor_rollout_ref.actor", "fsdp_config"), ("critic", "fsdp")):
+        part = OmegaConf.select(config, name)
         OmegaConf.set_struct(part, False)
-        for name in _OF_FSDP:
-            part.optim.pop(name, None)
-        part.optim.update(_SCHEDULES[engine])
-        if (clip := part.pop("grad_clip", None)) is not None:
-            part.optim.clip_grad = clip
-        for name, value in (part.pop(own, None) or {}).items():
-            if name in part[engine]:
-                part[engine][name] = value
+        for setting in _OF_FSDP:
+            part.optim.pop(setting, None)
+        schedule, clip = _SCHEDULES[engine], part.pop("grad_clip", None)
+        of_engine = {k: v for k, v in (part.pop(own, None) or {}).items() if k in part[engine]}
+        for section, settings in (
+            ("optim", schedule if clip is None else {**schedule, "clip_grad": clip}), (engine, of_engine)
+        ):  # fmt: skip
+            names += [f"{name}.{section}.{k}" for k, v in settings.items() if part[section].get(k) != v]
+            part[section].update(settings)
     OmegaConf.set_struct(config.actor_rollout_ref.ref, False)
     config.actor_rollout_ref.ref.pop("fsdp_config", None)
+    return names
 
 
 def attention_without_flash(config: Any) -> dict[str, Any]:
@@ -131,6 +136,12 @@ def attention_notice(config: Any) -> str | None:
             "most of it is thrown away. Install flash-attn, or set actor_rollout_ref.model.use_remove_padding=False"
         )
     return "flash-attn is not installed: rows are padded to the longest of a micro-batch (docs/gpu.md says what to do)"
+
+
+def precision_notice(origins: Mapping[str, str], config: Any) -> str | None:
+    """Return what it costs that `derive` chose float32, by what set each setting; None if it did not."""
+    dtype = f"{_ROLLOUT}.dtype"
+    return NO_BFLOAT16 if origins.get(dtype) == ORIGIN and OmegaConf.select(config, dtype) == "float32" else None
 
 
 def _flash_attention() -> bool:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.run import Record, success_lines, write_records
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig, files_of
-from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine
+from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine, precision_notice
 from agent_envs.adapters.verl.config.models import check_context, check_vision, memory_notice, sees_pictures
 from agent_envs.adapters.verl.config.objective import choose_layout
 from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
@@ -60,6 +60,7 @@ def describe(composed: Composed) -> str:
     lines += [f"# before it can run: {why}" for why in (missing_engine(verl), *composed.needed.values()) if why]
     local = verl.model_engine == "dp" and (run.model is None or Path(run.model).is_dir())
     notices = [attention_notice(verl), memory_notice(verl, run.model) if local else None]
+    notices.append(precision_notice(composed.origins, verl))
     if find_row_loss(verl.actor_rollout_ref) is not None:
         notices.append(row_loss_notice(verl.actor_rollout_ref.actor.policy_loss.loss_mode))
     lines += [f"# {notice}" for notice in notices if notice]
@@ -135,7 +136,8 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each, levels=levels) for part in drawn]
     pictures = _check_pictures(run, config, fetch=True)
     if config.trainer.device == "cpu":
-        tqdm.write(memory_notice(config, run.model), file=sys.stderr)
+        for notice in filter(None, (memory_notice(config, run.model), precision_notice(composed.origins, config))):
+            tqdm.write(notice, file=sys.stderr)
     folder = RunFolder(run.out.resolve())
     with locked_folder(folder.out):
         settings = {**run.settings(), "steps": run.steps, "versions": versions(run.env)}
@@ -153,7 +155,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
             )  # fmt: skip
         if not trust and (step := last_step(folder.checkpoints)):
             check_pickles(folder.checkpoints / f"global_step_{step}")
-        records = _train(composed, tasks, folder, pictures)
+        records = _train(run, config, tasks, folder, pictures)
     start, caption = _start(run, pictures)
     last: Record = next((r for r in reversed(records) if r.get("val/success") is not None), {})
     matches = (re.fullmatch("val/(.+)/success", name) for name in sorted(last))
@@ -192,8 +194,8 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     return pictures
 
 
-def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictures: bool) -> list[Record]:
-    run, resumed_from, starts = composed.run, last_step(folder.checkpoints), folder.logs()
+def _train(run: RunConfig, config: Any, tasks: Sequence[Tasks], folder: RunFolder, pictures: bool) -> list[Record]:
+    resumed_from, starts = last_step(folder.checkpoints), folder.logs()
     records = join_logs(starts)
 
     def draw() -> None:
@@ -204,17 +206,16 @@ def _train(composed: Composed, tasks: Sequence[Tasks], folder: RunFolder, pictur
     if resumed_from >= run.steps and any(r["step"] >= run.steps and "val/success" in r for r in records):
         draw()
         return records
-    settings = read_settings(composed.verl())
-    size = int(composed.verl().data.train_batch_size)
-    write_rows(folder.train_rows, training_rows(run, tasks, size, trust=settings.trust))
-    write_rows(folder.validation_rows, validation_rows(run, tasks, trust=settings.trust))
+    trust = read_settings(config).trust
+    write_rows(folder.train_rows, training_rows(run, tasks, int(config.data.train_batch_size), trust=trust))
+    write_rows(folder.validation_rows, validation_rows(run, tasks, trust=trust))
     folder.starts.mkdir(exist_ok=True)
     log = folder.starts / f"{len(starts):03d}-from-{resumed_from}.jsonl"
     starts.append((resumed_from, log))
     records = join_logs(starts)  # without what comes after the checkpoint, which is played again
     write_records(folder.metrics, records)
-    validated = any(r["step"] == resumed_from and "val/success" in r for r in records)
-    config = composed.verl(validate_first=not validated)
+    if any(r["step"] == resumed_from and "val/success" in r for r in records):
+        config.trainer.val_before_train = False
     config.agentr1.layout = choose_layout(config)
     config.agentr1.trust = True  # rows made above name what the user named, and those of files have been checked
     try:

@@ -84,6 +84,7 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
         (["rollout.max_model_len=64"], "To append to your config use +rollout.max_model_len=64"),
         (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
         (["trainer.total_training_steps=9"], "follows from --steps"),
+        (["trainer={total_training_steps:9}"], "trainer.total_training_steps follows from --steps"),
         (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
         (["model_engine=megatrn"], "Did you mean 'megatron'?"),
         (["algorithm.gamma=abc"], "algorithm.gamma must be a number, got 'abc'"),

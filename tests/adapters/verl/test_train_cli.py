@@ -109,7 +109,7 @@ def test_a_dry_run_says_what_set_each_value():
     origins, actor = settings_with_origins(*words), "actor_rollout_ref.actor"
     expected = {
         "run.steps": "command line",
-        "agentr1.process_rewards": "command line",
+        "agentr1.process_rewards.format": "command line",
         "actor_rollout_ref.rollout.n": "command line",
         "run.validation_tasks": "run.yaml",
         "data.max_prompt_length": "preset/cpu-tiny.yaml",
@@ -124,8 +124,11 @@ def test_a_dry_run_says_what_set_each_value():
     words = ["--env", ENV, "--wrapper", "StepPenalty(penalty=0.1)", f"{actor}.optim={{lr:0.1}}"]
     words += ["+agentr1.agent=compact", "+agentr1.train_roles=[user]", "run.min_updates_per_step=4"]
     others = settings_with_origins(*words)
-    names = ("agentr1.train_roles", "run.wrappers", f"{actor}.optim", f"{actor}.optim.lr", "run.updates_per_step")
-    assert [others[name] for name in names] == ["command line"] * 3 + ["", "compose.py"]
+    names = ("agentr1.train_roles", "run.wrappers", f"{actor}.optim.lr", f"{actor}.optim", f"{actor}.optim.betas")
+    assert [others[name] for name in names] == ["command line"] * 3 + ["", "preset/cpu-tiny.yaml"]
+    assert others["run.updates_per_step"] == "compose.py"
+    moved = settings_with_origins("--env", ENV, "--preset", "gpu-8", "--model", "some/model", "model_engine=megatron")
+    assert moved[f"{actor}.optim.clip_grad"] == "engines.py" and moved[f"{actor}.megatron.seed"] == "engines.py"
     released = settings_with_origins("--preset", "any/gsm8k/grpo", "--model", "some/model", "--data", "generated")
     assert released["run.tasks_per_step"] == "release agent-r1" and released["run.model"] == "command line"
 

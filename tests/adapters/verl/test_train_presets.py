@@ -26,6 +26,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny import warm_start
+from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config import compose, engines
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
@@ -121,13 +122,15 @@ def test_a_warm_start_of_a_preset_teaches_one_environment_and_not_several():
     assert composed(env=["AgentR1/HelpDesk-v0=1", "AgentR1/GSM8KTool-v0=1"], algo="grpo").run.warm_start == 0
 
 
-def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(monkeypatch):
+def test_a_language_model_on_a_cpu_is_in_bfloat16_where_the_cpu_computes_it(monkeypatch, capsys):
     language_model = {"preset": "cpu-llm", "env": ENV, "model": "m"}
     for computes, kind in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(engines, "computes_bfloat16", lambda device, yes=computes: yes and device.type == "cpu")
         verl = composed(**language_model, algo="gae").verl()
         parts = (verl.actor_rollout_ref.actor.fsdp_config, verl.actor_rollout_ref.ref.fsdp_config, verl.critic.fsdp)
         assert verl.actor_rollout_ref.rollout.dtype == kind
+        assert main(["train", "--preset", "cpu-llm", "--env", ENV, "--model", str(base_folder()), "--dry-run"]) == 0
+        assert ("# float32 in place of bfloat16" in capsys.readouterr().out) is not computes
         assert {part.mixed_precision.param_dtype for part in parts} == {kind}
     given = composed("actor_rollout_ref.rollout.dtype=float16", **language_model).verl()
     assert given.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "float16"
