@@ -145,38 +145,37 @@ def fitting_tokens(model: Any) -> int:
 def with_last_state(episode: Episode, tokenizer: Any, max_tokens: int, tool_instructions: str = "") -> Episode:
     """Add a step to a truncated episode, from which a critic reads the value of the state it was left in.
 
-    An episode that was not truncated, or whose state leaves no room in the model's context of ``max_tokens``, is
-    returned as it is. The tokenizer makes the state's prompt, as an actor would have seen it; ``tool_instructions`` are
-    the environment's. The prompt of an agent is what it passed to ``model.last``, if all its calls are trained and it
-    plays no roles.
-
-    Raises:
-        PromptError: The chat template rejects the messages.
+    It has the ``last_prompt``, by the tokenizer and the environment's ``tool_instructions``; without one the episode is
+    returned as it is.
     """
-    last = episode.steps[-1] if episode.steps else None
-    if last is None or not last.truncated or last.terminated or not last.response_ids:
+    builder = PromptBuilder(tokenizer, episode.tools, tool_instructions=tool_instructions)
+    if not (prompt_ids := last_prompt(episode, builder, max_tokens)):
         return episode
-    if any(step.role or not step.trained for step in episode.steps):
-        return episode
-    if last.time is None:
-        prompt_ids = _next_prompt(episode, tokenizer, tool_instructions)
-    else:
-        prompt_ids = tuple(last.info.get("last_prompt", ()))
-    if not 0 < len(prompt_ids) < max_tokens:
-        return episode
+    last = episode.steps[-1]
     time = None if last.time is None else last.time + int(last.info["env_steps"])
     state = Step(episode.final_observation, "", 0.0, False, False, {LAST_STATE: True}, prompt_ids, (0,), time=time)
     return replace(episode, steps=(*episode.steps, state))
 
 
-def _next_prompt(episode: Episode, tokenizer: Any, tool_instructions: str) -> tuple[int, ...]:
-    """Return the prompt that would follow an episode of one conversation."""
-    conversation, info = Conversation(episode.instructions), episode.reset_info
-    for step in episode.steps:
-        conversation.observe(step.observation, info)
-        conversation.respond(step.action)
-        info = step.info
-    new, fresh = conversation.observe(episode.final_observation, info)
-    builder = PromptBuilder(tokenizer, episode.tools, tool_instructions=tool_instructions)
-    last = episode.steps[-1]
-    return tuple(builder.start(new) if fresh else builder.extend(last.prompt_ids or (), last.response_ids or (), new))
+def last_prompt(episode: Episode, builder: PromptBuilder, max_tokens: int) -> tuple[int, ...]:
+    """Return the prompt of the state that a truncated episode was left in, as an actor would have seen it.
+
+    There is none if it leaves no room in the model's context of ``max_tokens``. That of an agent is what it passed to
+    ``model.last``, if all its calls are trained and it plays no roles.
+    """
+    last = episode.steps[-1] if episode.steps else None
+    if last is None or not last.truncated or last.terminated or not last.response_ids:
+        return ()
+    if any(step.role or not step.trained for step in episode.steps):
+        return ()
+    if last.time is not None:
+        ids = tuple(last.info.get("last_prompt", ()))
+    else:
+        conversation, info = Conversation(episode.instructions), episode.reset_info
+        for step in episode.steps:
+            conversation.observe(step.observation, info)
+            conversation.respond(step.action)
+            info = step.info
+        new, fresh = conversation.observe(episode.final_observation, info)
+        ids = tuple(builder.start(new) if fresh else builder.extend(last.prompt_ids or (), last.response_ids, new))
+    return ids if len(ids) < max_tokens else ()

@@ -50,9 +50,6 @@ class Branches(NamedTuple):
     def read(cls, text: str) -> Branches:
         """Read ``FIRST-LAST:COUNT`` or ``STEP:COUNT``.
 
-        Raises:
-            ConfigError: It has another form, or a number that is too small.
-
         >>> Branches.read("1-3:3")
         Branches(first=1, last=3, more=3)
         """
@@ -81,11 +78,7 @@ class Branches(NamedTuple):
 
 
 def check_branches(text: str, group: int, estimator: str, without: Mapping[str, Any], setting: str = "group") -> None:
-    """Check that groups of ``group`` episodes, as ``setting`` says, can branch; ``without`` has what must not be set.
-
-    Raises:
-        ConfigError: They cannot, and why.
-    """
+    """Check that groups of ``group`` episodes, as ``setting`` says, can branch, with nothing in ``without`` set."""
     parts = Branches.read(text).size
     if group % parts or group < 2 * parts:
         raise ConfigError(

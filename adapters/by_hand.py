@@ -48,9 +48,6 @@ class EpisodeByHand:
         """Answer the last prompt with a text, and return the next one; None at the end of the episode.
 
         Prompts are as OpenAI-compatible servers take them, tools in words and results as the user's.
-
-        Raises:
-            BackendError: The agent or the environment failed before the model said anything, or a backend did.
         """
         if self._asked is not None and self._asked.set_running_or_notify_cancel():  # otherwise nobody waits any more
             self._asked.set_result(Response(text or ""))

@@ -31,9 +31,6 @@ def number_of_round(number: int, refill: int) -> int:
 class Curriculum:
     """Levels, and how they are chosen.
 
-    Raises:
-        ConfigError: The levels have another form.
-
     >>> Curriculum({"level": [1, 2, 3]}, "fixed").draw(4, seed=0, number=2, steps=3, records=[])
     [1, 1, 1, 1]
     """

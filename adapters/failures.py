@@ -38,9 +38,6 @@ class FailureBudget:
             left.
         steps: How many steps these are.
         episodes: How many episodes count as a step where they are taken one at a time (``add``).
-
-    Raises:
-        ConfigError: A value that is not allowed.
     """
 
     def __init__(self, limit: float = MAX_BROKEN, steps: int = 3, episodes: int = 32) -> None:
@@ -69,11 +66,7 @@ class FailureBudget:
         return {"broken": float(len(broken)), **{f"broken/{kind}": float(n) for kind, n in sorted(counts.items())}}
 
     def add(self, reason: StopReason, error: str | None = None) -> None:
-        """Take one ended episode, for trainers that know of no steps.
-
-        Raises:
-            BackendError: As ``note``.
-        """
+        """Take one ended episode, for trainers that know of no steps."""
         self._single.append((reason, error))
         if len(self._single) == self._episodes:
             ended, self._single = self._single, []

@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from agent_envs.adapters.batches import LAST_STATE, TokenBatch
+import numpy as np
+
+from agent_envs.adapters.batches import LAST_STATE, TokenBatch, build_batch
 from agent_envs.adapters.estimators import StepRows, TokenRows, component_table
+from agent_envs.adapters.teacher import LabelsOf, with_labels
 from agent_envs.adapters.trained import Trained
-from agent_envs.episodes.record import Episode, Step
 from agent_envs.errors import needs_extra
 
 with needs_extra("hf"):
     import torch
 
-TakenStep = tuple[int, Step, Mapping[str, Any]]
-"""The index of a step in its episode, the step, and the info that the policy had before it acted."""
+
+class StepBatch(NamedTuple):
+    """Trajectories as tokens and steps."""
+
+    tokens: TokenBatch
+    """The rows of their tokens, and of labels."""
+    steps: StepRows
+    """Reward, group, ... of each step, sorted by trajectory and index. One that is not valid was never taken: it stands
+    for the state that a limit left an episode in."""
+    wrote: torch.Tensor
+    """The step that wrote each token, -1 for what is not trained, int64, shape [tokens]."""
+    label: torch.Tensor
+    """The step whose label each token is in, -1 for none, int64, shape [tokens]."""
 
 
-def steps_taken(episodes: Sequence[Episode]) -> list[TakenStep]:
-    """Return the steps of a batch's episodes that have tokens, in the order of the batch."""
-    return [
+def step_batch(
+    parts: Trained, layout: str = "merged", baselines: Sequence[float] | None = None, labels_of: LabelsOf | None = None
+) -> StepBatch:
+    """Return the tokens and the steps of trajectories.
+
+    Args:
+        parts: The trajectories.
+        layout: Of the rows, as for ``build_batch``.
+        baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
+        labels_of: A teacher; None for none.
+    """
+    tokens = build_batch(parts.episodes, layout)
+    taken = [  # index, step, and the info that the policy had before it acted
         (t, step, episode.steps[t - 1].info if t else episode.reset_info)
-        for episode in episodes
+        for episode in parts.episodes
         for t, step in enumerate(episode.steps)
         if step.prompt_ids and step.response_ids
     ]
-
-
-def step_rows(
-    tokens: TokenBatch, parts: Trained, taken: Sequence[TakenStep], baselines: Sequence[float] | None = None
-) -> StepRows:
-    """Return reward, trajectory, group, ... of each step, sorted by trajectory and index.
-
-    A step that is not valid was never taken: it stands for the state that a limit left an episode in. The step of each
-    token (``tokens.step_row``) is -1 for what is not trained.
-
-    Args:
-        tokens: The batch of ``parts.episodes``.
-        parts: The trajectories.
-        taken: Their steps, as ``steps_taken`` returns them.
-        baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
-    """
+    label = np.full(len(tokens.input_ids), -1)
+    if labels_of is not None:
+        states = zip(tokens.episode, taken, strict=True)
+        ids = labels_of([(parts.episodes[i], step, info) for i, (_, step, info) in states])
+        tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
     trajectory = torch.from_numpy(tokens.episode)
     valid = torch.tensor([LAST_STATE not in step.info for _, step, _ in taken], dtype=torch.bool)
     wrote = torch.from_numpy(tokens.step_ids)
@@ -50,7 +62,7 @@ def step_rows(
     numbers = {text: i for i, text in enumerate(dict.fromkeys(anchors))}
     components, names = component_table([step.info.get("reward_components") or {} for _, step, _ in taken])
     envs = {env: i for i, env in enumerate(dict.fromkeys(episode.env_id for episode in parts.episodes))}
-    return StepRows(
+    steps = StepRows(
         rewards=torch.from_numpy(tokens.rewards),
         trajectory=trajectory,
         step=torch.tensor([t for t, _, _ in taken], dtype=torch.int64),
@@ -68,3 +80,4 @@ def step_rows(
         env=torch.tensor([envs[e.env_id] for e in parts.episodes])[trajectory] if len(envs) > 1 else None,
         names=[episode.episode_id for episode in parts.episodes],
     )
+    return StepBatch(tokens, steps, wrote, torch.from_numpy(label))

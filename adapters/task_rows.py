@@ -14,11 +14,7 @@ from agent_envs.prompts.conversation import Conversation
 
 
 def as_json(kwargs: Mapping[str, Any] | None) -> str:
-    """Return keyword arguments of an environment as JSON, for a dataset's column.
-
-    Raises:
-        ConfigError: A value is not a JSON value.
-    """
+    """Return keyword arguments of an environment as JSON, for a dataset's column."""
     try:
         return json.dumps(dict(kwargs or {}), sort_keys=True)
     except TypeError as e:

@@ -36,16 +36,14 @@ LABELS = "ExpertLabels"
 """The wrapper that asks the expert."""
 MODES = ("mixed", "alone", "silent")
 """Beside the policy gradient; without it; beside it, and only for groups whose episodes teach nothing."""
+LabelsOf = Callable[[Sequence[tuple[Episode, Step, Mapping[str, Any]]]], Sequence[tuple[int, ...]]]
+"""Gives the tokens of the label of each state, by its episode, the step taken there and the info before it."""
 NO_LABEL = "no state of a batch has a label: the teacher had no action, or one longer than the limits of tokens allow"
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """What a run is taught, and how much.
-
-    Raises:
-        ConfigError: A value that is not allowed.
-    """
+    """What a run is taught, and how much."""
 
     spec: str
     """``expert``, or ``expert:NAME`` where the environment has several (its argument ``expert``); MODEL@URL for a model

@@ -136,9 +136,6 @@ class _Maker:
         kwargs = {**self.env_kwargs, "split": split}
         return make_text_env(self.gym_id, kwargs, self.wrappers, reader="the adapter to verifiers")
 
-    def conversation(self, env: gym.Env[Any, str]) -> Conversation:
-        return begin(env, tools=self.tool_mode != "native")
-
     def dataset(self, split: str, count: int) -> Any:
         """The rows of a split: prompt, and info with split and index."""
         from datasets import Dataset
@@ -190,9 +187,10 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
         info = state["info"]
         state["env_steps"] = []
 
-        def begin() -> _Running:
+        def started() -> _Running:
             env = self._maker.make(info["split"])
-            conversation, seed, options = self._maker.conversation(env), self._maker.seed, {"index": info["index"]}
+            conversation, seed = begin(env, tools=self._maker.tool_mode != "native"), self._maker.seed
+            options = {"index": info["index"]}
             if self._maker.agent is not None:
                 hand = EpisodeByHand(env, self._maker.agent, seed=seed, options=options)
                 return _Running(env, conversation, None, hand=hand)
@@ -202,7 +200,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
             return _Running(env, conversation, env.get_wrapper_attr("format_call") if native else None)
 
         try:
-            self._running[state["trajectory_id"]] = await asyncio.to_thread(begin)
+            self._running[state["trajectory_id"]] = await asyncio.to_thread(started)
         except BackendError as e:
             raise vf.InfraError(str(e)) from e
         return state

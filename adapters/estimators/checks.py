@@ -37,16 +37,14 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
             that is infinite; a negative or a repeated step index; a trajectory in two groups. Names the trajectory
             and step.
     """
-    _check_shapes(rows)
+    check_shapes(rows)
     valid = rows.valid.nonzero().squeeze(1)
     trajectory, step = rows.trajectory[valid], rows.step[valid]
-    for what, x in (("reward", rows.rewards), ("value", rows.values)):
-        if x is not None:
-            _check_finite(rows, what, x[valid], valid)
-    # NaN where these are not known
-    for what, x in (("greedy baseline", rows.baseline), ("final value", rows.final_values)):
-        if x is not None:
-            _check_finite(rows, what, x[valid].nan_to_num(0.0, torch.inf, -torch.inf), valid)
+    every = torch.arange(len(rows.rewards))
+    _check_finite(rows, "reward", rows.rewards, every)
+    _check_finite(rows, "value", rows.values, every)
+    for what, x in (("greedy baseline", rows.baseline), ("final value", rows.final_values)):  # NaN: not known
+        _check_finite(rows, what, None if x is None else x.nan_to_num(0.0, torch.inf, -torch.inf), every)
     if len(valid) and int(step.min()) < 0:
         row = int(valid[step.argmin()])
         raise DataError(f"{rows.name(int(rows.trajectory[row]))} has a step with index {int(rows.step[row])}")
@@ -136,7 +134,8 @@ def note_zero_advantages(advantages: torch.Tensor, valid: torch.Tensor, estimato
     return {"zero_advantage_batch": float(zero)}
 
 
-def _check_shapes(rows: StepRows) -> None:
+def check_shapes(rows: StepRows) -> None:
+    """Check that all tensors are of the same rows and tokens; raises DataError."""
     n = rows.rewards.shape[0]
     names = (
         "rewards", "trajectory", "step", "group", "valid", "truncated", "values", "final_values", "baseline", "anchor",
@@ -145,6 +144,8 @@ def _check_shapes(rows: StepRows) -> None:
         x = getattr(rows, name)
         if x is not None and tuple(x.shape) != (n,):
             raise DataError(f"StepRows.{name} has shape {tuple(x.shape)}, expected {(n,)} like rewards")
+    if rows.components is not None and rows.components.shape != (shape := (n, len(rows.component_names))):
+        raise DataError(f"components have shape {tuple(rows.components.shape)}, expected {shape}: rows, names")
     if rows.tokens is not None:
         k = rows.tokens.step_row.shape
         for name in ("rewards", "values"):
@@ -153,14 +154,17 @@ def _check_shapes(rows: StepRows) -> None:
                 raise DataError(f"TokenRows.{name} has shape {tuple(x.shape)}, expected {tuple(k)} like step_row")
 
 
-def _check_finite(rows: StepRows, what: str, x: torch.Tensor, valid: torch.Tensor) -> None:
-    wrong = ~x.isfinite()
+def _check_finite(rows: StepRows, what: str, x: torch.Tensor | None, row: torch.Tensor) -> None:
+    """Check the numbers of valid rows, given the row of each, -1 for none."""
+    if x is None or bool(x.isfinite().all()):
+        return
+    wrong = ~x.isfinite() & torch.cat([rows.valid, rows.valid.new_zeros(1)])[row]
     if bool(wrong.any()):
         k = int(wrong.nonzero()[0])
-        row = int(valid[k])
+        at = int(row[k])
         raise DataError(
-            f"the {what} of {rows.name(int(rows.trajectory[row]))} at step {int(rows.step[row])} is {float(x[k])}; "
-            f"expected a finite number ({int(wrong.sum())} such rows)"
+            f"the {what} of {rows.name(int(rows.trajectory[at]))} at step {int(rows.step[at])} is {float(x[k])}; "
+            f"expected a finite number ({int(wrong.sum())} such)"
         )
 
 
@@ -169,17 +173,8 @@ def _check_tokens(rows: StepRows, tokens: TokenRows) -> dict[str, float]:
     row, _, size = tokens.runs
     if len(row) and not -1 <= int(row.min()) <= int(row.max()) < n:
         raise DataError(f"TokenRows.step_row must be -1 or the number of one of {n} rows")
-    valid = torch.cat([rows.valid, torch.zeros(1, dtype=torch.bool)])  # the last element answers for -1
-    for what, x in (("reward", tokens.rewards), ("value", tokens.values)):
-        if x is None or bool(x.isfinite().all()):
-            continue
-        wrong = ~x.isfinite() & valid[tokens.step_row]
-        if bool(wrong.any()):
-            at = int(tokens.step_row[int(wrong.nonzero()[0])])
-            raise DataError(
-                f"the {what} of a token of {rows.name(int(rows.trajectory[at]))} at step {int(rows.step[at])} is not "
-                f"a finite number ({int(wrong.sum())} such tokens)"
-            )
+    _check_finite(rows, "reward of a token", tokens.rewards, tokens.step_row)
+    _check_finite(rows, "value of a token", tokens.values, tokens.step_row)
     counts = torch.zeros(n + 1, dtype=torch.int64).index_add_(0, row.where(row >= 0, n), size)[:n]
     empty = int((rows.valid & (counts == 0)).sum())
     if empty:

@@ -67,11 +67,9 @@ def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantag
     steps = lay_out(rows)
     counts = lay_out_tokens(rows, steps, "reinforce_pp_baseline").counts.double()
     a, metrics = relative_scores(steps, rows, by_std=False, lone=options.lone_score)
-    group, groups = steps.groups(rows)
-    compared = (torch.bincount(group, minlength=groups)[group] > (0 if options.lone_score else 1))[steps.trajectory]
     a = a[steps.trajectory]
     if options.whiten:
-        a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
+        a = _whiten_compared(steps, rows, a, counts, 1 if options.lone_score else 2)
     return _from_trajectories(steps, a, metrics)
 
 
@@ -122,7 +120,7 @@ def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
     steps = lay_out(rows)
     scores = steps.scores(rows)
     group, groups = steps.groups(rows)
-    centred, metrics = relative_scores(steps, rows, by_std=False)
+    a, metrics = relative_scores(steps, rows, by_std=options.norm_by_std)
     order = torch.argsort(scores, descending=True, stable=True)
     order = order[torch.argsort(group[order], stable=True)]  # by group, the best first
     first = torch.ones_like(order, dtype=torch.bool)
@@ -130,12 +128,8 @@ def grpo_passk(rows: StepRows, options: EstimatorOptions) -> Advantages:
     best = order[first]
     n = torch.bincount(group, minlength=groups)
     second = order[(first.nonzero().squeeze(1) + 1).clamp(max=max(0, len(order) - 1))]
-    gain = torch.where(n[group[best]] > 1, scores[best] - scores[second], 0.0)
-    if options.norm_by_std:
-        var = segment_sums(centred.square(), group, groups) / (n - 1).clamp(min=1)
-        gain = gain / (var.sqrt() + 1e-6)[group[best]]
-    a = torch.zeros_like(scores).index_copy(0, best, gain)
-    return _from_trajectories(steps, a[steps.trajectory], metrics)
+    gain = torch.where(n[group[best]] > 1, a[best] - a[second], 0.0)
+    return _from_trajectories(steps, torch.zeros_like(a).index_copy(0, best, gain)[steps.trajectory], metrics)
 
 
 def gdpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -167,10 +161,7 @@ def gdpo(rows: StepRows, options: EstimatorOptions) -> Advantages:
         a, _, _ = group_centred(score, group, groups, by_std=options.norm_by_std)
         total += float(options.gdpo_weights.get(name, 1.0)) * a
     _, metrics = relative_scores(steps, rows, by_std=False)
-    compared = (torch.bincount(group, minlength=groups)[group] > 1)[steps.trajectory]
-    a = total[steps.trajectory]
-    a = torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
-    return _from_trajectories(steps, a, metrics)
+    return _from_trajectories(steps, _whiten_compared(steps, rows, total[steps.trajectory], counts, 2), metrics)
 
 
 def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -216,6 +207,15 @@ def relative_scores(
     compared = n > 1
     counts = {"groups_of_one": n == 1, "groups_compared": compared, "groups_without_signal": equal & compared}
     return a, {name: float(which.sum()) for name, which in counts.items()}
+
+
+def _whiten_compared(
+    steps: StepLayout, rows: StepRows, a: torch.Tensor, counts: torch.Tensor, least: int
+) -> torch.Tensor:
+    """``a``, shape [steps], whitened over the tokens of groups of at least so many trajectories, 0 in the others."""
+    group, groups = steps.groups(rows)
+    compared = (torch.bincount(group, minlength=groups)[group] >= least)[steps.trajectory]
+    return torch.where(compared, masked_whiten(a, torch.where(compared, counts, 0.0)), 0.0)
 
 
 def _from_trajectories(steps: StepLayout, a: torch.Tensor, metrics: dict[str, float]) -> Advantages:

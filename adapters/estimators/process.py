@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.adapters.estimators.checks import check_rows, say_once
+from agent_envs.adapters.estimators.checks import check_rows, check_shapes, say_once
 from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.adapters.estimators.segments import discounted_sums, lay_out
 from agent_envs.checks import choice, number
@@ -44,8 +44,6 @@ class ProcessRewards:
     """``prime``: see ``prime_normalised``. None: as they are."""
     weight: float = 1.0
     """Weight of the process reward, normalised or not, relative to the rest of the reward."""
-    included: bool = True
-    """Whether the step's reward already contains the components, which are then replaced. False: they are added."""
 
     def __post_init__(self) -> None:
         choice("normalize_process_rewards", self.normalize, (None, "prime"))
@@ -54,9 +52,7 @@ class ProcessRewards:
         number("the weight of the process reward", self.weight)
 
 
-def process_rewards(
-    rows: StepRows, components: torch.Tensor, names: Sequence[str], options: ProcessRewards
-) -> tuple[StepRows, dict[str, float]]:
+def process_rewards(rows: StepRows, options: ProcessRewards) -> tuple[StepRows, dict[str, float]]:
     """Return the rows with the process reward mixed into the steps' rewards, or the same rows if it is off.
 
     With $c_k$ the components and $w_k$ their weights, $p_t = sum_k w_k c_{k,t}$ is the process reward of a step and
@@ -65,8 +61,6 @@ def process_rewards(
 
     Args:
         rows: Rows without rewards of tokens; a KL is taken from those afterwards.
-        components: Shape [rows, components]; 0 where a step lacks one.
-        names: Of the components, shape [components].
         options: Which components to use and how.
 
     Returns:
@@ -79,18 +73,16 @@ def process_rewards(
     """
     if not options.weights:
         return rows, {}
+    check_shapes(rows)
+    names = list(rows.component_names)
     missing = [name for name in options.weights if name not in names]
     for name in missing:
         say_once(f"no step of a batch has the reward component {name!r}, which counts as 0.{did_you_mean(name, names)}")
     if rows.tokens is not None and rows.tokens.rewards is not None:
         raise DataError("process rewards are mixed into the rewards of steps, but the tokens have rewards already")
-    if components.shape != (len(rows.rewards), len(names)) and components.numel():
-        raise DataError(
-            f"components have shape {tuple(components.shape)}, expected {(len(rows.rewards), len(names))}: rows, names"
-        )
     weights = {name: weight for name, weight in options.weights.items() if name in names}
-    chosen = [list(names).index(name) for name in weights]
-    c = components.reshape(len(rows.rewards), len(names))[:, chosen].double()  # [rows, chosen]
+    every = rows.rewards.new_zeros(len(rows.rewards), 0) if rows.components is None else rows.components
+    c = every[:, [names.index(name) for name in weights]].double()  # [rows, chosen]
     c = torch.where(rows.valid[:, None], c, 0.0)
     wrong = ~c.isfinite().all(1)
     if bool(wrong.any()):
@@ -107,8 +99,7 @@ def process_rewards(
         metrics |= {f"process_rewards/{name}": float(value) for name, value in summaries.items()}
     if options.normalize == "prime":
         p, metrics["process_rewards/scale"] = prime_normalised(rows, p)
-    rest = rows.rewards.double() - (c.sum(1) if options.included else 0.0)
-    mixed = torch.where(rows.valid, rest + options.weight * p, rows.rewards.double())
+    mixed = torch.where(rows.valid, rows.rewards.double() - c.sum(1) + options.weight * p, rows.rewards.double())
     return replace(rows, rewards=mixed.to(rows.rewards.dtype)), metrics
 
 

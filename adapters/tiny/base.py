@@ -30,11 +30,7 @@ def vision_folder() -> Path:
 
 
 def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
-    """Return tiny-base in float32, and its tokenizer.
-
-    Raises:
-        BackendError: A file is missing or is not the one that was made.
-    """
+    """Return tiny-base in float32, and its tokenizer."""
     folder = base_folder()
     check_files(folder, "tiny-base")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -42,11 +38,7 @@ def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
 
 
 def check_files(folder: Path, name: str) -> None:
-    """Check that a model's files are those that were made.
-
-    Raises:
-        BackendError: A file is missing or has changed.
-    """
+    """Check that a model's files are those that were made."""
     try:
         digests = json.loads((folder / _DIGEST).read_bytes())
         changed = [file for file, made in digests.items() if sha256((folder / file).read_bytes()).hexdigest() != made]

@@ -48,9 +48,6 @@ def play(
         mark_mistakes: Whether demonstrations say which of their actions are wrong.
         pool: Only tasks below this index are played; None for all.
         reader: Who learns from them, if that is somebody who takes text alone; see `make_text_env`.
-
-    Raises:
-        PolicyError: The environment has no expert for these tasks.
     """
     with contextlib.closing(make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=reader)) as env:
         count = int(env.get_wrapper_attr("num_tasks"))
@@ -84,9 +81,6 @@ def encode(
     """Return demonstrations as tokens, at least `max_tokens` in all or all that there are.
 
     Those of more than `max_length` tokens are left out.
-
-    Raises:
-        ConfigError: No demonstration fits.
     """
     conversations, count, shortest = list[Conversation](), 0, math.inf
     for tried, conversation in enumerate(encoded(demonstrations, tokenizer, image_tokens), start=1):

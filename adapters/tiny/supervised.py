@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
 
 from agent_envs.adapters.batches import fitting_tokens, micro_batches
@@ -159,7 +160,7 @@ class SupervisedTrainer:
             counts: How many tokens of responses and of context the step has.
             share: The share of the step's sequences.
         """
-        ids, kinds, present = self._padded(batch)
+        ids, kinds = self._padded(batch)
         seen: dict[str, torch.Tensor] = {}
         if self.image_tokens is not None:
             shown = [self.sequences.pictures[i] if self.sequences.pictures else () for i in batch]
@@ -167,8 +168,8 @@ class SupervisedTrainer:
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=computes_bfloat16(self.model.device)):
             # No attention mask: attention is causal and the padding is on the right, so no other token sees it.
             hidden, *more = self.hidden(ids[:, :-1], seen, batch)
+            # [sequences, tokens]
             learned = (kinds[:, 1:] == RESPONSE) | ((kinds[:, 1:] == CONTEXT) & (self.context_weight > 0))
-            learned &= present[:, 1:]  # [sequences, tokens]
             logits = self.model.lm_head(hidden[learned])
         losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][learned], reduction="none")
         acted = kinds[:, 1:][learned] == RESPONSE
@@ -227,20 +228,15 @@ class SupervisedTrainer:
         if batch:
             yield np.array(batch)
 
-    def _padded(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ids, the kind of each token, and whether it is one, [sequences, tokens] each."""
-        starts = self.sequences.starts
-        longest = int((starts[batch + 1] - starts[batch]).max())
-        ids = np.zeros((len(batch), longest), dtype=np.int64)
-        kinds, present = np.zeros_like(ids, dtype=np.uint8), np.zeros_like(ids, dtype=bool)
-        for row, i in enumerate(batch):
-            part = slice(starts[i], starts[i + 1])
-            count = part.stop - part.start
-            ids[row, :count], kinds[row, :count] = self.sequences.ids[part], self.sequences.kinds[part]
-            present[row, :count] = True
-        device = self.model.device
-        token, kind, there = (torch.from_numpy(array).to(device) for array in (ids, kinds, present))
-        return token, kind, there
+    def _padded(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and the kind of each token, ignored where there is none, [sequences, tokens] each."""
+        starts, device = self.sequences.starts, self.model.device
+
+        def padded(values: np.ndarray, filler: int) -> torch.Tensor:
+            rows = [torch.from_numpy(values[starts[i] : starts[i + 1]].astype(np.int64)) for i in batch]
+            return pad_sequence(rows, batch_first=True, padding_value=filler).to(device)
+
+        return padded(self.sequences.ids, 0), padded(self.sequences.kinds, IGNORED)
 
 
 def computes_bfloat16(device: torch.device) -> bool:

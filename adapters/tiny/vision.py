@@ -62,9 +62,6 @@ def build_vision_model(
         layers: Layers of the tower.
         heads: Attention heads of a layer.
         seed: Draws the tower's weights.
-
-    Raises:
-        BackendError: A file of tiny-base is missing or has changed.
     """
     base, tokenizer = load_base()
     words = len(tokenizer)

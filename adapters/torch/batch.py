@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.estimators import StepRows
-from agent_envs.adapters.step_rows import step_rows, steps_taken
-from agent_envs.adapters.teacher import Labels, with_labels
+from agent_envs.adapters.step_rows import step_batch
+from agent_envs.adapters.teacher import LabelsOf
 from agent_envs.adapters.trained import trained
 from agent_envs.adapters.trees import SortedRows, sort_rows
-from agent_envs.episodes.record import Episode, Step
+from agent_envs.episodes.record import Episode
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens
-
-LabelsOf = Callable[[Sequence[tuple[Episode, Step, Mapping[str, Any]]]], Sequence[tuple[int, ...]]]
-"""Gives the tokens of the label of each state, by its episode, the step taken there and the info before it."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +48,6 @@ class Batch:
     tasks: torch.Tensor | None = None
     """Task of each step, whose groups a mini-batch holds together, int64, shape [steps], if groups branch."""
 
-    def labels(self, weight: float) -> Labels | None:
-        """Return the labels, if there is a teacher and it has a weight."""
-        return Labels(self.label, weight) if self.label is not None and weight else None
-
 
 def assemble(
     episodes: Sequence[Episode], groups: Sequence[int], baselines: Sequence[float] | None = None,
@@ -77,14 +68,7 @@ def assemble(
         counts, tasks: For groups that branch: of each episode, see `segments`.
     """
     parts = trained(episodes, groups, gamma, roles)
-    tokens = build_batch(parts.episodes, "merged" if layout == "tree" else layout)
-    taken, label = steps_taken(parts.episodes), None
-    if labels_of is not None:
-        states = zip(tokens.episode, taken, strict=True)
-        ids = labels_of([(parts.episodes[i], step, info) for i, (_, step, info) in states])
-        tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
-    steps = step_rows(tokens, parts, taken, baselines)
-    assert steps.tokens is not None
+    tokens, steps, wrote, label = step_batch(parts, "merged" if layout == "tree" else layout, baselines, labels_of)
     row = torch.arange(len(tokens.offsets) - 1).repeat_interleave(torch.from_numpy(np.diff(tokens.offsets)))
     ids, sampled, start = (torch.from_numpy(x) for x in (tokens.input_ids, tokens.logprobs, tokens.start))
     trees = sort_rows(tokens.input_ids, tokens.offsets) if layout == "tree" else None
@@ -93,8 +77,7 @@ def assemble(
     if image_tokens is not None:
         for shown, seen in zip(np.split(tokens.input_ids, tokens.offsets[1:-1]), pictures, strict=True):
             image_tokens.check(shown.tolist(), seen)
-    labels = None if label is None else torch.from_numpy(label)
     return Batch(
-        ids, row, steps.tokens.step_row, sampled, start, steps, trees, image_tokens, pictures, labels,
+        ids, row, wrote, sampled, start, steps, trees, image_tokens, pictures, None if labels_of is None else label,
         *(None if values is None else torch.tensor(values)[source] for values in (counts, tasks)),
     )  # fmt: skip

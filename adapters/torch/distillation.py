@@ -70,11 +70,7 @@ class TeacherServer:
                 )
 
     def log_probs(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return the log-probability of each token given those before it in its row, 0 for the first, shape [tokens].
-
-        Raises:
-            BackendError: The server does not answer, or not as expected.
-        """
+        """Return the log-probability of each token given those before it in its row, 0 for a first one; [tokens]."""
         with ThreadPoolExecutor(max(1, min(len(rows), self.concurrency))) as pool:
             scored = pool.map(self._ask, rows)
             return torch.tensor([x for row in scored for x in (0.0, *(max(e["logprob"], _LEAST) for e in row))])

@@ -46,21 +46,17 @@ def information(run: Run, number: int, groups: Sequence[Group], score: Score) ->
     states = states[: math.isqrt(sum(len(group.episodes) for group in groups) // 4)]
     if len(states) < 2:
         return {}
-    pairs = [
-        of_pair(answered, asked, f"{i}/{j}") for i, answered in enumerate(states) for j, asked in enumerate(states)
-    ]
+    pairs = []  # each response after each prompt
+    for i, answered in enumerate(states):
+        for j, asked in enumerate(states):
+            x, z = asked.steps[0], answered.steps[0]
+            step = replace(z, prompt_ids=x.prompt_ids, prompt_pictures=x.prompt_pictures)
+            pairs.append(replace(answered, episode_id=f"{i}/{j}", steps=(step,)))
     batch = assemble(pairs, range(len(pairs)), None, run.layout, run.pictures)
     wrote = batch.step >= 0
     log_p = torch.zeros(len(pairs)).double().index_add_(0, batch.step[wrote], score(batch)[wrote].double())
     nats = mutual_information(log_p.view(len(states), len(states)))
     return {"actor/mutual_information": nats}
-
-
-def of_pair(answered: Episode, asked: Episode, name: str) -> Episode:
-    """Return an episode, of one step, with the prompt of another one's."""
-    (x,), (z,) = asked.steps, answered.steps
-    step = replace(z, prompt_ids=x.prompt_ids, prompt_pictures=x.prompt_pictures)
-    return replace(answered, episode_id=name, steps=(step,))
 
 
 def mutual_information(log_p: torch.Tensor) -> float:

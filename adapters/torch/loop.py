@@ -61,29 +61,18 @@ class Outputs(NamedTuple):
     at: torch.Tensor | None = None
     """Which of them is each token's, int64, shape [tokens]; None if there is one for each. Rows share outputs."""
 
+    def of_tokens(self, values: torch.Tensor) -> torch.Tensor:
+        """Return on the CPU what values of the outputs, shape [outputs], are of the tokens."""
+        return (values if self.at is None else values[self.at]).cpu()
+
 
 def token_log_probs(outputs: Outputs, ids: torch.Tensor, config: LoopConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the log-probability of each token and the entropy of its distribution (nats), both of shape [tokens]."""
     ids = ids.to(outputs.all.device)
     # the gradient of the entropy costs another pass over the logits
     logits = outputs.all if config.entropy_coef else outputs.all.detach()
-    entropy = entropies(logits, config.temperature)
-    return (
-        log_probs_of(outputs.all, ids, outputs.at, config.temperature).cpu(),
-        (entropy if outputs.at is None else entropy[outputs.at]).cpu(),
-    )
-
-
-def token_values(outputs: Outputs) -> torch.Tensor:
-    """Return a critic's value before each token, shape [tokens]."""
-    values = outputs.all.squeeze(1)
-    return (values if outputs.at is None else values[outputs.at]).cpu()
-
-
-def token_squares(outputs: Outputs, config: LoopConfig) -> torch.Tensor:
-    """Return the sum of the squared probabilities that each token was drawn from, shape [tokens]."""
-    squares = square_sums(outputs.all, config.temperature)
-    return (squares if outputs.at is None else squares[outputs.at]).cpu()
+    entropy = outputs.of_tokens(entropies(logits, config.temperature))
+    return log_probs_of(outputs.all, ids, outputs.at, config.temperature).cpu(), entropy
 
 
 def forward(
@@ -140,8 +129,10 @@ def score(model: Any, batch: Batch, config: LoopConfig, *, of: str = "log_probs"
     for indices, outputs in forward(model, batch, wanted, config):
         if of == "log_probs":
             out[indices] = token_log_probs(outputs, batch.ids[indices], config)[0]
+        elif of == "values":
+            out[indices] = outputs.of_tokens(outputs.all.squeeze(1))
         else:
-            out[indices] = token_values(outputs) if of == "values" else token_squares(outputs, config)
+            out[indices] = outputs.of_tokens(square_sums(outputs.all, config.temperature))
     return out
 
 
@@ -195,7 +186,7 @@ def actor_loss(
 def mean_log_ratio(model: Any, batch: Batch, config: LoopConfig, old: torch.Tensor, weights: torch.Tensor) -> float:
     """Return how far a mini-batch's tokens are from ``old`` in the mean, for a loss that is centred there."""
     passes = forward(model, batch, weights != 0, config)
-    parts = [token_log_probs(outputs, batch.ids[at], config)[0].cpu() - old[at] for at, outputs in passes]
+    parts = [token_log_probs(outputs, batch.ids[at], config)[0] - old[at] for at, outputs in passes]
     return float(torch.cat(parts).double().mean())
 
 
@@ -203,7 +194,8 @@ def critic_loss(
     old: torch.Tensor, returns: torch.Tensor, outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:
     """Return the critic's loss on some tokens: the distance of its values from the returns."""
-    return losses.value_loss(token_values(outputs), old[indices], returns[indices], weights, clip=0.5)
+    values = outputs.of_tokens(outputs.all.squeeze(1))
+    return losses.value_loss(values, old[indices], returns[indices], weights, clip=0.5)
 
 
 def accumulate(
@@ -275,7 +267,8 @@ def update(
 def learn(run: Run, batch: Batch, number: int) -> Record:
     """Do steps 3 to 5 on one batch: update the model, and the critic if there is one."""
     config, models, optimizers, seed = run.config, run.models, run.optimizers, (run.config.seed, number)
-    labels = batch.labels(config.teaching.weight_at(number))
+    weight = config.teaching.weight_at(number)
+    labels = Labels(batch.label, weight) if batch.label is not None and weight else None
     if labels is not None and not bool((labels.step >= 0).any()):
         say_once(NO_LABEL)
     if labels is not None and config.teacher_mode == "alone":
@@ -309,11 +302,7 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
 
 
 def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
-    """Do an iteration: play, and update on what was played; return its metrics.
-
-    Raises:
-        BackendError: Too many episodes broke.
-    """
+    """Do an iteration: play, and update on what was played; return its metrics."""
     config, began = run.config, time.monotonic()
     groups, unused = play_iteration(run, number)
     played = [(group.of, episode) for group in groups + unused for episode in group.episodes]

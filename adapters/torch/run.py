@@ -63,10 +63,6 @@ class Run:
 
     Args:
         config: The settings; a resumed run must have the same.
-
-    Raises:
-        ConfigError: The environment, model or device does not exist, the model's context is shorter than
-            ``max_tokens``, or the folder holds a run with other settings.
     """
 
     def __init__(self, config: LoopConfig) -> None:
@@ -259,11 +255,7 @@ def _device(name: str) -> str:
 
 
 def load_critic(path: str, device: str, seed: int = 0) -> Any:
-    """Load a critic in float32: a causal language model's body with one output.
-
-    Raises:
-        ConfigError: The model does not exist, or its kind has no version with other outputs.
-    """
+    """Load a critic in float32: a causal language model's body with one output."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # draws the new layer
         try:
@@ -288,7 +280,7 @@ def about(episodes: Sequence[Episode]) -> Record:
         raise BackendError(f"all {len(episodes)} episodes of {episodes[0].env_id} broke; the first: {why}")
     played, episodes = len(episodes), [episode for episode in episodes if not episode.stop_reason.broken]
     solved = share(sum(episode.success for episode in episodes), len(episodes))
-    return {
+    record: Record = {
         "success": solved.value,
         "success_low": solved.low,
         "success_high": solved.high,
@@ -300,8 +292,12 @@ def about(episodes: Sequence[Episode]) -> Record:
             np.mean([sum(len(s.response_ids or ()) for s in episode.steps) for episode in episodes])
         ),
         "broken": played - len(episodes),
-        **_of_agent(episodes),
     }
+    if any(step.time is not None for episode in episodes for step in episode.steps):  # an agent's
+        failed = sum(episode.stop_reason is StopReason.AGENT_ERROR for episode in episodes)
+        record |= named("agent", call_metrics([calls_made(episode) for episode in episodes]))
+        record["stop/agent_error"] = failed / len(episodes)
+    return record
 
 
 def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
@@ -310,15 +306,6 @@ def solved(of: Tasks, episodes: Sequence[Episode]) -> Record:
     if not (of.name and episodes):
         return {}
     return {f"{of.name}/episodes": len(known), f"{of.name}/success": sum(known) / max(len(known), 1)}
-
-
-def _of_agent(episodes: Sequence[Episode]) -> Record:
-    """Return the metrics of an agent's calls, and how often it failed; none if the episodes are not an agent's."""
-    if all(step.time is None for episode in episodes for step in episode.steps):
-        return {}
-    failed = sum(episode.stop_reason is StopReason.AGENT_ERROR for episode in episodes)
-    made = call_metrics([calls_made(episode) for episode in episodes])
-    return {**named("agent", made), "stop/agent_error": failed / len(episodes)}
 
 
 def named(role: str, metrics: Mapping[str, Any]) -> Record:

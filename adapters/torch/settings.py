@@ -186,9 +186,6 @@ class LoopConfig:
 def read_command_line(argv: Sequence[str] | None) -> LoopConfig:
     """Return the settings that a command line gives; ``--env`` and ``--out`` are required.
 
-    Raises:
-        ConfigError: A value that is not allowed.
-
     >>> read_command_line(["--env", "Toy-v0", "--out", "runs/x", "--kl", "loss"]).kl
     'loss'
     """

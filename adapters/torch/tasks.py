@@ -35,11 +35,7 @@ class Tasks(NamedTuple):
 
 
 class RunTasks:
-    """All tasks of a run.
-
-    Raises:
-        ConfigError: An environment does not exist, does not say how many tasks it has, or has no expert to teach.
-    """
+    """All tasks of a run."""
 
     def __init__(self, config: LoopConfig) -> None:
         self.config = config
@@ -96,9 +92,6 @@ def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
     """Return the tasks of the only environment of a run.
 
     An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
-
-    Raises:
-        ConfigError: The environment does not exist, or has no expert to teach.
     """
     env_id = str(config.env)
     one_split = not takes_splits(env_id)

@@ -82,11 +82,7 @@ def takes_trees(config: Any) -> bool:
 
 
 def enable(model: Any) -> None:
-    """Let a Hugging Face model take packed trees; passes without ``tree`` compute what they would with ``sdpa``.
-
-    Raises:
-        ConfigError: As ``check_model``.
-    """
+    """Let a Hugging Face model take packed trees; passes without ``tree`` compute what they would with ``sdpa``."""
     check_model(model.config)
     model.set_attn_implementation(TREE_ATTENTION)
 
@@ -189,9 +185,6 @@ def plan_attention(tree: PackedTree, device: torch.device | str = "cpu", kind: s
         tree: The tree, of at least one node.
         device: Where the model is.
         kind: ``sdpa`` or ``flex``; None for flex on a GPU and sdpa elsewhere.
-
-    Raises:
-        ConfigError: The kind does not exist.
     """
     device = torch.device(device)
     kind = kind or ("flex" if device.type == "cuda" else "sdpa")

@@ -17,9 +17,6 @@ def cut(rows: SortedRows, budget: int) -> list[SortedRows]:
     """Cut rows into parts of at most ``budget`` nodes; a longer row is alone.
 
     The parts, of neighbours, repeat as few tokens as possible, and among those there are as few of them as possible.
-
-    Raises:
-        ConfigError: The budget is below 1.
     """
     integer("the budget of a tree", budget, minimum=1)
     own = (rows.lengths - rows.shared).tolist()

@@ -18,13 +18,13 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOConfig, GRPOTrainer
 
-from agent_envs.adapters.batches import TokenBatch, build_batch
+from agent_envs.adapters.batches import TokenBatch
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights
-from agent_envs.adapters.step_rows import step_rows, steps_taken
+from agent_envs.adapters.step_rows import step_batch
 from agent_envs.adapters.task_rows import as_json, make_dataset
-from agent_envs.adapters.teacher import Labels, Teacher, labels_in, with_labels
+from agent_envs.adapters.teacher import Labels, Teacher, labels_in
 from agent_envs.adapters.trained import Trained, trained
 from agent_envs.adapters.trl.vllm import TRLVLLMPolicy
 from agent_envs.agents.loading import Agent, Score, load_agent
@@ -174,23 +174,15 @@ class EpisodeTrainer(GRPOTrainer):
         parts = trained(
             self._episodes, [i // group for i in range(len(self._episodes))], self._options.gamma, self._roles
         )
-        tokens = build_batch(parts.episodes)
+        taught = self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
+        tokens, steps, wrote, label = step_batch(parts, labels_of=self._labels if taught else None)
         if tokens.pictures:
             raise ConfigError(
                 "EpisodeTrainer takes no pictures: train with GRPOTrainer(environment_factory=environment_class(...))"
             )
-        taken, label = steps_taken(parts.episodes), np.full(len(tokens.input_ids), -1)
-        taught = self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
-        if taught:
-            states = zip(tokens.episode, taken, strict=True)
-            ids = self._labels([(parts.episodes[i], step, info) for i, (_, step, info) in states])
-            tokens, label = with_labels(tokens, [step for _, step, _ in taken], ids)
-        steps = step_rows(tokens, parts, taken)
-        assert steps.tokens is not None
-        wrote = steps.tokens.step_row
         advantages, _ = self._estimator(steps, replace(self._options, group_size=group)).on_tokens(wrote)
         weights = token_weights(self._weighting, torch.from_numpy(tokens.length), steps.trajectory, wrote)
-        labels, credit = Labels(torch.from_numpy(label), taught), advantages * weights
+        labels, credit = Labels(label, taught), advantages * weights
         if taught:
             if self._teacher.mode == "silent":
                 labels = labels.without_signal(steps.group, wrote, advantages)
@@ -205,7 +197,9 @@ class EpisodeTrainer(GRPOTrainer):
         of_tokens = learned.numpy(), sampled, credit.float().numpy()
         self._metrics[mode]["env/rows"].append((len(tokens.offsets) - 1) / max(len(self._episodes), 1))
         processes = range(self.accelerator.num_processes)
-        of_processes = [_rows_of(tokens, parts, label, of_tokens, process, len(inputs)) for process in processes]
+        of_processes = [
+            _rows_of(tokens, parts, label.numpy(), of_tokens, process, len(inputs)) for process in processes
+        ]
         self._rows, most = of_processes[self.accelerator.process_index], max(map(len, of_processes))
         every = self.args.steps_per_generation if mode == "train" else 1
         filler = int(self._tokenizer.eos_token_id)

@@ -1,6 +1,6 @@
 """Process rewards and reward scaling.
 
-1. off by default; components mixed by weight, in the reward or beside it
+1. off by default; components mixed by weight
 2. PRIME's normalisation by hand; zeros, padding and one-sided signs are safe
 3. the mixed reward reaches the last token of its step
 4. scaling by the deviation of returns, of a batch or running; a continued run goes on where it was
@@ -37,45 +37,46 @@ ROWS = StepRows(
     group=torch.zeros(5, dtype=torch.int64),
     valid=TRAJECTORY < 7,
     truncated=TRAJECTORY < 0,
+    components=COMPONENTS,
+    component_names=NAMES,
 )
 
 
 def test_off_by_default():
-    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards())
+    rows, metrics = process_rewards(ROWS, ProcessRewards())
     assert rows is ROWS and metrics == {}
 
 
 def test_weights_replace_what_the_reward_holds():
-    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0, "format": 0.0}))
+    rows, metrics = process_rewards(ROWS, ProcessRewards({"search": 2.0, "format": 0.0}))
     # what is left: 0, 0, 1, 0; the process reward: .2, -.6, 0, 1
     assert rows.rewards.tolist() == pytest.approx([0.2, -0.6, 1.0, 1.0, 99.0])
     expected = {"count": 3.0, "mean": 0.2, "max": 1.0, "min": -0.6, "components_missing": 0.0}
     assert metrics == pytest.approx({f"process_rewards/{k}": v for k, v in expected.items()})
-    beside, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, weight=0.5, included=False))
-    assert beside.rewards.tolist() == pytest.approx([0.35, -0.45, 1.0, 0.75, 99.0])
 
 
 def test_prime_by_hand():
     # rewards to go of the searches: -.2, -.3, 0 and .5: the scale is .5
-    rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, normalize="prime"))
+    rows, metrics = process_rewards(ROWS, ProcessRewards({"search": 1.0}, normalize="prime"))
     s = 0.5 + 1e-6
     assert metrics["process_rewards/scale"] == pytest.approx(s)
     assert rows.rewards.tolist() == pytest.approx([0.2 + 0.1 / s, -0.3 / s, 1.0, 0.5 / s, 99.0])
-    half, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}, normalize="prime", weight=0.5))
+    half, _ = process_rewards(ROWS, ProcessRewards({"search": 1.0}, normalize="prime", weight=0.5))
     assert half.rewards.tolist() == pytest.approx([0.2 + 0.05 / s, -0.15 / s, 1.0, 0.25 / s, 99.0])
 
 
 def test_prime_of_zeros_and_of_nothing():
     p, scale = prime_normalised(ROWS, torch.zeros(5))
     assert p.tolist() == [0.0] * 5 and scale == pytest.approx(1e-6)
-    zero, metrics = process_rewards(ROWS, torch.zeros(5, 3), NAMES, ProcessRewards({"search": 1.0}, normalize="prime"))
+    rows = replace(ROWS, components=torch.zeros(5, 3))
+    zero, metrics = process_rewards(rows, ProcessRewards({"search": 1.0}, normalize="prime"))
     assert zero.rewards.tolist() == ROWS.rewards.tolist() and metrics["process_rewards/count"] == 0.0
     none = replace(ROWS, valid=torch.zeros(5, dtype=torch.bool))
     assert prime_normalised(none, torch.ones(5))[0].tolist() == [0.0] * 5
 
 
 def test_the_mixed_reward_sits_on_the_last_token_of_its_step():
-    rows, _ = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"search": 2.0}))
+    rows, _ = process_rewards(ROWS, ProcessRewards({"search": 2.0}))
     rows = replace(rows, tokens=TokenRows(torch.tensor([0, 0, -1, 1, 2, 2, 2, 3, -1])))
     out = get_estimator("reinforce_pp")(rows, EstimatorOptions(gamma=0.0, whiten=False))
     assert out.token_returns.tolist() == pytest.approx([0, 0.4, 0, -0.6, 0, 0, 1.0, 1.0, 0])
@@ -84,13 +85,13 @@ def test_the_mixed_reward_sits_on_the_last_token_of_its_step():
 def test_a_component_that_no_step_has_is_counted_and_said_once(caplog):
     say_once.cache_clear()
     for _ in range(2):
-        rows, metrics = process_rewards(ROWS, COMPONENTS, NAMES, ProcessRewards({"serach": 1.0, "search": 2.0}))
+        rows, metrics = process_rewards(ROWS, ProcessRewards({"serach": 1.0, "search": 2.0}))
     assert rows.rewards.tolist() == pytest.approx([0.4, -0.6, 1.0, 1.0, 99.0])
     assert metrics["process_rewards/components_missing"] == 1.0
     assert len(caplog.records) == 1
     assert "'serach'" in caplog.text and "Did you mean 'search'?" in caplog.text
     none = StepRows(*(x[:0] for x in (ROWS.rewards, TRAJECTORY, STEP, ROWS.group, ROWS.valid, ROWS.truncated)))
-    assert len(process_rewards(none, torch.tensor([]), [], ProcessRewards({"search": 1.0}))[0].rewards) == 0
+    assert len(process_rewards(none, ProcessRewards({"search": 1.0}))[0].rewards) == 0
     say_once.cache_clear()
 
 
@@ -100,14 +101,14 @@ def test_bad_input():
     with pytest.raises(ConfigError, match="the weight of 'search' must be a number, got nan"):
         ProcessRewards({"search": math.nan})
     with pytest.raises(DataError, match=r"shape \(5, 2\), expected \(5, 3\)"):
-        process_rewards(ROWS, COMPONENTS[:, :2], NAMES, ProcessRewards({"search": 1.0}))
+        process_rewards(replace(ROWS, components=COMPONENTS[:, :2]), ProcessRewards({"search": 1.0}))
     wrong = COMPONENTS.clone()
     wrong[1, 1] = math.inf
     with pytest.raises(DataError, match="trajectory 0 at step 1"):
-        process_rewards(ROWS, wrong, NAMES, ProcessRewards({"search": 1.0}))
+        process_rewards(replace(ROWS, components=wrong), ProcessRewards({"search": 1.0}))
     placed = replace(ROWS, tokens=TokenRows(torch.tensor([0]), rewards=torch.zeros(1)))
     with pytest.raises(DataError, match="the tokens have rewards already"):
-        process_rewards(placed, COMPONENTS, NAMES, ProcessRewards({"search": 1.0}))
+        process_rewards(placed, ProcessRewards({"search": 1.0}))
 
 
 def test_scaling_by_the_deviation_of_returns():

@@ -61,8 +61,7 @@ def step_columns(
         if name in own:
             check_log_probs(name, own[name], table.step_of, table.steps.trajectory, table.names)
     rows = _step_rows(table, given.get("values"), baselines)
-    components = torch.zeros(len(table), 0) if rows.components is None else rows.components
-    rows, metrics = process_rewards(rows, components, rows.component_names, objective.process)
+    rows, metrics = process_rewards(rows, objective.process)
     if baselines is not None and objective.process.weights:
         say_once(
             "process rewards change the returns of episodes, but not of the greedy episodes they are compared with"

@@ -89,8 +89,6 @@ def step_table(
             start, stop = begin + step["start"], begin + step["end"]
             if not begin <= start < stop <= end:
                 raise DataError(f"episode {name}: step {step['index']} has no tokens, or tokens outside its row")
-            if not abs(step["reward"]) < float("inf"):
-                raise DataError(f"episode {name}: the reward of step {step['index']} is {step['reward']}")
             key = (prompts.get(uid, len(prompts)), uid, int(name.rpartition("_")[2]), part, step["index"])
             rows.append((key, row, (name, part), uid, step, start, stop))
     rows.sort(key=lambda item: item[0])

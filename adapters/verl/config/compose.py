@@ -71,10 +71,6 @@ def compose_run(
     """Compose and check everything that the command line asks for. Nothing is written and no model is read.
 
     ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
-
-    Raises:
-        ConfigError: A name that does not exist, or values that do not fit.
-        MissingExtraError: verl is not installed.
     """
     options = dict[str, Any](env=env, algo=algo, model=model, steps=steps, data=data, out=out)
     options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise, "wrappers": wrappers or None}

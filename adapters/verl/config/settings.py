@@ -167,11 +167,7 @@ _DEFAULTS = {f.name: f.default for f in fields(Settings) if f.name != "options"}
 
 
 def read_settings(config: Any) -> Settings:
-    """Return what verl's configuration has under ``agentr1``.
-
-    Raises:
-        ConfigError: A setting that does not exist, or a value that does not fit.
-    """
+    """Return what verl's configuration has under ``agentr1``."""
     values = dict(config.get("agentr1") or {})
     for name, value in values.items():
         if name not in _DEFAULTS:

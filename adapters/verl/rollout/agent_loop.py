@@ -23,6 +23,7 @@ from uuid import uuid4
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from agent_envs.adapters.batches import last_prompt
 from agent_envs.adapters.branches import Branches, Tree
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.teacher import labels_in
@@ -161,7 +162,7 @@ class EnvAgentLoop(AgentLoopBase):
         for number, (episode, of_episode) in enumerate(zip(named, parts, strict=True)):
             how: dict[str, Any] = {
                 "filler_id": filler,
-                "final_prompt_ids": self._final_prompt(episode, policy) if trains else None,
+                "final_prompt_ids": self._last_prompt(episode, policy) if trains else (),
                 "merge": settings.layout != "steps",
                 "anchors": trains and self.estimator.needs_anchors,
             }
@@ -247,14 +248,9 @@ class EnvAgentLoop(AgentLoopBase):
         labels = labels_in(states, lambda episode: builder, policy.max_tokens, policy.context_length)
         return {i: ids for i, ids in enumerate(labels) if ids}
 
-    def _final_prompt(self, episode: Episode, policy: ServerPolicy) -> list[int] | None:
+    def _last_prompt(self, episode: Episode, policy: ServerPolicy) -> tuple[int, ...]:
         """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
-        actor, bootstraps = policy.actor, self.settings.options.get("bootstrap_truncated", True)
-        truncated = bool(episode.steps) and episode.steps[-1].truncated
-        if not (self.estimator.needs_critic and bootstraps and truncated) or actor is None:
-            return None
-        # the model may have been asked already: the prompt was too long, or the response empty
-        if actor.conversation.messages[-1]["role"] == "assistant":
-            actor.conversation.observe(episode.final_observation, episode.steps[-1].info)
-        prompt = actor.model.prompt(actor.conversation.messages, actor.tools).ids
-        return prompt if len(prompt) < policy.context_length else None
+        bootstraps = self.estimator.needs_critic and self.settings.options.get("bootstrap_truncated", True)
+        if not bootstraps or policy.model is None:
+            return ()
+        return last_prompt(episode, policy.model.builder, policy.context_length)

@@ -65,7 +65,7 @@ def episode_rows(
     episode: Episode,
     *,
     filler_id: int,
-    final_prompt_ids: list[int] | None = None,
+    final_prompt_ids: Sequence[int] = (),
     merge: bool = True,
     anchors: bool = False,
     labels: Mapping[int, Sequence[int]] = MappingProxyType({}),
@@ -91,7 +91,7 @@ def episode_rows(
     ]  # fmt: skip
     last = played[max(played)]
     cut = last.truncated and not last.terminated
-    if final_prompt_ids is not None and cut and not broken:
+    if final_prompt_ids and cut and not broken:
         tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
     records = {i: _record(episode, i, anchors) for i in played}
     out = []

@@ -21,7 +21,6 @@ from agent_envs.adapters.verl.rollout.pictures import server_pictures
 from agent_envs.adapters.verl.rollout.resuming import token_versions
 from agent_envs.errors import BackendAbortedError, BackendReplyError, ContextLengthExceeded
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.model import ModelActor
 from agent_envs.policies.tokens import Sampled, TokenModel, TokenPolicy
 from agent_envs.prompts.pictures import PictureTokens
 
@@ -52,7 +51,6 @@ class ServerPolicy(TokenPolicy):
         self.server, self.sampling_params, self.prompt_length = server, sampling_params, prompt_length
         self.name, self.untimed, self.engine = seed, untimed, engine
         self.request_id = uuid4().hex
-        self.actor: ModelActor | None = None  # of the plain loop
         self.model: TokenModel | None = None  # of the last episode that began
         self.versions: list[list[int]] = []  # per step, version of the weights that sampled each token
         self.cached_tokens = 0  # of all prompts, those that the server had computed before
@@ -64,10 +62,6 @@ class ServerPolicy(TokenPolicy):
         self.model = super().open(env)
         self.stop_token_ids |= self.model.builder.ends
         return self.model
-
-    def start(self, env: gym.Env[Any, str]) -> ModelActor:
-        self.actor = super().start(env)
-        return self.actor
 
     def episode_seed(self, task_id: str) -> str:
         return str(self.name)

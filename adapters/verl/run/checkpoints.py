@@ -59,11 +59,7 @@ def hugging_face_folder(
 
 
 def find_actor(path: Path) -> Path:
-    """Return the policy's folder of a checkpoint, given any folder above it.
-
-    Raises:
-        ConfigError: There is no checkpoint.
-    """
+    """Return the policy's folder of a checkpoint, given any folder above it."""
     if not path.is_dir():
         raise ConfigError(f"no checkpoint: {path} is not a folder")
     last = [_last_folder(path), _last_folder(path / "checkpoints")]
@@ -76,11 +72,7 @@ def find_actor(path: Path) -> Path:
 
 
 def check_pickles(folder: Path) -> None:
-    """Check that the files which verl unpickles hold tensors and plain values, nothing that runs code.
-
-    Raises:
-        ConfigError: One of them names something else, or cannot be read.
-    """
+    """Check that the files which verl unpickles hold tensors and plain values, nothing that runs code."""
     import numpy as np
     import torch
     from torch.distributed.tensor import DTensor  # noqa: F401  registers what a shard is made of

@@ -43,11 +43,7 @@ class Tasks:
 
 
 def make_env(config: RunConfig, split: str | None = None) -> gym.Env[Any, str]:
-    """Make the run's environment with its wrappers.
-
-    Raises:
-        AgentEnvsError: There is no such environment or split, or a wrapper does not fit.
-    """
+    """Make the run's environment with its wrappers."""
     return make_text_env(config.env, config.env_kwargs_of(split or config.split), config.wrappers)
 
 
@@ -146,10 +142,6 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
     A file whose rows name environments (``env_id``), as ``write_rows`` writes them, is taken unchanged, after a check
     that without ``trust`` they name nothing that only the user may (``recorded_env``). Any other holds tasks of the
     run's environment, as its argument ``data``.
-
-    Raises:
-        DataError: A file cannot be read.
-        ConfigError: A row names code, data or servers of its own.
     """
     rows: list[dict[str, Any]] = []
     for path in config.train_files if phase == "train" else config.val_files:
@@ -230,9 +222,6 @@ def make_rows(
     ``phase`` is ``train`` or ``validation``; ``wrappers`` are specs such as ``FormatReward(weight=0.1)``, innermost
     first; ``seed`` is for every reset.
 
-    Raises:
-        ConfigError: Another phase, or keyword arguments that JSON cannot hold.
-
     >>> make_rows("AgentR1/GSM8K-v0", [3], env_kwargs={"split": "test"})[0]["extra_info"]
     {'index': 3, 'phase': 'train'}
     """
@@ -255,11 +244,7 @@ def make_rows(
 
 
 def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to a parquet file, which appears whole or not at all.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Write rows to a parquet file, which appears whole or not at all."""
     with needs_extra("verl"):
         import pyarrow as pa
         import pyarrow.parquet as pq

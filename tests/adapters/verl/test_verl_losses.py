@@ -367,8 +367,8 @@ def test_a_step_table_says_the_environment_of_each_step():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([fields(reward=float("nan"))], "episode u_0: the reward of step 0 is nan"),
-        ([fields(reward=float("inf"))], "the reward of step 0 is inf"),
+        ([fields(reward=float("nan"))], "the reward of trajectory 'u_0' at step 0 is nan"),
+        ([fields(reward=float("inf"))], "'u_0' at step 0 is inf"),
         ([fields(end=0)], "step 0 has no tokens"),
         ([fields(end=9)], "tokens outside its row"),
         ([fields(), fields()], "'u_0' has step 0 more than once"),
@@ -381,14 +381,14 @@ def test_steps_that_are_refused(rows, message):
 
 def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
     made = Made(rows_of(drawn_episodes(4, "grow"), merge=True), actor)
-    process = ProcessRewards({"format": 0.5}, normalize="prime", included=False)
+    process = ProcessRewards({"format": 0.5}, normalize="prime")
     _, plain = made.columns(objective())
     _, mixed = made.columns(objective(process=process, scale=RewardScale("batch")))
     components = [step["components"] for fields in made.batch.extra for step in fields["steps"]]
     assert not any("process" in name or "scale" in name for name in plain.metrics)
     assert mixed.metrics["env/process_rewards/count"] == sum(bool(c["format"]) for c in components)
     scale, sigma = mixed.metrics["env/process_rewards/scale"], mixed.metrics["env/reward_scale"]
-    added = 0.5 * made.batch.table().steps.components[:, 0] / scale
+    added = (0.5 / scale - 1) * made.batch.table().steps.components[:, 0]
     torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
 
 
