@@ -34,12 +34,10 @@ Before an estimator runs, ``process_rewards`` mixes reward components, ``RewardS
 ``check_log_probs`` and ``check_episodes`` check what is not in the rows.
 """
 
-from importlib.util import find_spec
+from agent_envs.errors import needs_extra
 
-from agent_envs.errors import MissingExtraError
-
-if find_spec("torch") is None:
-    raise MissingExtraError("torch", extra="hf")
+with needs_extra("hf"):
+    import torch  # noqa: F401
 
 from agent_envs.adapters.estimators.checks import check_episodes, check_log_probs, check_rows, say_once
 from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae

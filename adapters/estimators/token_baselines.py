@@ -27,7 +27,7 @@ import torch
 from agent_envs.adapters.estimators.critic import add_token_rewards, from_tokens
 from agent_envs.adapters.estimators.groups import relative_scores
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
-from agent_envs.adapters.estimators.segments import StepLayout, TokenLayout, discounted_sums, lay_out, lay_out_tokens
+from agent_envs.adapters.estimators.segments import discounted_sums, lay_out, lay_out_tokens
 from agent_envs.errors import ConfigError
 
 
@@ -53,11 +53,7 @@ def optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Advanta
     Raises:
         ConfigError: There are no tokens, or their ``score_norms`` are missing.
     """
-    steps = lay_out(rows)
-    tokens = lay_out_tokens(rows, steps, "optimal_token_baseline")
-    within = torch.arange(int(tokens.lengths.sum())) - tokens.first.repeat_interleave(tokens.counts)
-    step = steps.take(rows.step).long().repeat_interleave(tokens.counts)
-    return _compare(rows, steps, tokens, "optimal_token_baseline", step, within)
+    return _compare(rows, "optimal_token_baseline", within_steps=True)
 
 
 def tir_optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:
@@ -69,22 +65,21 @@ def tir_optimal_token_baseline(rows: StepRows, options: EstimatorOptions) -> Adv
     Raises:
         ConfigError: There are no tokens, or their ``score_norms`` are missing.
     """
+    return _compare(rows, "tir_optimal_token_baseline", within_steps=False)
+
+
+def _compare(rows: StepRows, estimator: str, *, within_steps: bool) -> Advantages:
+    """Compare each token with the group's at the same place of the same step, or of the whole trajectory."""
     steps = lay_out(rows)
-    tokens = lay_out_tokens(rows, steps, "tir_optimal_token_baseline")
-    first = tokens.lengths.cumsum(0) - tokens.lengths
-    within = torch.arange(int(tokens.lengths.sum())) - first.repeat_interleave(tokens.lengths)
-    return _compare(rows, steps, tokens, "tir_optimal_token_baseline", torch.zeros_like(within), within)
-
-
-def _compare(
-    rows: StepRows, steps: StepLayout, tokens: TokenLayout, estimator: str, step: torch.Tensor, within: torch.Tensor
-) -> Advantages:
-    """Compare each token with the group's at the same ``step`` and place ``within`` it, both of shape [k]."""
+    tokens = lay_out_tokens(rows, steps, estimator)
     if rows.tokens is None or rows.tokens.score_norms is None:
         raise ConfigError(
             f"the estimator {estimator!r} needs the sums of squared probabilities: give TokenRows.score_norms"
         )
     _, metrics = relative_scores(steps, rows, by_std=False)
+    counts = tokens.counts if within_steps else tokens.lengths
+    within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    step = steps.take(rows.step).long().repeat_interleave(counts) if within_steps else torch.zeros_like(within)
     reward = torch.zeros(len(within), dtype=torch.float64)
     add_token_rewards(reward, rows, steps, tokens, metrics)
     g = discounted_sums(reward, tokens.lengths, 1.0)

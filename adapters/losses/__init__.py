@@ -26,12 +26,10 @@ metrics       name -> ``Tally`` (total and count, or a maximum): ``merge`` adds 
 A micro-batch without a trained token has loss 0 with a graph, so its gradients are zeros.
 """
 
-from importlib.util import find_spec
+from agent_envs.errors import needs_extra
 
-from agent_envs.errors import MissingExtraError
-
-if find_spec("torch") is None:
-    raise MissingExtraError("torch", extra="hf")
+with needs_extra("hf"):
+    import torch  # noqa: F401
 
 from agent_envs.adapters.losses.kl import (
     KL_KINDS,

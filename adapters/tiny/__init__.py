@@ -5,9 +5,7 @@ one's own: `model` and `demonstrations` are its parts, `supervised` is the loop.
 and their tokenizer. No trainer is imported here.
 """
 
-from importlib.util import find_spec
+from agent_envs.errors import needs_extra
 
-from agent_envs.errors import MissingExtraError
-
-if find_spec("torch") is None:
-    raise MissingExtraError("torch", extra="hf")
+with needs_extra("hf"):
+    import torch  # noqa: F401

@@ -1,8 +1,6 @@
 """A policy-gradient loop in plain PyTorch."""
 
-from importlib.util import find_spec
+from agent_envs.errors import needs_extra
 
-from agent_envs.errors import MissingExtraError
-
-if find_spec("torch") is None:
-    raise MissingExtraError("torch", extra="hf")
+with needs_extra("hf"):
+    import torch  # noqa: F401

@@ -29,8 +29,6 @@ class TreePass:
     """The wanted tokens, as indices into the tokens of all rows, int64, shape [wanted]."""
     output: torch.Tensor
     """Index into ``before`` for each wanted token, int64, shape [wanted]."""
-    nodes: int
-    """Tokens of the pass."""
 
     def logits(self, model: Any) -> torch.Tensor:
         """Return a causal language model's logits, or a critic's values, at ``before``: [outputs, vocabulary or 1]."""
@@ -69,9 +67,8 @@ def tree_pass(
         "attention_mask": torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device),
         "tree": plan,
     }
-    return TreePass(
-        inputs, torch.from_numpy(before).to(device), torch.from_numpy(tokens[at]), torch.from_numpy(output), len(tree)
-    )
+    wanted_tokens, outputs = torch.from_numpy(tokens[at]), torch.from_numpy(output)
+    return TreePass(inputs, torch.from_numpy(before).to(device), wanted_tokens, outputs)
 
 
 def tree_passes(

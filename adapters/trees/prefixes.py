@@ -30,11 +30,6 @@ class SortedRows:
         return len(self.rows)
 
     @property
-    def tokens(self) -> int:
-        """Tokens of all rows."""
-        return int(self.lengths.sum())
-
-    @property
     def nodes(self) -> int:
         """Tokens that are left if each shared one is held once."""
         return int((self.lengths - self.shared).sum())
@@ -115,7 +110,7 @@ def pack_tree(ids: np.ndarray, offsets: np.ndarray, rows: SortedRows) -> PackedT
     nodes = np.arange(rows.nodes)
     position_ids = nodes - np.repeat(stops - own - shared, own)
     input_ids = ids[np.repeat(offsets[rows.rows], own) + position_ids]
-    path = np.empty(rows.tokens, dtype=np.int64)
+    path = np.empty(int(rows.lengths.sum()), dtype=np.int64)
     path[np.repeat(starts, own) + position_ids] = nodes
     end = np.repeat(stops, own)  # right for nodes that the next row does not share
     for place in np.flatnonzero(shared).tolist():

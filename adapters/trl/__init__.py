@@ -20,12 +20,10 @@ as the last step. TRL takes pictures from the environment class alone.
 Both build on what TRL calls experimental or private, so other versions than the supported one are rejected.
 """
 
-from importlib.util import find_spec
+from agent_envs.errors import needs_extra
 
-from agent_envs.errors import MissingExtraError
-
-if find_spec("trl") is None:
-    raise MissingExtraError("trl", extra="trl")
+with needs_extra("trl"):
+    import trl  # noqa: F401
 
 from agent_envs.adapters.trl.environment import (
     EnvironmentRecord,

@@ -49,9 +49,6 @@ def describe(composed: Composed) -> str:
         for share in run.mixed
     ]
     try:
-        for part in run.parts():
-            with contextlib.closing(make_env(part)) as env:
-                env.reset(options={"index": 0})
         _check_pictures(run, verl, fetch=False)
     except DataError as e:
         if run.data != "official":
@@ -174,13 +171,14 @@ def train(composed: Composed, *, trust: bool = False) -> str:
 
 
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
-    """Return whether the environment shows pictures, to a model that sees them.
+    """Return whether the environment, which has a first task, shows pictures, to a model that sees them.
 
     Without ``fetch``, a model on the hub is not asked.
     """
     spaces = []
     for part in run.parts():
         with contextlib.closing(make_env(part)) as env:
+            env.reset(options={"index": 0})
             spaces.append(env.observation_space)
     space = next(filter(shows_pictures, spaces), spaces[0])
     pictures = shows_pictures(space)
