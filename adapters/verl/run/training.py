@@ -171,14 +171,15 @@ def train(composed: Composed, *, trust: bool = False) -> str:
 
 
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
-    """Return whether the environment, which has a first task, shows pictures, to a model that sees them.
+    """Return whether the environment shows pictures, to a model that sees them.
 
-    Without ``fetch``, a model on the hub is not asked.
+    Without ``fetch``, a first task is begun, and a model on the hub is not asked.
     """
     spaces = []
     for part in run.parts():
         with contextlib.closing(make_env(part)) as env:
-            env.reset(options={"index": 0})
+            if not fetch:
+                env.reset(options={"index": 0})
             spaces.append(env.observation_space)
     space = next(filter(shows_pictures, spaces), spaces[0])
     pictures = shows_pictures(space)
