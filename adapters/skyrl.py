@@ -179,6 +179,7 @@ class SkyRLTextEnv(BaseTextEnv):
         assert episode is not None
         last = episode.steps[-1] if episode.steps else None
         self._info, self._return = dict(last.info) if last is not None else {}, float(episode.reward)
+        self._invalid = sum(bool(step.info.get("invalid_action", False)) for step in episode.steps)
         self._ended = {"terminated": bool(last and last.terminated), "truncated": not (last and last.terminated)}
         metadata = {**to_json_types(self._info), **self._ended}
         return BaseTextEnvStepOutput(observations=[], reward=self._return, done=True, metadata=metadata)

@@ -201,7 +201,7 @@ def test_an_agent_that_appends_plays_and_another_is_refused():
     kwargs = {"split": "test"}
     (row,) = skyrl.make_rows("AgentR1/GSM8KTool-v0", [3], env_kwargs=kwargs)
     news, rewards, texts, end = play("AgentR1/GSM8KTool-v0", kwargs, 3, lambda env, _: env.unwrapped.expert_action())
-    for limit, given in ((0, texts), (1, texts[:1])):
+    for limit, given in ((0, texts), (1, texts[:1]), (1, ["<tool_call>nothing</tool_call>"])):
         env = skyrl_gym.make("agentr1", env_config={"agent": aloud}, extras={**row, "max_turns": limit})
         got, outputs = [env.init(row["prompt"])[0]], []
         for text in given:
@@ -215,7 +215,7 @@ def test_an_agent_that_appends_plays_and_another_is_refused():
         if not limit:
             assert outputs[-1]["reward"] == metrics["return"] == sum(rewards) and metrics["success"] == end[2]
         else:
-            assert metrics["truncated"] == 1.0
+            assert metrics["truncated"] == 1.0 and metrics["invalid_actions"] == (given != texts[:1])
     env = skyrl_gym.make("agentr1", env_config={"agent": twice}, extras=row)
     env.init(row["prompt"])
     with pytest.raises(ConfigError, match="SkyRL can only append to one conversation, and this agent began another"):
