@@ -33,6 +33,7 @@ from trl.chat_template_utils import qwen3_schema  # noqa: E402
 
 from agent_envs.adapters import trl as envs  # noqa: E402
 from agent_envs.adapters.losses import token_weights  # noqa: E402
+from agent_envs.adapters.teacher import Labels  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
@@ -451,7 +452,7 @@ def test_the_gradient_is_the_loops(warm, tmp_path, estimator, gamma, weighting, 
     weights = token_weights(weighting, lengths, ours.steps.trajectory, ours.step)
     loss, taught = partial(actor_loss, ours, config, scores, advantages), None
     if mode:
-        labels = ours.labels(0.5)
+        labels = Labels(ours.label, 0.5)
         labels = labels.without_signal(ours.steps.group, ours.step, advantages) if mode == "silent" else labels
         taught = labels.weights(weighting, ours.steps.trajectory, torch.zeros_like(ours.steps.trajectory))
     if mode == "alone":
