@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.checks import shown
-from agent_envs.errors import DataError
+from agent_envs.errors import DataError, first_line
 
 MAX_ROW_BYTES = 1 << 26
 """Longest row of a data file, in bytes: a longer one means that the file is something else."""
@@ -80,6 +80,22 @@ def read_text(path: str | os.PathLike[str], longest: int = MAX_ROW_BYTES) -> str
     if len(data) > longest:
         raise OSError(errno.EINVAL, f"larger than {longest >> 20} MiB", os.fspath(path))
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_object(
+    path: str | os.PathLike[str], expected: str = "a JSON object", longest: int = MAX_ROW_BYTES
+) -> dict[str, Any]:
+    """Return the JSON object that a file of at most `longest` bytes holds; `expected` says what it should be.
+
+    A DataError says that it cannot be read, or holds something else.
+    """
+    try:
+        value = json.loads(read_text(path, longest))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{os.fspath(path)}: cannot be read as {expected}: {first_line(e)}") from e
+    if not isinstance(value, dict):
+        raise DataError(f"{os.fspath(path)}: expected {expected}, got {type(value).__name__} {shown(value)}")
+    return value
 
 
 def unpacked_limit(file: BufferedReader) -> int:
@@ -219,7 +235,7 @@ def _end_of_whole_lines(file: FileIO) -> int:
     return 0
 
 
-class FileLock:
+class FileLock(contextlib.AbstractContextManager["FileLock", None]):
     """A file that is locked against other threads and processes until it is closed or the process ends.
 
     Args:
@@ -261,9 +277,6 @@ class FileLock:
         if not self.file.closed:
             _unlock(self.file.fileno())
             self.file.close()
-
-    def __enter__(self) -> FileLock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

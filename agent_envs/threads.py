@@ -64,6 +64,13 @@ class LoopThread:
         if wait:
             self._thread.join()
 
+    def end(self, last: Coroutine[Any, Any, Any], seconds: float = 10.0) -> None:
+        """Run a last coroutine, for which another thread waits so many seconds at most, and stop."""
+        done = self.submit(last)
+        if asyncio._get_running_loop() is not self.loop:
+            wait([done], timeout=seconds)
+        self.stop(wait=False)
+
     def _run(self) -> None:
         with self._runner:
             self.loop.run_forever()

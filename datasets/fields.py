@@ -12,7 +12,6 @@ Some have `agent_name`, `ability` and `env_kwargs` too. What `ground_truth` and 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from numbers import Real
 from typing import Any
 
 from agent_envs.errors import DataError
-from agent_envs.files import MAX_ROW_BYTES, read_text
+from agent_envs.files import read_text
 
 
 def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
@@ -38,15 +37,6 @@ def data_text(path: str | os.PathLike[str]) -> str:
         return read_text(path)
     except (OSError, ValueError) as e:
         raise DataError(f"{os.fspath(path)} cannot be read: {e}") from e
-
-
-def read_object(path: str | os.PathLike[str], expected: str = "a JSON object", longest: int = MAX_ROW_BYTES) -> Any:
-    """Return the JSON object that a file of at most `longest` bytes holds; `expected` says what it should be."""
-    try:
-        value = json.loads(read_text(path, longest))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{os.fspath(path)}: cannot be read as {expected}: {e}") from e
-    return as_object(value, expected, os.fspath(path))
 
 
 def text_field(row: Mapping[str, Any], key: str, where: str) -> str:

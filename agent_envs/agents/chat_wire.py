@@ -89,11 +89,10 @@ class Wire:
                 return text
         if texts:
             return texts[0]
-
-        def format_call(name: str, arguments: dict[str, Any]) -> str:
-            return self._parser.format(ToolCall(name, arguments))
-
-        written = [call_text(name, json.dumps(arguments), format_call)[0] for name, arguments in calls]
+        written = [
+            call_text(name, json.dumps(arguments), lambda *call: self._parser.format(ToolCall(*call)))[0]
+            for name, arguments in calls
+        ]
         return "\n".join([*([content] if content else []), *written])
 
 

@@ -169,7 +169,7 @@ def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[tuple[Episode
     with tqdm(unit="episode", desc="scoring", disable=options.quiet, leave=False) as bar:
         for path in paths:
             settings = {} if options.bare or options.by != "replay" else run_settings(path)
-            for number, record in enumerate(read_records([path]), start=1):
+            for number, record in read_records(path):
                 try:
                     yield Episode.from_dict(record, PictureFolder(path)), settings
                 except DataError as e:

@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from agent_envs.cli.options import option
 from agent_envs.episodes.rescore import replay
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, MissingExtraError, first_line, needs_extra
+from agent_envs.files import table
 from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import ENV_IDS, PICTURE_IDS, make_env
 from agent_envs.rollout.many import run_episodes
@@ -75,7 +75,7 @@ def played_digest(env_id: str) -> str:
 
 
 def _same_bytes() -> tuple[str, bool]:
-    recorded = json.loads(resources.files("agent_envs.cli").joinpath("claims.json").read_text(encoding="utf-8"))
+    recorded = table("agent_envs.cli", "claims.json")
     other, unplayed = [], []
     for env_id in _IDS:
         try:

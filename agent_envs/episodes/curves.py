@@ -138,7 +138,7 @@ def _read_episodes(sources: Sequence[Path], run: Run) -> None:
         if phase == "held-out" and not without_metrics:
             continue  # correlations are over training episodes
         begin = len(run.tasks)
-        for record in read_records([path]):
+        for _, record in read_records(path):
             if record.get("stop_reason") in _BROKEN:
                 continue  # it says nothing about the policy
             steps = record["steps"]

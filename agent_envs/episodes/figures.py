@@ -73,14 +73,6 @@ def from_zero(axes: Any) -> None:
         axes.axhline(0, color="#444444", linewidth=0.8, zorder=1)
 
 
-def whole_steps(axes: Any) -> None:
-    """Put ticks of the horizontal axis only at whole numbers, and add a light grid."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.grid(alpha=0.3)
-
-
 def draw_configurations(path: Path, configurations: Sequence[Configuration], *, title: str, smooth: int = 1) -> None:
     """Draw a panel for each measure.
 
@@ -94,6 +86,8 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
         MissingExtraError: matplotlib is not installed.
     """
     figure = new_figure(14, 8.4)
+    from matplotlib.ticker import MaxNLocator
+
     *grid, rest = figure.subplots(2, 3).flat
     rest.set_axis_off()
     with_curves = any(run.curves for configuration in configurations for run in configuration.runs)
@@ -105,7 +99,8 @@ def draw_configurations(path: Path, configurations: Sequence[Configuration], *, 
             for number, configuration in enumerate(configurations):
                 _draw_curve(axes, configuration, measure, number, smooth)
             axes.set_xlabel("training step")
-            whole_steps(axes)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+            axes.grid(alpha=0.3)
         else:
             for number, configuration in enumerate(configurations):
                 _draw_mean(axes, configuration, measure, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,14 @@ def episode_paths(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
     return paths
 
 
-def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the episodes of files as ``Episode.to_dict`` wrote them.
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the episodes of a file as ``Episode.to_dict`` wrote them, each with the number of its line.
 
     Raises:
-        DataError: A file cannot be read, or a line is not an episode; names the file and the line. An incomplete last
+        DataError: The file cannot be read, or a line is not an episode; names the file and the line. An incomplete last
             line is skipped.
     """
-    for path in paths:
-        for number, record in JSONLines(path).numbered():
-            if not isinstance(record.get("steps"), list):
-                raise DataError(f"{path}, line {number}: not an episode: expected an object with steps")
-            yield record
+    for number, record in JSONLines(path).numbered():
+        if not isinstance(record.get("steps"), list):
+            raise DataError(f"{path}, line {number}: not an episode: expected an object with steps")
+        yield number, record

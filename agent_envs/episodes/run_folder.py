@@ -9,14 +9,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from agent_envs.checks import shown
 from agent_envs.episodes.record import Episode, stored_episodes, stored_row
-from agent_envs.errors import BackendError, ConfigError, DataError, first_line
-from agent_envs.files import FileLock, JSONLines, read_text, write_text
+from agent_envs.errors import BackendError, ConfigError
+from agent_envs.files import FileLock, JSONLines, read_object, write_text
 from agent_envs.pictures.folder import PictureFolder
 
 _log = logging.getLogger(__name__)
@@ -46,15 +45,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
     Raises:
         DataError: It holds something else.
     """
-    try:
-        settings = json.loads(read_text(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{path} does not hold a run's settings: {first_line(e)}") from e
-    if not isinstance(settings, dict):
-        raise DataError(f"{path} does not hold a run's settings: expected a JSON object, got {shown(settings)}")
-    return settings
+    return read_object(path, "a run's settings") if path.exists() else None
 
 
 def keep_settings(
@@ -107,7 +98,7 @@ def keep_settings(
     write_text(path, json.dumps(new, indent=1) + "\n")
 
 
-class EpisodeLog:
+class EpisodeLog(AbstractContextManager["EpisodeLog", None]):
     """The folder of a run: its settings in `run.json`, and `episodes.jsonl` with a line per episode.
 
     One process at a time may have a folder open; use it in a `with` statement.
@@ -189,9 +180,6 @@ class EpisodeLog:
     def close(self) -> None:
         """Let other processes use the folder."""
         self._open.close()
-
-    def __enter__(self) -> EpisodeLog:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from agent_envs.messages import ParseFailure, ToolCall, ToolSpec
 from agent_envs.parsers.json_calls import ANY, argument_types, no_calls, scan_calls, typed_argument, written_argument
@@ -76,9 +75,10 @@ class QwenCoderParser(ReasoningParser):
         return ToolCall(name, arguments, body[match.start() : close.end()]), close.end()
 
     def format(self, call: ToolCall) -> str:
-        parameters = "".join(
-            f"<parameter={key}>\n{_written(value)}\n{_CLOSE_PARAMETER}\n" for key, value in call.arguments.items()
-        )
+        parameters = ""
+        for key, value in call.arguments.items():
+            written = str(value) if value is None or isinstance(value, bool) else written_argument(value)
+            parameters += f"<parameter={key}>\n{written}\n{_CLOSE_PARAMETER}\n"
         return f"<tool_call>\n<function={call.name}>\n{parameters}{_CLOSE_FUNCTION}\n</tool_call>"
 
     def describe(self) -> str:
@@ -90,7 +90,3 @@ def _failure(problem: str, body: str, match: re.Match[str], position: int) -> tu
     close = _CALL_END.search(body, position)
     end = len(body) if close is None else close.end() if close[0] == _CLOSE_FUNCTION else close.start()
     return ParseFailure(problem, body[match.start() : end]), end
-
-
-def _written(value: Any) -> str:
-    return str(value) if value is None or isinstance(value, bool) else written_argument(value)

@@ -17,11 +17,9 @@ class EpisodeModel(Protocol):
 
     def fork(self, number: int) -> EpisodeModel:
         """Return the model with the same past; those with different numbers sample differently."""
-        ...
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
         """Return the number of tokens of a prompt, as far as known."""
-        ...
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, task_id: str = "", limit: int = 0,
@@ -41,7 +39,6 @@ class EpisodeModel(Protocol):
             EpisodeStop: A limit of the policy, such as ``ContextLengthExceeded``.
             BackendError: The model's server or engine failed.
         """
-        ...
 
 
 @runtime_checkable
@@ -50,7 +47,6 @@ class ModelPolicy(Protocol):
 
     def open(self, env: gym.Env[Any, str]) -> EpisodeModel:
         """Return the model in an episode of an environment."""
-        ...
 
 
 class ModelActor:

@@ -85,7 +85,6 @@ class Actor(Protocol):
             PolicyError: The policy cannot act.
             BackendError: The model's server or engine failed.
         """
-        ...
 
 
 @runtime_checkable
@@ -98,7 +97,6 @@ class Policy(Protocol):
         Read instructions and tools with ``env.get_wrapper_attr("instructions")`` and ``("tools")``, so that wrappers
         can override them.
         """
-        ...
 
 
 PolicyLike = Policy | Callable[[Any], Action | Awaitable[Action]]

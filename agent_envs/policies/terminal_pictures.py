@@ -40,20 +40,17 @@ class PersonPictures:
         for number, picture in enumerate(pictures, start=1):
             size = f"{picture.width} x {picture.height}"
             if not protocol:
-                show(f"picture {number}: {self._written(picture)} ({size})")
+                if self._folder is None:
+                    made = tempfile.mkdtemp(prefix="agentr1-")
+                    atexit.register(shutil.rmtree, made, ignore_errors=True)
+                    self._folder = PictureFolder(f"{made}/episodes.jsonl")
+                self._folder.add([picture])
+                show(f"picture {number}: {self._folder.file(picture.digest)} ({size})")
                 continue
             show(f"picture {number} ({size}):")
             drawn = escape_sequence(picture, protocol, shutil.get_terminal_size().columns)
             sys.stdout.write(TerminalCode(f"{drawn}\n"))
             sys.stdout.flush()
-
-    def _written(self, picture: Picture) -> str:
-        if self._folder is None:
-            made = tempfile.mkdtemp(prefix="agentr1-")
-            atexit.register(shutil.rmtree, made, ignore_errors=True)
-            self._folder = PictureFolder(f"{made}/episodes.jsonl")
-        self._folder.add([picture])
-        return str(self._folder.file(picture.digest))
 
 
 def graphics_protocol(variables: Mapping[str, str]) -> str:

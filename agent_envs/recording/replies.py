@@ -84,12 +84,7 @@ def action_text(message: Mapping[str, Any]) -> str:
     {"name": "add", "arguments": {"a": 1}}
     </tool_call>
     """
-    parts = [_text(message.get("content")) or _text(message.get("refusal"))]
-    parser = get_parser("hermes")
-
-    def format_call(name: str, arguments: dict[str, Any]) -> str:
-        return parser.format(ToolCall(name, arguments))
-
+    parts, parser = [_text(message.get("content")) or _text(message.get("refusal"))], get_parser("hermes")
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -97,7 +92,7 @@ def action_text(message: Mapping[str, Any]) -> str:
             continue
         arguments = function.get("arguments")
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        parts.append(call_text(str(function.get("name")), arguments, format_call)[0])
+        parts.append(call_text(str(function.get("name")), arguments, lambda *call: parser.format(ToolCall(*call)))[0])
     return "\n".join(part for part in parts if part)
 
 

@@ -27,7 +27,6 @@ class Retriever(Protocol):
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return at most k documents, best first, ties by id. Raises ConfigError if k is below 1."""
-        ...
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Return the results of each query."""
@@ -35,7 +34,6 @@ class Retriever(Protocol):
 
     def document(self, doc_id: str) -> dict[str, Any]:
         """Return the row with this id. Raises ConfigError if there is none."""
-        ...
 
 
 def check_request(query: object, k: object) -> None:

@@ -18,9 +18,9 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ MANIFEST = "index.json"
 _SMALL_FILE = 1 << 18
 
 
-class FileWriter:
+class FileWriter(AbstractContextManager["FileWriter", None]):
     """Writes a file and its checksum. Of an existing file the first `keep` bytes stay."""
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -59,9 +59,6 @@ class FileWriter:
         """Close the file; return its entry for the manifest."""
         self._file.close()
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()

@@ -26,8 +26,8 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.checks import argument_defaults, listed, shown
-from agent_envs.errors import ConfigError, DataError, first_line
-from agent_envs.files import read_text
+from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import read_object
 from agent_envs.parsers import PARSERS
 from agent_envs.registration import layers
 from agent_envs.tasks import IndexedTasks, task_id_of
@@ -140,16 +140,10 @@ def read_panel(path: str | os.PathLike[str]) -> Panel:
     file = Path(path)
     if file.is_dir():
         file /= PANEL_FILE
-    try:
-        data = json.loads(read_text(file))
-    except (FileNotFoundError, NotADirectoryError) as e:
+    if not file.exists():
         again = "; run its agentr1 eval again, which plays only what is missing" if Path(path).is_dir() else ""
-        raise ConfigError(f"{file}: there is no such file{again}") from e
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{file}: not a panel: {first_line(e)}") from e
-    if not isinstance(data, dict):
-        raise DataError(f"{file}: not a panel: expected a JSON object, got {shown(data)}")
-    return Panel.from_dict(data, str(file))
+        raise ConfigError(f"{file}: there is no such file{again}")
+    return Panel.from_dict(read_object(file, "a panel"), str(file))
 
 
 def panel_of(

@@ -237,7 +237,9 @@ class _Parser:
         kind, text, position = self.token
         value: Number
         if kind == "number":
-            value = _number(text, position)
+            digits = text.replace(",", "")
+            digits += "0" if digits.endswith(".") else ""
+            value = int(digits) if digits.isdigit() else _bounded(Fraction(digits), position)
             self.advance()
         elif kind == "(":
             self.check_depth(depth)
@@ -252,11 +254,6 @@ class _Parser:
             self.advance()
             value = _ratio(value, 100)
         return value
-
-
-def _number(text: str, position: int) -> Number:
-    text = text.replace(",", "")
-    return int(text) if text.isdigit() else _bounded(Fraction(text + "0" if text.endswith(".") else text), position)
 
 
 def _ratio(left: Number, right: Number) -> Number:

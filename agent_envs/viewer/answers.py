@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 
@@ -19,7 +19,7 @@ _MOST_TASKS = 200_000  # answers that are kept
 _MOST_ENVS = 32
 
 
-class RightAnswers:
+class RightAnswers(ExitStack):
     """Looks up right answers: in an episode's own info, or in its task, which the environment starts once more.
 
     An environment is asked only if a run's file or the episode names it as data may (`recorded_env`), and its task is
@@ -32,6 +32,7 @@ class RightAnswers:
     """
 
     def __init__(self, *, released: bool = False, trust: bool = False) -> None:
+        super().__init__()
         self._released, self._trust = released, trust
         self._envs: dict[str, gym.Env[Any, Any] | None] = {}
         self._settings: dict[Path, dict[str, Any]] = {}
@@ -80,7 +81,7 @@ class RightAnswers:
             if name not in self._envs:
                 self._envs[name] = None
                 if len(self._envs) <= _MOST_ENVS:
-                    self._envs[name] = _answering(named.env_id, named.env_kwargs)
+                    self._envs[name] = self._answering(named.env_id, named.env_kwargs)
             env = self._envs[name]
             if env is not None:
                 observation, info = env.reset(seed=0, options={"index": index})
@@ -90,15 +91,15 @@ class RightAnswers:
             pass
         return "", ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for env in self._envs.values():
-            if env is not None:
-                env.close()
+    def _answering(self, env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any] | None:
+        """Make an environment whose tasks have right answers; None if they have none."""
+        env = make_env(env_id, **kwargs)
+        unwrapped = env.unwrapped
+        if isinstance(unwrapped, TextEnv) and type(unwrapped).right_answer is not TextEnv.right_answer:
+            self.callback(env.close)
+            return env
+        env.close()
+        return None
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -106,13 +107,3 @@ def _settings(path: Path) -> dict[str, Any]:
         return run_settings(path)
     except AgentEnvsError:
         return {}
-
-
-def _answering(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any] | None:
-    """Make an environment whose tasks have right answers; None if they have none."""
-    env = make_env(env_id, **kwargs)
-    unwrapped = env.unwrapped
-    if isinstance(unwrapped, TextEnv) and type(unwrapped).right_answer is not TextEnv.right_answer:
-        return env
-    env.close()
-    return None

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.episodes.curves import read_run
+from agent_envs.episodes.files import read_records
 from agent_envs.errors import DataError
-from agent_envs.files import JSONLines, replacing
+from agent_envs.files import replacing
 from agent_envs.viewer.page import DATA, inert_json, plain_json, template
 from agent_envs.viewer.shape import FIELDS, Numbered, RowMaker, origins, shown_episode
 
@@ -29,9 +30,7 @@ _MOST_POINTS = 500  # of a curve, about the pixels of its picture
 def numbered_records(paths: Sequence[Path]) -> Iterator[Numbered]:
     """Yield the episodes of files in order. A DataError names the file and the line that is not an episode."""
     for origin in origins(paths):
-        for line, record in JSONLines(origin.path).numbered():
-            if not isinstance(record.get("steps"), list):
-                raise DataError(f"{origin.path}, line {line}: not an episode: expected an object with steps")
+        for line, record in read_records(origin.path):
             yield Numbered(record, origin, line)
 
 

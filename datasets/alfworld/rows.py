@@ -23,10 +23,10 @@ from typing import Any
 from agent_envs.datasets.alfworld.game_rules import read_rules
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES, Problem
-from agent_envs.datasets.fields import read_object, text_field, verl_row
+from agent_envs.datasets.fields import text_field, verl_row
 from agent_envs.datasets.paths import official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, did_you_mean
-from agent_envs.files import open_data
+from agent_envs.files import open_data, read_object
 from agent_envs.tasks import ListedTasks, read_rows
 
 GAME_FILE = "game.tw-pddl"

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent_envs.checks import choice
-from agent_envs.datasets.fields import as_list, as_object, as_texts, data_text, read_object, text_field
+from agent_envs.datasets.fields import as_list, as_object, as_texts, data_text, text_field
 from agent_envs.datasets.paths import user_path
 from agent_envs.errors import DataError
+from agent_envs.files import read_object
 from agent_envs.tasks import FileStamp, ListedTasks, file_stamps
 
 SPLITS = {"airline": ("test",), "retail": ("train", "dev", "test")}

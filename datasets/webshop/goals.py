@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agent_envs.datasets.fields import as_list, as_object, read_object, text_field, verl_row
+from agent_envs.datasets.fields import as_list, as_object, text_field, verl_row
 from agent_envs.datasets.webshop.products import Goal, Product
 from agent_envs.errors import DataError
+from agent_envs.files import read_object
 from agent_envs.tasks import read_rows
 from agent_envs.text import clean_text
 

@@ -39,7 +39,7 @@ pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
 
 from agent_envs.policies import OpenAIPolicy
-from agent_envs.policies.openai.overflow import is_overflow
+from agent_envs.policies.openai.fields import is_overflow
 
 
 @tool

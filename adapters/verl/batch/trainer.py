@@ -51,7 +51,7 @@ from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.adapters.verl.run.checkpoints import last_step
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.files import read_text, write_text
+from agent_envs.files import read_object, write_text
 from agent_envs.prompts.pictures import IMAGE_PROCESSOR
 
 logger = logging.getLogger(__name__)
@@ -372,7 +372,7 @@ class StepTrainer(PhasedTrainer):
         loaded = super()._load_checkpoint()
         state: dict[str, Any] = {}
         if self.global_steps and self._state_file().exists():
-            state = json.loads(read_text(self._state_file()))
+            state = read_object(self._state_file())
             self.objective.load_state_dict(state)
         self.levels.records = state.get("levels", [])
         self.batches = int(state.get("batches", self.global_steps))

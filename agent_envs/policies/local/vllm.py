@@ -6,7 +6,6 @@ API: https://docs.vllm.ai, ``AsyncLLM`` of vLLM's V1 engine (0.24 to 0.32, and t
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import itertools
 import logging
 import os
@@ -22,8 +21,6 @@ from agent_envs.prompts.pictures import fitted, load_picture_tokens
 from agent_envs.threads import LoopThread
 
 _log = logging.getLogger(__name__)
-
-_CLOSE_SECONDS = 10.0
 
 
 class VLLMPolicy(TokenPolicy):
@@ -179,7 +176,4 @@ def _stop(thread: LoopThread, running: dict[str, Any]) -> None:
     async def shut_down() -> None:
         running.pop("engine").shutdown()
 
-    done = thread.submit(shut_down())
-    if asyncio._get_running_loop() is not thread.loop:
-        concurrent.futures.wait([done], timeout=_CLOSE_SECONDS)
-    thread.stop(wait=False)
+    thread.end(shut_down())

@@ -7,7 +7,6 @@ loop of its own, which all that ask share.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import json
 import random
@@ -28,8 +27,7 @@ from agent_envs.errors import (
 )
 from agent_envs.http.pool import retry_after
 from agent_envs.per_process import PerProcess
-from agent_envs.policies.openai.fields import extra_fields, refused_fields, without_fields
-from agent_envs.policies.openai.overflow import is_overflow
+from agent_envs.policies.openai.fields import extra_fields, is_overflow, refused_fields, without_fields
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
 from agent_envs.text import clean_text
@@ -240,7 +238,4 @@ def _pause(attempt: int) -> float:
 
 def _close(connection: PerProcess[_Connection]) -> None:
     if own := connection.pop(""):
-        closing = own.thread.submit(own.client.close())
-        if asyncio._get_running_loop() is not own.thread.loop:
-            concurrent.futures.wait([closing], timeout=_CLOSE_SECONDS)
-        own.thread.stop(wait=False)
+        own.thread.end(own.client.close(), _CLOSE_SECONDS)

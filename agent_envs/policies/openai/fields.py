@@ -1,4 +1,7 @@
-"""Fields of requests that a server may refuse: it is asked again without those that it names."""
+"""What servers refuse: fields of requests, without which they are asked again, and prompts that are too long.
+
+overflow.json has the words that say so, and whose they are.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from agent_envs.files import table
+
+_OVERFLOW = re.compile("|".join(table(__package__, "overflow.json")), re.IGNORECASE)
 _SPELLINGS = {"logprobs": r"log[\s_-]?prob"}
 _BLAMED = re.compile(
     r"unrecognized|unknown|unexpected|unsupported|not supported|extra|permitted|additional", re.IGNORECASE
@@ -43,3 +49,12 @@ def without_fields(messages: Iterable[Mapping[str, Any]], names: Collection[str]
 
     shown = [rest(message) if message.get("role") == "assistant" else dict(message) for message in messages]
     return [{**m, "tool_calls": [rest(c) for c in m["tool_calls"]]} if m.get("tool_calls") else m for m in shown]
+
+
+def is_overflow(message: str) -> bool:
+    """Return whether a server's error says that a prompt, or a prompt and its response, is too long for the model.
+
+    >>> is_overflow("This model's maximum context length is 16 tokens."), is_overflow("Too many tokens per minute")
+    (True, False)
+    """
+    return _OVERFLOW.search(message) is not None

@@ -37,9 +37,8 @@ from agent_envs.parsers.parser import describe_tools
 from agent_envs.policies.model import ModelActor
 from agent_envs.policies.openai.calls import Turn, call_text, to_openai
 from agent_envs.policies.openai.client import OpenAIServer
-from agent_envs.policies.openai.fields import refused_fields
+from agent_envs.policies.openai.fields import is_overflow, refused_fields
 from agent_envs.policies.openai.keys import quiet_cause, request_keys, without_keys
-from agent_envs.policies.openai.overflow import is_overflow
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import with_instructions

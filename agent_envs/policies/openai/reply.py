@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.errors import BackendRefusedError, BackendReplyError
-from agent_envs.policies.openai.overflow import is_overflow
+from agent_envs.policies.openai.fields import is_overflow
 from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored

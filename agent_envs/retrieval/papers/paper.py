@@ -52,21 +52,18 @@ class PaperBackend(Protocol):
     @property
     def blocking(self) -> bool:
         """Whether calls wait for a network. They then run in parallel threads."""
-        ...
 
     def search(self, query: str, k: int = 10, before: str | None = None) -> list[Paper]:
         """Return at most k papers for any text, best first; none if it has no word to search for.
 
         With a date `before`, papers published after it are left out; papers without a date are not.
         """
-        ...
 
     def expand(self, paper_id: str) -> list[Paper]:
         """Return the papers that a paper cites, then those that cite it; each once, and without the paper itself.
 
         Raises UnknownPaperError if there is no such paper.
         """
-        ...
 
 
 @runtime_checkable
@@ -78,7 +75,6 @@ class Selector(Protocol):
 
         Raises BackendError if the service is down or sent an unexpected reply, of which nothing is remembered.
         """
-        ...
 
 
 @lru_cache(maxsize=1 << 14)
