@@ -48,13 +48,11 @@ class ReturnStatistics:
 
 
 _statistics: dict[str, ReturnStatistics] = {}
-_making = threading.Lock()
 
 
 def return_statistics(name: str) -> ReturnStatistics:
     """Return the statistics of a name, one object per process."""
-    with _making:
-        return _statistics.setdefault(name, ReturnStatistics())
+    return _statistics.setdefault(name, ReturnStatistics())
 
 
 class RewardNormalisation(PlacedWrapper):

@@ -14,6 +14,7 @@ import os
 import re
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from typing import Any
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Episode, Step
+from agent_envs.episodes.run_folder import locked_folder
 from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import FileLock, JSONLines, numbered_lines
+from agent_envs.files import JSONLines, numbered_lines
 from agent_envs.messages import content_text
 from agent_envs.pictures.folder import PictureFolder
 from agent_envs.policies.openai.keys import without_keys
@@ -86,19 +88,12 @@ class EpisodeStore:
         self.pictures = PictureFolder(self.path)
         """Where the pictures of the episodes are."""
         self._lock = threading.Lock()
-        try:
-            self._folder_lock = FileLock(self.folder / "open" / ".lock", wait=False)
-        except BlockingIOError as e:
-            raise ConfigError(f"another process records into {folder}; choose another folder") from e
-        except OSError as e:
-            raise ConfigError(f"{folder} cannot be written: {e}") from e
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(locked_folder(self.folder / "open"))
             self._finished = self._read_finished()
             for path in sorted((self.folder / "open").glob("*.jsonl")):
                 self._resume(path)
-        except BaseException:
-            self._folder_lock.close()
-            raise
+            self._locked = stack.pop_all()
 
     @property
     def finished(self) -> int:
@@ -187,7 +182,7 @@ class EpisodeStore:
 
     def close(self) -> None:
         """Let another process record into the folder; it continues the open episodes."""
-        self._folder_lock.close()
+        self._locked.close()
 
     def _check_open(self, episode: OpenEpisode) -> None:
         if episode.finished:

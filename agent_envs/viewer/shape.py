@@ -209,7 +209,11 @@ def _drawn(image: Any, url: Callable[[Any], str]) -> Any:
 
 
 def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Decode | None) -> Iterator[dict[str, Any]]:
-    rows = _rows(steps)
+    # the row of each step that has tokens, as training with merged rows lays them out
+    having = [n for n, step in enumerate(steps) if step.get("prompt_ids") and step.get("response_ids")]
+    pictures = [steps[n].get("prompt_pictures", ()) for n in having]  # references, which are equal if the pictures are
+    plan = plan_rows([(steps[n]["prompt_ids"], steps[n]["response_ids"]) for n in having], pictures)
+    rows = {having[i]: row for row, members in enumerate(plan) for i in members}
     seen: list[list[int]] = []
     for number, step in enumerate(steps):
         shown = _step(step, tools)
@@ -255,14 +259,6 @@ def _step(step: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
             ],
         }
     return shown
-
-
-def _rows(steps: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Return the row of each step that has tokens, as training with merged rows lays them out."""
-    having = [n for n, step in enumerate(steps) if step.get("prompt_ids") and step.get("response_ids")]
-    pictures = [steps[n].get("prompt_pictures", ()) for n in having]  # references, which are equal if the pictures are
-    plan = plan_rows([(steps[n]["prompt_ids"], steps[n]["response_ids"]) for n in having], pictures)
-    return {having[i]: row for row, members in enumerate(plan) for i in members}
 
 
 def _question(prompt: Mapping[str, Any]) -> str:
