@@ -55,7 +55,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
             EpisodeStore(tmp_path)
         EpisodeStore(tmp_path / "other").close()  # and the folder is not locked for ever
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot write to the folder"):
         EpisodeStore(tmp_path / "file")
 
 
