@@ -85,10 +85,7 @@ def read_text(path: str | os.PathLike[str], longest: int = MAX_ROW_BYTES) -> str
 def read_object(
     path: str | os.PathLike[str], expected: str = "a JSON object", longest: int = MAX_ROW_BYTES
 ) -> dict[str, Any]:
-    """Return the JSON object that a file of at most `longest` bytes holds; `expected` says what it should be.
-
-    A DataError says that it cannot be read, or holds something else.
-    """
+    """Return the JSON object in a file; a DataError where it is not what is `expected`, or has over `longest` bytes."""
     try:
         value = json.loads(read_text(path, longest))
     except (OSError, ValueError, RecursionError) as e:
