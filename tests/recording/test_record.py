@@ -707,7 +707,7 @@ def test_an_episode_is_ended_once_it_is_in_the_file_of_episodes(tmp_path):
     calls = episode.path.read_bytes()
     store.finish(episode, EpisodeVerdict(reward=3.0))
     episode.path.write_bytes(calls)
-    with pytest.raises(ConfigError, match="another process records"):
+    with pytest.raises(ConfigError, match="another process is using"):
         EpisodeStore(tmp_path)
     store.close()
     again = EpisodeStore(tmp_path)
