@@ -72,31 +72,31 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 4112,
+    ("agent_envs",): 4109,
     ("agent_envs/pictures", "agent_envs/prompts"): 1877,
-    ("agent_envs/parsers", "agent_envs/rewards"): 2056,
-    ("agent_envs/tools",): 1762,
-    ("agent_envs/retrieval",): 4185,
+    ("agent_envs/parsers", "agent_envs/rewards"): 2052,
+    ("agent_envs/tools",): 1759,
+    ("agent_envs/retrieval",): 4176,
     ("agent_envs/sandbox",): 2458,
     ("agent_envs/envs",): 12617,
-    ("agent_envs/agents",): 1810,
-    ("agent_envs/policies",): 3710,
-    ("agent_envs/rollout",): 2220,
-    ("agent_envs/episodes",): 1957,
-    ("agent_envs/vector", "agent_envs/viewer"): 1631,
+    ("agent_envs/agents",): 1809,
+    ("agent_envs/policies",): 3686,
+    ("agent_envs/rollout",): 2214,
+    ("agent_envs/episodes",): 1939,
+    ("agent_envs/vector", "agent_envs/viewer"): 1617,
     ("agent_envs/serving",): 2932,
-    ("agent_envs/recording",): 1158,
+    ("agent_envs/recording",): 1148,
     ("agent_envs/audit",): 2054,
     ("agent_envs/cli",): 4051,
-    ("datasets",): 9875,
-    ("agent_envs/wrapping", "wrappers"): 2908,
+    ("datasets",): 9867,
+    ("agent_envs/wrapping", "wrappers"): 2906,
     ("adapters/verl",): 6202,
     ("adapters/estimators", "adapters/losses"): 2798,
     ("adapters/torch", "adapters/trees"): 2026,
     ("adapters/tiny",): 736,
     ("adapters",): 2747,
 }
-TOTAL = 77_862
+TOTAL = 77_780
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
