@@ -6,15 +6,9 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.datasets.helpdesk.generated.domain import Device
-from agent_envs.envs.helpdesk.phrases import LONGEST, TABLES, WORD, has, indexed, sentences, signs
+from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, WORD, has, indexed, plain, says, sentences, signs
 
 _CUES = indexed(TABLES["device"])
-_PART = re.compile(r",? (?:and|then|after that,?) (?:then )?")
-_YES = re.compile(r"^\W*(?:yes|yeah|sure|go ahead|please do|i am sure|do it|correct|right)\b")
-_OWN = re.compile(
-    r"(?:(?:ok|okay|good|great|well|now|thanks)\W+)*"
-    r"(?:i|we|it|that|you|the|your|is|are|was|does|do|did|has|have|so)\b"
-)
 
 
 def told_to_press(text: str, device: Device) -> list[str]:
@@ -24,10 +18,10 @@ def told_to_press(text: str, device: Device) -> list[str]:
     last = ""
     for sentence in sentences(text):
         polite = "polite" in signs(sentence, _CUES)
-        for part in _PART.split(sentence):
+        for part in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", part)
             words, cues = WORD.findall(part), signs(part, _CUES)
-            told = "polite" in cues or not (_OWN.match(part) or "would" in cues)
+            told = "polite" in cues or not (says("statement", part) or "would" in cues)
             told = told and (polite or "?" not in part) and "not told" not in cues
             for name, act in device.acts.items():
                 things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
@@ -62,4 +56,4 @@ def asked_to_see(text: str, device: Device) -> list[str]:
 
 def agrees(text: str) -> bool:
     """Return whether a text says yes."""
-    return _YES.match(text[:LONGEST].lower()) is not None
+    return says("agreeing", plain(text))

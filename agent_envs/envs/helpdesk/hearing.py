@@ -17,24 +17,9 @@ from typing import NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Value
 from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain
-from agent_envs.envs.helpdesk.phrases import LONGEST, TABLES, WH, WORD, Phrases, has, indexed, plain, sentences, signs
+from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, Phrases, has, indexed, plain, says, sentences, signs
 
 _CUES = indexed(TABLES["cues"])
-_ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)])\s")
-_DIGITS = re.compile(r"(?<!\d)\d{5}(?!\d)")
-_MONEY = re.compile(
-    r"(?:€|\beur(?:os?)?\b)\s?(\d{1,9})(?:[.,]00?)?(?!\d|[.,]\d)"
-    r"|(?<![\d.,])(\d{1,9})(?:[.,]00?)?(?:\s?€|\s(?:euros?|eur)\b)"
-)
-_EACH = re.compile(r"\W*(?:a|an|per|each) (?:night|day|week|month|year|hour|piece|person)\b")
-_UNTRUE = re.compile(r"(?:\bnot|n't|\binstead of|\brather than) (?:€ ?)?\d{1,9}(?: ?€| euros?\b)?")
-_BARRED = re.compile(
-    r"(?:\b(?:not|no|never|unable|nothing|nobody)|n't)\b(?:\W+\w+){0,6}?\W+"
-    r"(?:allowed|able|possible|permitted|available|authori[sz]ed|eligible|entitled|left)\b"
-    r"|\b(?:nothing|no more) (?:\w+ ){0,2}(?:i|we) can do\b"
-    r"|n't\W+(?:since|because|as)\b|n't\W*$|^nope\b|^(?:so )?no\W+sorry\b|(?<!yes or )(?<!yes/)\bno\W*$"
-)
-_NOT = re.compile(r"(?:\bnot|n't|\bnever)\W+(?:\w+\W+){0,2}$")
 
 
 class Heard(NamedTuple):
@@ -60,7 +45,7 @@ def _acts_named(domain: Domain) -> Phrases:
     mentions = {}
     for act in domain.acts.values():
         mentions[act.name] = [act.done]
-        for verb in act.verbs:
+        for verb in (*act.verbs, *(also for own in act.verbs for also in TABLES["verbs"].get(own, ()))):
             head, _, particle = verb.partition(" ")
             stem = head.removesuffix("e")
             double = stem + stem[-1]
@@ -75,15 +60,18 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[Phrases, tuple[str, ...]
     facts: dict[str, tuple[str, ...]] = dict(TABLES["facts"])
     facts["number"] += (f"{domain.item.noun} no.", f"which {domain.item.noun}", f"which {domain.label}")
     asks = act.asks if act else ()
+    facts["name"] += (f"who is the {domain.customer.noun}",)
+    phrases: dict[str, Iterable[str]] = {}
     for ask in asks:
-        also = [other for word in ask.words for other in TABLES["also"].get(word, ())]
-        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), f"number of {ask.name}", *also)
-    phrases = {f"?{fact}": words for fact, words in facts.items()}
+        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), f"number of {ask.name}")
+        also = [other for word in (ask.name, *ask.words) for other in TABLES["also"].get(word, ())]
+        phrases[f"??{ask.name}"] = [*also, *(f"{word}s" for word in ask.words)]
+    phrases |= {f"?{fact}": words for fact, words in facts.items()}
     phrases["report"] = tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
     phrases["doubt"] = (f"no {domain.item.noun}",)
     known = {word for words in facts.values() for phrase in words for word in phrase.split()}
     for ask in asks:
-        said = [set(WORD.findall(text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
+        said = [set(re.findall(r"\w+", text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
         for place, value in enumerate(ask.values):
             own = sorted(said[place].difference(known, *said[:place], *said[place + 1 :])) if said else []
             sign = f"{'#' if isinstance(value, int) else '='}{ask.name}={value}"
@@ -106,41 +94,47 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     """
     asks: dict[str, None] = {}
     offer = before = ""
-    reports = refuses = doubts = inherited = able = False
+    reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
     said = [(sentence, signs(sentence, _CUES, _acts_named(domain), phrases)) for sentence in sentences(text)]
-    stated = _counted(sign for _, cues in said for sign in cues)
     for sentence, cues in said:
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]
         negated = "refuse" in cues
         if not negated and any(word in sentence for word in ("no", "n't", "never", "unable")):
-            negated = _BARRED.search(sentence) is not None and not sentence.startswith("if ")
-            negated |= acted and _NOT.search(sentence[:first]) is not None
-        wh = WH.match(sentence) is not None
-        asking = question or wh or "asking" in cues
-        inherited = (asking and sentence.endswith(":")) or (inherited and _ITEM.match(sentence) is not None)
-        sure, inviting = question and "sure" in cues, "inviting" in cues
-        cued = inviting or (question and (acted or not cues.keys().isdisjoint(("sure", "offering", "weak"))))
+            negated = says("barred", sentence) and not sentence.startswith("if ")
+            negated |= acted and says("not", sentence[:first])
+        wh, open_question = PATTERNS["wh"].match(sentence) is not None, question and not says("factual", sentence)
+        asking = question or (wh and (heading or sentence[-1].isalnum() or says("direct", sentence)))
+        asking |= "asking" in cues and not says("needless", sentence)
+        inherited = heading and says("item", sentence)
+        inviting = "inviting" in cues or says("inviting", sentence)
+        inviting = inviting or (says("promise", sentence) and says("if agreed", sentence))
+        sure, consenting = question and "sure" in cues, open_question and says("consent", sentence)
+        cued = inviting or sure or (question and "offering" in cues) or (open_question and (acted or "weak" in cues))
         asked = []
-        counts = _counted(sign for sign in cues if question and (sign[0] == "=" or " or " in sentence))
-        if asking or inherited or len(sentence) < 20:
+        if asking or inherited or (len(sentence) < 20 and len(sentence.split()) < 4):  # "name, code"
+            counts = _counted(sign for sign in cues if asking and (sign[0] == "=" or " or " in sentence))
             asked = [fact for fact in facts if f"?{fact}" in cues]
+            if (wh or not cued) and "details" not in cues and not {"name", "code", "number"} & {*asked}:
+                asked += [fact for fact in facts if f"??{fact}" in cues and fact not in asked]
+            asked = _one_of(asked, sentence, cues) if len(asked) > 1 else asked
             if question:  # to choose from, or whether it is so
                 sole = not (asked or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
                 asked += [fact for fact, count in counts.items() if count > 1 or sole]
             if wh and "which" in cues and not asked:
+                stated = _counted(sign for _, others in said for sign in others)
                 asked = [fact for fact, count in stated.items() if count > 1] or ["number"] * ("which one" in sentence)
             if wh and "why" in sentence[:8]:
                 asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
-            if "details" in cues and "inviting" not in cues:
+            if "details" in cues and not inviting and not {"name", "code"} & {*asked}:
                 asked += ["name", "code"]
             told = [fact for fact in asked if fact in values and counts[fact] < 2 and has(sentence, values[fact])]
             asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
-            if not (asking or inherited) and len(sentence.split()) > 3:  # fewer words ask without a verb: "name, code"
-                asked = []
-        short = question and able and (len(sentence.split()) < 5 or "that" in cues)
-        if not wh and not negated and (sure or ((cued or short) and not asked and "close" not in cues)):
+            asked = [] if consenting and "offering" in cues and " or " not in sentence else asked
+        cued |= question and able and (consenting or len(sentence.split()) < 5)
+        cued |= bool(before) and not reports and says("reply", sentence)
+        if not wh and not negated and (sure or (cued and not asked and "close" not in cues)):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
             doubts = True
@@ -150,14 +144,28 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             near = acted and "been" in cues and 0 <= first - cues["been"][1] < 25
             reports = reports or near or "report" in cues
         asks.update(dict.fromkeys(asked))
+        heading = asking or inherited
         able = able if question else not negated and ("able" in cues or "€" in sentence)
         before = sentence if acted and not negated else before
     return Heard(tuple(asks), offer.strip(), reports, refuses, doubts)
 
 
+def _one_of(asked: list[str], sentence: str, cues: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return the facts without those that one question only mentions: "the helpers" in "How do the helpers get in?"."""
+    own = {fact: cues.get(f"?{fact}") or cues[f"??{fact}"] for fact in asked if fact not in TABLES["facts"]}
+    if len(own) < 2 or says("several", sentence):
+        return asked
+
+    def place(fact: str) -> tuple[bool, int]:
+        start, end = own[fact]
+        return says("function word", sentence[start:end]) or says("definite", sentence[:start]), start
+
+    return [fact for fact in asked if fact not in own or fact == min(own, key=place)]
+
+
 def _counted(signs: Iterable[str]) -> Counter[str]:
     """Return of how many values of each fact there are signs."""
-    return Counter(fact[1:].partition("=")[0] for fact in dict.fromkeys(signs) if fact[0] in "=#")
+    return Counter([fact[1:].partition("=")[0] for fact in dict.fromkeys(signs) if fact[0] in "=#"])
 
 
 def contradicts(
@@ -174,7 +182,7 @@ def contradicts(
         labels: The label of each of the customer's items.
     """
     offer = plain(offer)
-    numbers = set(_DIGITS.findall(offer))
+    numbers = set(PATTERNS["digits"].findall(offer))
     said_and_right: list[tuple[Collection[Value], Value]] = [
         (signs(offer, _acts_named(domain)), act.name),
         (numbers, item[-5:]),
@@ -200,8 +208,11 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
     >>> amounts_in("It costs 86 euros now; the charge is €17.", ("charge",))
     ([86, 17], [17])
     """
-    text = _UNTRUE.sub("", plain(text[:LONGEST]))
-    money = [(int(found[1] or found[2]), _EACH.match(text, found.end())) for found in _MONEY.finditer(text)]
+    text = PATTERNS["untrue"].sub("", plain(text))
+    money = [
+        (int(found[1] or found[2]), PATTERNS["each"].match(text, found.end()))
+        for found in PATTERNS["money"].finditer(text)
+    ]
     money = [pair for pair in money if not pair[1]] or money  # "180 euros, 90 a night"
     sums = [amount for amount, _ in money]
     named = [int(number or 0) for number in _following(words).findall(text)]

@@ -11,24 +11,13 @@ from agent_envs.files import table
 
 TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
 LONGEST = 4000
-"""Only so many characters of a text are heard."""
+"""Only so many characters of a text are read."""
 Phrases = Mapping[str, Sequence[tuple[str, str]]]
 """Phrases by their first word, each with what it is a sign of."""
-_QUESTION = rf"(?:(?:to|by|for|from|on|with|against|in|at) )?(?:{'|'.join(map(re.escape, TABLES['wh']))})\b"
-WH = re.compile(rf"\W*(?:(?:and|so|or) )?(?:(?:may|can|could|might) i ask )?(?!how about){_QUESTION}")
-"""The beginning of a sentence that asks with a question word."""
+_PARTS = {name: part % TABLES["parts"] for name, part in TABLES["parts"].items()}
+PATTERNS = {name: re.compile("|".join(patterns) % _PARTS) for name, patterns in TABLES["patterns"].items()}
 WORD = re.compile(r"\w+")
 _SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
-_NUMBER = re.compile(
-    rf"\b(?:(?:({'|'.join(_TENS)})(?:[- ]({'|'.join(_SMALL[1:10])}))?|({'|'.join(_SMALL[:1] + _SMALL[2:])}))\b"
-    r"|(one)(?= (?:euro|day|week|month|year|hour|minute|night|lesson|session)\b))"
-)
-_AGAIN = re.compile(r"(?<!\d)(\d{1,9}) (?:\(\1\)|of (?:the|your) \d{1,9})(?!\d)")  # 65 (65) euros, 12 of the 38 euros
-_SENTENCE = re.compile(
-    rf"(?<=[.!?])\s+|\n+|;\s+|,? (?:[-–] )?but\s"
-    rf"|,? and (?={_QUESTION}|(?:do|does|did|has|have|is|are|was|will|would|shall|should|can|could) \w)"
-)
-_COUNTED = re.compile(r"\d (?:more |extra |further |additional )?$")
 
 
 def plain(text: str) -> str:
@@ -42,12 +31,18 @@ def plain(text: str) -> str:
         tens, units, small, one = found.groups()
         return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
 
-    return _AGAIN.sub(r"\1", _NUMBER.sub(digits, text.lower().replace("’", "'").replace("pls ", "please ")))
+    small = text[:LONGEST].lower().replace("’", "'").replace("pls", "please").replace("plz", "please")
+    return PATTERNS["again"].sub(r"\1", PATTERNS["number"].sub(digits, small))
+
+
+def says(kind: str, text: str) -> bool:
+    """Return whether a pattern of the tables occurs in a text."""
+    return PATTERNS[kind].search(text) is not None
 
 
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, `plain`; what follows "but" is one of its own."""
-    for sentence in _SENTENCE.split(plain(text[:LONGEST])):
+    for sentence in PATTERNS["end of a sentence"].split(PATTERNS["adverb"].sub(r"\1", plain(text))):
         if sentence := sentence.replace("**", "").strip(" \t_>"):
             yield sentence
 
@@ -86,6 +81,6 @@ def signs(sentence: str, *tables: Phrases) -> dict[str, tuple[int, int]]:
         or not (
             any(a <= start and end <= b and b - a > end - start for a, b in taken)
             or sentence.startswith(" ago", end)
-            or _COUNTED.search(sentence[:start][-14:])
+            or says("counted", sentence[:start][-14:])
         )
     }
