@@ -200,7 +200,7 @@ def naming_arguments(name: str, taker: Callable[..., Any], given: Collection[str
     except TypeError as e:
         refusal = _REFUSAL.search(str(e))
         taken = argument_defaults(taker) if refusal else {}
-        if refusal and refusal[1] and taken.get(refusal[2]) is inspect.Parameter.empty:
+        if refusal and refusal[1] and refusal[2] not in given and taken.get(refusal[2]) is inspect.Parameter.empty:
             raise ConfigError(f"{name} needs the argument {refusal[2]!r}") from e
         if not refusal or refusal[2] not in given or refusal[2] in taken:
             raise

@@ -251,7 +251,7 @@ def run_command(action: Callable[[], str | tuple[str, int]]) -> int:
             told = traceback.format_exc()
             if (type(e) is NotImplementedError and not e.args) or (own_code(told, blamed=True) and not disk):
                 problem, status = f"your code failed: {what_failed(told)}", 2
-            elif isinstance(e, FileNotFoundError) and e.filename is None:  # there is no current folder
+            elif isinstance(e, FileNotFoundError) and e.filename is None and e.errno:  # of getcwd
                 problem, status = "the current folder was deleted; change to another one", 2
             elif not isinstance(e, OSError) or (e.filename is None and not disk):
                 sys.stderr.write(told)

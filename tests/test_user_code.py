@@ -1,11 +1,13 @@
 """What the code of a user gets wrong is one sentence that says what was expected, what came and where."""
 
 import re
+from concurrent.futures import Future
 
 import gymnasium as gym
 import pytest
 
 from agent_envs import Outcome, Problem, ProblemEnv, TextEnv, evaluate, run_episode
+from agent_envs.checks import naming_arguments
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, run_command, what_failed
 from agent_envs.policies import RandomPolicy
 from agent_envs.registration import make_env
@@ -161,6 +163,21 @@ def test_a_fault_of_this_package_keeps_its_traceback(monkeypatch, agentr1):
 def test_a_fault_of_this_package_below_a_users_code_keeps_its_traceback(capsys):
     assert run_command(lambda: cut(None, 5)) == 1
     assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_a_file_that_is_missing_is_not_the_current_folder(capsys):
+    loaded = Future()
+    loaded.set_exception(FileNotFoundError("there is no checkpoint"))
+    assert run_command(loaded.result) == 1
+    assert "FileNotFoundError: there is no checkpoint" in capsys.readouterr().err
+
+
+def test_an_argument_that_a_call_within_lacks_is_not_missed_where_it_was_given():
+    def shortened(text):
+        return cut(limit=len(text))
+
+    with pytest.raises(TypeError, match="cut"), naming_arguments("shortened", shortened, {"text": "a"}):
+        shortened(text="a")
 
 
 def test_an_error_of_several_lines_is_told_whole():

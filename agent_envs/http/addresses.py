@@ -28,13 +28,13 @@ def server_address(
     text = url if isinstance(url, str) else ""
     try:
         parts = urlsplit(text)
-        secret = "@" in parts.netloc or bool(parts.fragment) or (bool(parts.query) and not query)
-        if parts.scheme in schemes and parts.hostname and parts.port != 0 and not secret:
+        named = parts.hostname and parts.port != 0 and not re.search(r"[\x00-\x20@\\]", parts.netloc)
+        if parts.scheme in schemes and named and not parts.fragment and (query or not parts.query):
             return parts
     except ValueError:  # a port that is no number
         pass
     more = "a login or a fragment" if query else "a login, a query or a fragment"
-    got = shown(bare_address(text) if text else url)
+    got = shown(bare_address(text).rpartition("@")[2] if text else url)
     raise ConfigError(f"{name} must be a server's address such as 'http://127.0.0.1:8000', without {more}, got {got}")
 
 

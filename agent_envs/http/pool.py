@@ -172,6 +172,7 @@ class HTTPPool:
     ) -> tuple[HTTPReply, Message]:
         """Make one attempt. A reused connection that the server has closed meanwhile does not count."""
         patience, limit = timeout or self.timeout, timeout or _TIMEOUTS_PER_REPLY * self.timeout
+        begin = time.monotonic()
         while True:
             try:
                 connection, reused = idle.pop(), True
@@ -183,7 +184,7 @@ class HTTPPool:
             try:
                 connection.request(method, path, data, self._headers)
                 response = connection.getresponse()
-                content = _receive(response, limit)
+                content = _receive(response, begin, limit)
             except (OSError, http.client.HTTPException) as e:
                 connection.close()
                 if reused and isinstance(e, (http.client.RemoteDisconnected, ConnectionError)):
@@ -211,14 +212,13 @@ class HTTPPool:
         return connection
 
 
-def _receive(response: http.client.HTTPResponse, limit: float) -> bytes:
-    """Return a reply's content; TimeoutError if it is not complete after `limit` seconds."""
-    end = time.monotonic() + limit
+def _receive(response: http.client.HTTPResponse, begin: float, limit: float) -> bytes:
+    """Return a reply's content; TimeoutError if it is not complete `limit` seconds after `begin`."""
     chunks, size = [], 0
     while size <= _MAX_RESPONSE and (chunk := response.read1(_CHUNK)):
         chunks.append(chunk)
         size += len(chunk)
-        if time.monotonic() > end:
+        if time.monotonic() - begin > limit:
             raise TimeoutError(f"the reply was not complete after {limit:g} seconds")
     content = b"".join(chunks)
     if response.length and size <= _MAX_RESPONSE:

@@ -267,6 +267,15 @@ def test_a_reply_beyond_all_measure_is_the_programs_output(fake_service, monkeyp
     assert FusionSandbox(service.url).run("print('x' * 101)").status == "output-limit"
 
 
+def test_no_program_is_sent_twice(fake_service):
+    service = fake_service(lambda asked, number: fakes.fusion(asked, number) if number == 1 else None)
+    sandbox = FusionSandbox(f"{service.url}/prefix")
+    assert sandbox.run("print(1)").status == "ok"
+    with pytest.raises(errors.BackendDownError):
+        sandbox.run("print(2)")  # it stops the server's worker
+    assert len(service.asked) == 2
+
+
 def test_a_service_that_stalls_or_is_gone(fake_service, monkeypatch):
     monkeypatch.setattr("agent_envs.sandbox.clients.fusion._GRACE", 0.2)
     service = fake_service(lambda asked, number: time.sleep(2))
@@ -275,6 +284,13 @@ def test_a_service_that_stalls_or_is_gone(fake_service, monkeypatch):
     service.stop()
     with pytest.raises(errors.BackendDownError):
         FusionSandbox(service.url).run("print(1)")
+
+    def slowly(asked, number):
+        time.sleep(0.2)
+        return 200, (time.sleep(0.2) or b"{}" for _ in range(1))  # each wait is short, both together are not
+
+    with pytest.raises(errors.BackendSlowError, match=r"not complete after 0\.3 seconds"):
+        FusionSandbox(fake_service(slowly).url).run("print(1)", timeout=0.1)
     with pytest.raises(errors.ConfigError, match="must be a server's address"):
         FusionSandbox("localhost:80")
 

@@ -45,7 +45,8 @@ class FusionSandbox(Sandbox, Interpreter):
 
     def __init__(self, url: str) -> None:
         self.name = self.url = url
-        self._pool = HTTPPool(url, retries=0, headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "Connection": "close"}  # a reused one may send a program twice
+        self._pool = HTTPPool(url, retries=0, headers=headers)
         self._running: PerProcess[threading.BoundedSemaphore] = PerProcess()
 
     def open_interpreter(self) -> Interpreter:
@@ -63,12 +64,11 @@ class FusionSandbox(Sandbox, Interpreter):
             "stdin": program.stdin,
             "files": {name: base64.b64encode(content).decode() for name, content in program.contents.items()},
         }
+        body = json.dumps(request).encode()
         with self._running.get(None, lambda: threading.BoundedSemaphore(_RUNNING)):
             start = time.monotonic()
             try:
-                reply = self._pool.request(
-                    "POST", "/run_code", json.dumps(request).encode(), timeout=program.timeout + _GRACE
-                )
+                reply = self._pool.request("POST", "/run_code", body, timeout=program.timeout + _GRACE)
             except TooLongReplyError:  # which a program's output makes it
                 return Result("output-limit", "", "", time.monotonic() - start, ended=True)
             took = time.monotonic() - start
