@@ -90,7 +90,7 @@ def test_states_are_drawn_among_the_inner_ones_and_the_group_is_one_tree(env):
     batch = build_batch(episodes)
     rows = sort_rows(batch.input_ids, batch.offsets)
     assert (rows.shared == 0).sum() == 1  # one root
-    assert rows.nodes < 0.6 * rows.tokens
+    assert rows.nodes < 0.6 * rows.lengths.sum()
     assert len(agent_envs.branch(env, Walker(), 1, options={"index": 1})) == 1
 
 
