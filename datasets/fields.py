@@ -113,10 +113,12 @@ def verl_row(row: Any, where: str) -> VerlRow:
     """
     fields = as_object(row, "an object with 'prompt' and 'reward_model'", where)
     reward_model = as_object(fields.get("reward_model"), "an object under 'reward_model'", where)
-    extra = as_object(fields.get("extra_info") or {}, "an object under 'extra_info'", where)
+    extra = fields.get("extra_info")
+    known = {} if extra is None else as_object(extra, "an object under 'extra_info'", where)
     prompt = as_list(fields.get("prompt"), "prompt", where)
     messages = [as_object(each, "messages under 'prompt'", where) for each in prompt]
     asked = [message for message in messages if message.get("role") == "user"]
     question = text_field(asked[-1] if asked else {}, "content", f"{where}: the user message of 'prompt'")
     truth = reward_model.get("ground_truth")
-    return VerlRow(question, truth, {**truth, **extra} if isinstance(truth, dict) else extra)
+    told = truth if isinstance(truth, dict) else {}
+    return VerlRow(question, truth, told | {name: value for name, value in known.items() if value is not None})

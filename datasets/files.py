@@ -44,11 +44,7 @@ def file_tasks(
     task: str,
     suffixes: Sequence[str],
 ) -> FileTasks[T]:
-    """Return the rows of a split as tasks: `find_files` with `FileTasks`, whose arguments and errors are these.
-
-    Raises:
-        ConfigError: `data` is neither a string nor a path.
-    """
+    """Return the rows of a split as tasks: `find_files` with `FileTasks`, whose arguments and errors are these."""
     name = data_name(data)
     files, split = find_files(name, split, task=task, suffixes=suffixes)
     return FileTasks(files, parse_row, task=task, split=split, name=name)

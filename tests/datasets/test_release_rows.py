@@ -182,8 +182,9 @@ def test_a_single_file_is_the_split_that_it_says(release, tmp_path):
     env = gym.make("AgentR1/ScienceWorld-v0", data=rows, split="test_in_train").unwrapped
     assert len(env.tasks) == 100 and env.tasks.split == "test_in_train"
     task = {"task_name": "boil", "variation_idx": 3}
-    path = write(tmp_path / "test.parquet", {**verl_row("Boiling", task), "extra_info": None})  # its truth says it
-    assert gym.make("AgentR1/ScienceWorld-v0", data=path, split="test").unwrapped.tasks[0].variation == 3
+    for extra in (None, {"index": "boil:3", "task_name": None, "variation_idx": None}):  # its truth says it
+        path = write(tmp_path / "test.parquet", {**verl_row("Boiling", task), "extra_info": extra})
+        assert gym.make("AgentR1/ScienceWorld-v0", data=path, split="test").unwrapped.tasks[0].variation == 3
     path = write(tmp_path / "hub" / "train-00000-of-00001.parquet", row)
     assert qa_rows("hotpotqa", str(path), "valid_seen").split == "valid_seen"
 

@@ -173,6 +173,7 @@ def test_released_rows_name_the_same_tasks(data_dir):
     ("extra", "problem"),
     [
         (5, "expected an object under 'extra_info'"),
+        ([], "expected an object under 'extra_info'"),
         (None, "expected text under 'task_name'"),
         ({"task_name": "boil"}, "no task 'boil' with the variation None"),
         ({"task_name": "fly", "variation_idx": 0}, "no task 'fly'"),
