@@ -88,7 +88,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1148,
     ("agent_envs/audit",): 2054,
     ("agent_envs/cli",): 4051,
-    ("datasets",): 9867,
+    ("datasets",): 9865,
     ("agent_envs/wrapping", "wrappers"): 2906,
     ("adapters/verl",): 6202,
     ("adapters/estimators", "adapters/losses"): 2798,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 736,
     ("adapters",): 2747,
 }
-TOTAL = 77_780
+TOTAL = 77_778
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
