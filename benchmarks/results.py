@@ -137,6 +137,10 @@ def _base() -> str:
     return json.loads((base_folder() / "digest.json").read_text(encoding="utf-8"))["model.safetensors"]
 
 
+def _episodes(files: Iterable[Path]) -> Iterator[Episode]:
+    return (Episode.from_dict(record) for file in files for _, record in read_records(file))
+
+
 def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     """Return success and score by the task's index, with its split before that if there are several."""
     played = sorted(episodes, key=lambda e: (e.reset_info["split"], e.index or 0))
@@ -223,7 +227,7 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
     ends = []
     for record in (curve[0], curve[-1]):
         files = sorted((folder / "episodes").glob(f"val*-{record['step']:06d}.jsonl*"))
-        ends.append(_values(map(Episode.from_dict, read_records(files))))
+        ends.append(_values(_episodes(files)))
     names = {"val/success": "success", "val/score/mean": "score", "val/calls/mean": "calls",
              "val/tokens/response_per_episode": "length"}  # fmt: skip
     return {
@@ -248,7 +252,7 @@ def on_default(cell: Cell, folder: Path) -> dict[str, dict[str, list[float]]]:
         options = ["--env", cell.env, "--split", "validation", "--n", str(DEFAULT_TASKS), "--context-length", "4096"]
         options += ["--max-tokens", "64", "--out", str(played), "--quiet"]
         subprocess.run([*agentr1, "eval", *options, "--model", str(model)], cwd=ROOT, check=True)
-        out[end] = _values(map(Episode.from_dict, read_records(sorted(played.glob("episodes.jsonl*")))))
+        out[end] = _values(_episodes(sorted(played.glob("episodes.jsonl*"))))
     return out
 
 

@@ -5,6 +5,7 @@ Behaviours pinned here:
 2. A cell of other tasks or settings is no result; runs that share no tasks are not compared.
 3. Every page with a table of results is what the cells say; there is no line for what was not measured.
 4. A failed cell does not keep the others from running; a wrong name is refused.
+5. What a run wrote of its episodes is read back.
 """
 
 from __future__ import annotations
@@ -113,3 +114,11 @@ def test_a_wrong_name_is_refused(cells, tmp_path):
     with pytest.raises(SystemExit, match="there is no cell Nope; there are GSM8K/expert, GSM8K/grpo/0"):
         cells.run(["GSM8K/expert", "Nope"], False, tmp_path)
     assert not cells.CELLS.exists()
+
+
+def test_values_come_from_files_of_episodes(results, tmp_path):
+    played = results.run_episodes("AgentR1/GSM8K-v0", results.ExpertPolicy(), 3, progress=False)
+    files = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    for file, episodes in zip(files, (played[:2], played[2:]), strict=True):
+        file.write_text("".join(json.dumps(episode.to_dict()) + "\n" for episode in episodes))
+    assert results._values(results._episodes(files)) == results._values(played) and len(played) == 3
