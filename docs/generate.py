@@ -108,7 +108,7 @@ EPISODES: dict[str, dict[str, Any]] = {
     "AgentR1/MathCode-v0": {"index": 0},
     "AgentR1/MuSiQue-v0": {"index": 0, "top_k": 1},
     "AgentR1/PictureSearch-v0": {"index": 0, "level": 3, "families": "find", "view": "words"},
-    "AgentR1/PaperSearch-v0": {"index": 1, "top_k": 2, "max_calls": 1, "abstract_words": 0},
+    "AgentR1/PaperSearch-v0": {"index": 40, "top_k": 2, "max_calls": 1, "abstract_words": 0},
     "AgentR1/TableQA-v0": {"index": 1},
     "AgentR1/TwoWikiMultihopQA-v0": {"index": 0, "top_k": 1},
     "AgentR1/WebShop-v0": {"index": 101},

@@ -93,6 +93,15 @@ def test_words_are_spelled_one_to_one() -> None:
         assert all(shuffle.undo(shuffle(n)) == n for n in range(size))
 
 
+def test_names_of_all_splits_begin_and_end_alike() -> None:
+    for part in (r"^[^aeiou]+", r"[aeiou]+[^aeiou]+$"):
+        parts = [
+            {re.findall(part, spell(n, split).lower())[0] for n in (*range(300), *range(82_000, 82_300))}
+            for split in range(3)
+        ]
+        assert parts[0] == parts[1] == parts[2] and len(parts[0]) in (26, 60)
+
+
 def test_splits_share_no_word_of_a_name_and_no_question() -> None:
     words, questions = [], []
     for split in SPLITS:
@@ -159,7 +168,7 @@ def test_a_large_world_is_streamed_to_disk(tmp_path: Path, monkeypatch: pytest.M
     world = World("validation", 1511)
     retriever = generated_retriever(world)
     (folder,) = (tmp_path / "indexes").iterdir()
-    assert folder.name == "encyclopaedia-1-validation-1511"
+    assert folder.name == "encyclopaedia-2-validation-1511"
     article = article_at(world, 700)
     assert retriever.document(article.id) == {"id": article.id, "title": article.title, "text": article.text}
     assert (

@@ -280,5 +280,5 @@ def transcript(index, **kwargs):
 
 def test_a_golden_transcript(root):
     """A change here is a change of the environment: it needs a new version (-v1)."""
-    text = transcript(149, top_k=2, max_calls=2)
+    text = transcript(170, top_k=2, max_calls=2)
     assert text == (root / "tests" / "golden" / "papers.txt").read_text(encoding="utf-8")

@@ -74,6 +74,12 @@ def compose_run(
     """
     options = dict[str, Any](env=env, algo=algo, model=model, steps=steps, data=data, out=out)
     options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise, "wrappers": wrappers or None}
+    for name, value, minimum in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
+        if value is not None:
+            checks.integer(name, value, minimum=minimum)
+    for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
+        if share is not None:
+            checks.number(name, share, minimum=0, maximum=1)
     named, exact, release = split_name(preset)
     parts, task, preset_algo = _parts_of(named)
     algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
@@ -82,12 +88,6 @@ def compose_run(
         checks.choice("--algo", algo, algorithms())
     if algo in group_names("algorithm"):
         parts.append(f"algorithm={algo}")
-    for name, value, minimum in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
-        if value is not None:
-            checks.integer(name, value, minimum=minimum)
-    for name, share in (("--demo-noise", demo_noise), ("--val-fraction", val_fraction)):
-        if share is not None:
-            checks.number(name, share, minimum=0, maximum=1)
     shares = read_shares(env)
     given_kwargs = env_kwargs_by_env(checks.json_object("--env-kwargs", env_kwargs), shares)
     overrides = [*overrides, *(f"++agentr1.{name}={_quoted(value)}" for name, value in chosen.items() if value)]
@@ -111,14 +111,7 @@ def compose_run(
     if len(envs) > 1 and warm_start:
         raise ConfigError("--warm-start teaches one environment; leave it out with several")
     data = data or preset_run.data
-    of_all = [preset_run.for_env.get(name, {}) for name in envs]
-    own = dict(of_all[0])
-    for name in ("prompt_length", "response_length"):
-        if any(name in each for each in of_all):
-            own[name] = max(each.get(name, preset_run[name]) for each in of_all)
-    if len(envs) > 1:
-        own.pop("warm_start", None)  # which teaches one environment
-    preset_run.update({k: v for k, v in own.items() if f"run.{k}" not in overridden})
+    _set_for_envs(preset_run, envs, overridden)
     preset_run.algo = algo
     preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     released, settings = None, dict[str, Any]()
@@ -131,15 +124,7 @@ def compose_run(
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     with _verl_errors():
         check_numbers(preset_run)
-    if "run.updates_per_step" not in overridden:
-        preset_run.updates_per_step = max(preset_run.updates_per_step or 0, preset_run.min_updates_per_step)
-    updates = preset_run.updates_per_step or preset_run.min_updates_per_step
-    for part in (config.actor_rollout_ref.actor, config.critic):
-        if part.ppo_mini_batch_size is None:
-            part.ppo_mini_batch_size, rest = divmod(preset_run.tasks_per_step, updates)
-            if rest:
-                tasks = f"run.tasks_per_step={preset_run.tasks_per_step}"
-                raise ConfigError(f"run.updates_per_step={updates} must divide {tasks}, which it shares out")
+    _set_mini_batches(config, overridden)
     if (steps := steps or preset_run.steps) is None:
         if preset_run.epochs is None or preset_run.train_tasks is None:
             raise ConfigError(f"run.steps is null, and preset {preset!r} has no epochs to take it from: add --steps N")
@@ -157,29 +142,17 @@ def compose_run(
 
     first = share_of(env)
     run = RunConfig(
-        env=env,
-        algo=algo,
-        preset=preset,
-        steps=steps,
-        validation=None if preset_run.validation is None else tuple(preset_run.validation),
+        env=env, algo=algo, preset=preset, steps=steps, split=split, model=model, seed=seed, val_fraction=val_fraction,
         # Ray's processes start elsewhere: a path must not depend on the working directory.
         data=data if data in ("generated", "official") else str(Path(data).resolve()),
-        split=split,
-        env_kwargs=first.env_kwargs,
+        env_kwargs=first.env_kwargs, wrappers=first.wrappers, mixed=tuple(map(share_of, envs)) if len(envs) > 1 else (),
         demo_env_kwargs={**preset_run.generated_env_kwargs.get(env, {}), **first.env_kwargs},
-        wrappers=first.wrappers,
-        mixed=tuple(map(share_of, envs)) if len(envs) > 1 else (),
-        **files,
-        out=Path(
-            out or f"runs/{'+'.join(name.rpartition('/')[2] for name in envs)}-{algo.replace(':', '.')}-seed{seed}"
-        ),
-        model=model,
-        seed=seed,
+        out=Path(out or f"runs/{'+'.join(e.rpartition('/')[2] for e in envs)}-{algo.replace(':', '.')}-seed{seed}"),
         warm_start=preset_run.warm_start if warm_start is None else warm_start,
         demo_noise=preset_run.demo_noise if demo_noise is None else demo_noise,
-        val_fraction=val_fraction,
-        overrides=tuple(overrides),
-    )
+        validation=None if preset_run.validation is None else tuple(preset_run.validation),
+        overrides=tuple(overrides), **files,
+    )  # fmt: skip
     folder = run.out.resolve()
     preset_run.update(env=env, model=model, steps=run.steps, seed=seed, out=str(folder), name=run.out.name)
     preset_run.update(data=run.data, warm_start=run.warm_start, demo_noise=run.demo_noise, wrappers=list(run.wrappers))
@@ -187,26 +160,53 @@ def compose_run(
     origins |= dict.fromkeys(derive(config, overridden), ORIGIN)
     say = partial(read_value, config, run)
     composed = Composed(
-        run=run,
-        released=released.release if released else None,
-        differences=differences(config, settings, run),
+        run=run, unresolved=config, groups=tuple(parts), origins=origins,
+        released=released.release if released else None, differences=differences(config, settings, run),
         remaining=released.remaining(say) if released and exact else None,
         needed=released.remaining(say, needed=True) if released and exact else {},
-        unresolved=config,
-        groups=tuple(parts),
-        origins=origins,
-    )
+    )  # fmt: skip
+    _check(composed, overridden)
+    return composed
+
+
+def _check(composed: Composed, overridden: Collection[str]) -> None:
+    """Check what verl's settings, resolved, and the run's own ask of each other."""
     with _verl_errors():
         verl = composed.verl()
         objective = read_objective(verl)
         check_config(verl, objective.estimator)
     if "file" not in verl.trainer.logger:
         raise ConfigError(f"trainer.logger must contain 'file', got {verl.trainer.logger}: metrics.jsonl comes from it")
-    if objective.settings.levels and (run.mixed or run.train_files):
+    if objective.settings.levels and (composed.run.mixed or composed.run.train_files):
         raise ConfigError("--levels is for tasks that the run draws from one --env: leave out others and train_files")
     if (mean := "actor_rollout_ref.actor.loss_agg_mode") in overridden and objective.row_loss is None:
         raise ConfigError(f"{mean} follows from {_WEIGHTING}; set that instead")
-    return composed
+
+
+def _set_for_envs(preset_run: Any, envs: Sequence[str], overridden: Collection[str]) -> None:
+    """Set what the preset has for these environments: that of the first, and the longest texts of all."""
+    of_all = [preset_run.for_env.get(name, {}) for name in envs]
+    own = dict(of_all[0])
+    for name in ("prompt_length", "response_length"):
+        if any(name in each for each in of_all):
+            own[name] = max(each.get(name, preset_run[name]) for each in of_all)
+    if len(envs) > 1:
+        own.pop("warm_start", None)  # which teaches one environment
+    preset_run.update({k: v for k, v in own.items() if f"run.{k}" not in overridden})
+
+
+def _set_mini_batches(config: Any, overridden: Collection[str]) -> None:
+    """Set how many updates a step has and the tasks of each, where the command line does not."""
+    run = config.run
+    if "run.updates_per_step" not in overridden:
+        run.updates_per_step = max(run.updates_per_step or 0, run.min_updates_per_step)
+    updates = run.updates_per_step or run.min_updates_per_step
+    for part in (config.actor_rollout_ref.actor, config.critic):
+        if part.ppo_mini_batch_size is None:
+            part.ppo_mini_batch_size, rest = divmod(run.tasks_per_step, updates)
+            if rest:
+                tasks = f"run.tasks_per_step={run.tasks_per_step}"
+                raise ConfigError(f"run.updates_per_step={updates} must divide {tasks}, which it shares out")
 
 
 def _take_files(config: Any, overridden: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -55,7 +55,6 @@ def process_environment(*, cpu: bool, trees: bool = False) -> dict[str, str]:
             "VERL_ENGINE_DEVICE": "cuda",  # which of verl's engines: the CUDA one runs on any torch device
             # for the updates, which run alone; the generation server takes half of it (cpu_rollout)
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(min(torch.get_num_threads(), 8)),
-            "MALLOC_MMAP_THRESHOLD_": str(1 << 20),  # larger blocks are given back, which are gigabytes after an update
             "TQ_NUM_THREADS": "1",  # TransferQueue moves kilobytes, and warns at every move of more threads than cores
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else vLLM's threads keep to cores that the other processes use
         }

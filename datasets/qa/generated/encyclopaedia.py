@@ -26,7 +26,7 @@ MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

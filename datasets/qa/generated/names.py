@@ -1,7 +1,8 @@
 """Invented words for names, which no two splits share.
 
 A word spells a number, one to one, so that names need no table and never collide: each syllable is a consonant group
-and a vowel group, and a consonant group ends the word. Each split has every third number.
+and a vowel group, and a consonant group ends the word. Each split has every third number; they are spread so that the
+words of all splits begin and end alike, and what a policy learns about spelling names holds for those it never saw.
 """
 
 from __future__ import annotations
@@ -10,15 +11,12 @@ import functools
 import math
 
 SPLITS = ("train", "validation", "test")
-
 _ONSETS = (
     *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m"),
     *("n", "p", "pr", "r", "s", "sh", "st", "t", "th", "tr", "v", "w", "z"),
 )
 _VOWELS = ("a", "e", "i", "o", "u", "ae")
 _CODAS = ("n", "r", "l", "m", "th", "k", "x", "nd", "rn", "sk")
-_SYLLABLES = len(_ONSETS) * len(_VOWELS)
-_SHORT = _SYLLABLES**2 * len(_CODAS) // len(SPLITS)
 _MASK = (1 << 64) - 1
 
 
@@ -61,7 +59,7 @@ class Shuffle:
         return (number - self._plus) * self._back % self.size
 
 
-_SPREAD = Shuffle(_SHORT, seed=20)
+_SHORT, _LONG = (Shuffle((len(_ONSETS) * len(_VOWELS)) ** syllables * len(_CODAS), seed=20) for syllables in (2, 3))
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -69,14 +67,14 @@ def spell(number: int, split: int) -> str:
     """Return word `number` of a split: two syllables for the first 81,120, then three.
 
     >>> spell(0, 0), spell(1, 0), spell(1, 2), spell(100_000, 0)
-    ('Klodaer', 'Stadan', 'Stadal', 'Bagahan')
+    ('Grutrind', 'Studin', 'Kosal', 'Kustaedend')
     """
-    syllables = 2 if number < _SHORT else 3
-    code = (_SPREAD(number) if number < _SHORT else number - _SHORT) * len(SPLITS) + split
-    code, coda = divmod(code, len(_CODAS))
-    parts = [_CODAS[coda]]
-    for _ in range(syllables):
-        code, vowel = divmod(code, len(_VOWELS))
-        code, onset = divmod(code, len(_ONSETS))
-        parts.append(_ONSETS[onset] + _VOWELS[vowel])
-    return "".join(reversed(parts)).capitalize()
+    code = number * len(SPLITS) + split
+    syllables, code = (2, _SHORT(code)) if code < _SHORT.size else (3, _LONG(code - _SHORT.size))
+    digits = []
+    # Vowels last: three divides their number, so that otherwise each split would have endings of its own.
+    for base in (len(_CODAS), *[len(_ONSETS)] * syllables, *[len(_VOWELS)] * syllables):
+        code, digit = divmod(code, base)
+        digits.append(digit)
+    pairs = zip(digits[1 : syllables + 1], digits[syllables + 1 :], strict=True)
+    return "".join([*(_ONSETS[o] + _VOWELS[v] for o, v in pairs), _CODAS[digits[0]]]).capitalize()
