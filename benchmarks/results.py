@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,7 @@ from agent_envs.adapters.run import read_records as read_metrics
 from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks
-from agent_envs.episodes.files import read_records
-from agent_envs.episodes.record import Episode
+from agent_envs.episodes.record import Episode, read_episodes
 from agent_envs.episodes.statistics import Interval, clustered_mean, clustered_share, difference, share
 from agent_envs.errors import AgentEnvsError, first_line
 from agent_envs.files import write_text
@@ -137,10 +136,6 @@ def _base() -> str:
     return json.loads((base_folder() / "digest.json").read_text(encoding="utf-8"))["model.safetensors"]
 
 
-def _episodes(files: Iterable[Path]) -> Iterator[Episode]:
-    return (Episode.from_dict(record) for file in files for _, record in read_records(file))
-
-
 def _values(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     """Return success and score by the task's index, with its split before that if there are several."""
     played = sorted(episodes, key=lambda e: (e.reset_info["split"], e.index or 0))
@@ -227,7 +222,7 @@ def train(cell: Cell, folder: Path) -> dict[str, Any]:
     ends = []
     for record in (curve[0], curve[-1]):
         files = sorted((folder / "episodes").glob(f"val*-{record['step']:06d}.jsonl*"))
-        ends.append(_values(_episodes(files)))
+        ends.append(_values(chain.from_iterable(map(read_episodes, files))))
     names = {"val/success": "success", "val/score/mean": "score", "val/calls/mean": "calls",
              "val/tokens/response_per_episode": "length"}  # fmt: skip
     return {
@@ -252,7 +247,7 @@ def on_default(cell: Cell, folder: Path) -> dict[str, dict[str, list[float]]]:
         options = ["--env", cell.env, "--split", "validation", "--n", str(DEFAULT_TASKS), "--context-length", "4096"]
         options += ["--max-tokens", "64", "--out", str(played), "--quiet"]
         subprocess.run([*agentr1, "eval", *options, "--model", str(model)], cwd=ROOT, check=True)
-        out[end] = _values(_episodes(sorted(played.glob("episodes.jsonl*"))))
+        out[end] = _values(read_episodes(played / "episodes.jsonl"))
     return out
 
 

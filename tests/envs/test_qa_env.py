@@ -47,7 +47,9 @@ def search(query: str) -> str:
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
-    env = gym.make(env_id, style=style, hops=hops, max_episode_steps=20)  # some facts are found by many lookups
+    # the expert tries up to five words for a fact, a lookup each
+    limit = {"max_episode_steps": 20} if (style, hops) == ("react", 4) else {}
+    env = gym.make(env_id, style=style, hops=hops, **limit)
     wins = 0.0
     for index in range(12):
         reward, steps, info = play(env, index)

@@ -116,9 +116,23 @@ def test_a_wrong_name_is_refused(cells, tmp_path):
     assert not cells.CELLS.exists()
 
 
-def test_values_come_from_files_of_episodes(results, tmp_path):
+def test_values_come_from_the_run_s_files_of_episodes(results, tmp_path, monkeypatch):
     played = results.run_episodes("AgentR1/GSM8K-v0", results.ExpertPolicy(), 3, progress=False)
-    files = [tmp_path / f"{number}.jsonl" for number in range(2)]
-    for file, episodes in zip(files, (played[:2], played[2:]), strict=True):
+    values = {"val/success": 1.0, "val/score/mean": 1.0, "val/calls/mean": 0.0, "val/tokens/response_per_episode": 9.0}
+    ends = [{"step": step, **values, "env/tokens/processed": 5, "timing_s/step": 2.0} for step in (0, 20)]
+
+    def trained(command, **_):
+        (folder := Path(command[-1])).mkdir()
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
+        for part, some in (("a-000000", played[:1]), ("b-000000", played[1:]), ("a-000020", played)):
+            write(folder / "episodes" / f"val-{part}.jsonl", some)
+
+    def write(file, episodes):
+        file.parent.mkdir(exist_ok=True)
         file.write_text("".join(json.dumps(episode.to_dict()) + "\n" for episode in episodes))
-    assert results._values(results._episodes(files)) == results._values(played) and len(played) == 3
+
+    monkeypatch.setattr(results.subprocess, "run", trained)
+    monkeypatch.setattr(results, "on_default", lambda cell, folder: {})
+    found = results.train(results.Cell("GSM8K", "grpo", 0), tmp_path / "run")
+    assert found["before"] == found["after"] == results._values(played) and len(found["after"]) == 3
+    assert found["steps"] == 20 and found["cost"] == {"tokens": 5.0, "seconds": 2.0}
