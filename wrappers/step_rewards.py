@@ -46,7 +46,6 @@ class InvalidActionPenalty(_StepReward):
     """
 
     component = "invalid_action"
-
     recorded_arguments = ("penalty",)
 
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.1) -> None:
@@ -73,7 +72,6 @@ class StepPenalty(_StepReward):
     """
 
     component = "step"
-
     recorded_arguments = ("penalty",)
 
     def __init__(self, env: gym.Env[str, str], penalty: float = 0.01) -> None:
@@ -104,7 +102,6 @@ class ToolCallReward(_StepReward):
     """
 
     component = "tool_call"
-
     recorded_arguments = ("success", "error", "limit")
 
     def __init__(self, env: gym.Env[str, str], success: float = 0.05, error: float = 0.0, limit: int = 10) -> None:

@@ -57,7 +57,7 @@ def run(options: Options) -> str:
 def _side(text: str) -> list[EvaluatedRun]:
     """Return the evaluations that an argument names."""
     folders: list[Path] = []
-    for path in map(Path, text.split(",")):
+    for path in map(Path, filter(None, text.split(","))):
         inside = [] if (path / PANEL_FILE).exists() else sorted(path.glob(f"*/{PANEL_FILE}"))
         folders += [file.parent for file in inside] or [path]
     if len({folder.resolve() for folder in folders}) < len(folders):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_envs.checks import integer
 from agent_envs.cli.options import Folder, option
 from agent_envs.errors import ConfigError
 from agent_envs.text import count_of
@@ -61,6 +62,6 @@ def run(options: Options) -> str:
 
     index = BM25Retriever.build(
         options.source, out, options.k1, options.b, overwrite=options.force, progress=not options.quiet,
-        processes=max(options.processes, 0), engine="numpy",
+        processes=integer("--processes", options.processes, minimum=0), engine="numpy",
     )  # fmt: skip
     return f"{count_of(len(index), 'document')} in {options.out}"

@@ -33,8 +33,8 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         lock = FileLock(path / ".lock", wait=False)
     except BlockingIOError as e:
         raise ConfigError(f"another process is using {path}; wait for it or choose another folder") from e
-    except OSError as e:
-        raise ConfigError(f"cannot write to the folder {path}: {e.strerror}") from e
+    except (OSError, ValueError) as e:  # a null byte in its name, say
+        raise ConfigError(f"cannot write to the folder {path}: {getattr(e, 'strerror', e)}") from e
     with lock:
         yield path
 

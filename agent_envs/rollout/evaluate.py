@@ -100,7 +100,7 @@ def evaluate(
     policies = [with_agent(each, agent, score) for each in choices]
     if len(policies) != samples:
         raise ConfigError(f"policy must be one for all or one per sample: expected {samples}, got {len(policies)}")
-    make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
+    make_env = env_maker(env_id, env_kwargs, wrappers)
     spare = [make_env()]  # the first environment, until it plays
     with ExitStack() as stack:
         stack.callback(lambda: close_env(spare.pop()) if spare else None)

@@ -96,7 +96,7 @@ def run_episodes(
         if seed is not None:
             checks.integer("a seed", seed, minimum=0)
     play_all = player_of(engine)
-    make_env = env_maker(env_id, dict(env_kwargs or {}), wrappers)
+    make_env = env_maker(env_id, env_kwargs, wrappers)
     if n == 0:
         return []
     tasks = [EpisodeTask(played, *each) for each in zip(episode_seeds, episode_options, strict=True)]

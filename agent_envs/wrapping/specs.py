@@ -99,7 +99,7 @@ def apply_wrappers(env: gym.Env[Any, str], specs: Iterable[WrapperSpec]) -> gym.
 
 def env_maker(
     env_id: str | EnvSpec | Callable[..., gym.Env[Any, str]],
-    env_kwargs: Mapping[str, Any],
+    env_kwargs: Mapping[str, Any] | None,
     wrappers: Sequence[WrapperSpec],
 ) -> Callable[[], gym.Env[Any, str]]:
     """Return a function that makes an environment in its wrappers each time it is called.
@@ -112,16 +112,18 @@ def env_maker(
     Raises:
         ConfigError: An argument has the wrong type.
     """
-    if isinstance(wrappers, str) or callable(wrappers):
+    if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
         raise ConfigError(f"wrappers must be a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")
-    for wrapper in wrappers:
-        if not (isinstance(wrapper, str) or callable(wrapper)):
-            raise ConfigError(f"a wrapper must be a spec such as 'FormatReward' or a function, got {shown(wrapper)}")
+    if wrong := [wrapper for wrapper in wrappers if not (isinstance(wrapper, str) or callable(wrapper))]:
+        raise ConfigError(f"a wrapper must be a spec such as 'FormatReward' or a function, got {shown(wrong[0])}")
+    if not isinstance(env_kwargs or {}, Mapping) or any(not isinstance(name, str) for name in env_kwargs or ()):
+        raise ConfigError(f"env_kwargs must map names of arguments to values, got {shown(env_kwargs)}")
+    kwargs = dict(env_kwargs or {})
     if not isinstance(env_id, (str, EnvSpec)) and not callable(env_id):
         raise ConfigError(f"env_id must be an id, an EnvSpec or a function that makes an env, got {env_id!r}")
 
     def make() -> gym.Env[Any, str]:
-        env = make_env(env_id, **env_kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**env_kwargs)
+        env = make_env(env_id, **kwargs) if isinstance(env_id, (str, EnvSpec)) else env_id(**kwargs)
         return apply_wrappers(env, wrappers)
 
     return make

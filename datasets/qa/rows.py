@@ -31,7 +31,7 @@ from agent_envs.datasets.fields import (
 )
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.paths import data_name, user_path
-from agent_envs.errors import DataError
+from agent_envs.errors import ConfigError, DataError
 from agent_envs.tasks import FileTasks, is_verl_row, read_rows
 
 SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
@@ -76,9 +76,12 @@ def find_qa_files(dataset: str, data: str, split: str) -> tuple[tuple[Path, ...]
 
     In the folder of a release with several data sets, `musique_validation.parquet` is the validation split of musique.
     """
-    own = user_path(data) / f"{SOURCES[dataset]}_{split}.parquet"
-    if own.is_file():
-        return (own,), split
+    prefix = f"{SOURCES[dataset]}_"
+    named = {path.stem.removeprefix(prefix): path for path in user_path(data).glob(f"{prefix}*.parquet")}
+    if split in named:
+        return (named[split],), split
+    if named and dataset != "hotpotqa":  # the other files are HotpotQA's
+        raise ConfigError(f"{data} has no split {split!r} of {dataset}: it has {', '.join(sorted(named))}")
     return find_files(data, split, task=dataset, suffixes=SUFFIXES)
 
 

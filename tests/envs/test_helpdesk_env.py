@@ -23,6 +23,7 @@ from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
 from agent_envs.envs.helpdesk.hearing import hear
 from agent_envs.envs.helpdesk.reward import score_of
+from agent_envs.errors import ConfigError
 
 ENV = "AgentR1/HelpDesk-v0"
 UNSEEN = [name for name in domain_names() if load_domain(name).unseen]
@@ -539,3 +540,94 @@ def test_further_environments_and_resets_take_little_memory():
         assert tracemalloc.get_traced_memory()[0] - many < 20_000
     finally:
         tracemalloc.stop()
+
+
+# -- 5. what mishearing may never cost ---------------------------------------------------------------------------------
+
+
+def asked_for_an_amount(level=4, **kwargs):
+    """Return an environment up to the offer of a wish whose customer asks for an amount, and the amount."""
+    env = make(level=level, **kwargs)
+    for index in range(200):
+        env.reset(options={"index": index})
+        base = env.unwrapped
+        while not (over := base.state.mind.over):
+            action = base.expert_action()
+            if not is_call(action) and "euros" in action and base._customer().asks_amount:
+                return env, int(re.search("([0-9]+) euros", action)[1])
+            base.step(action)
+        assert over
+    raise AssertionError("no customer asks for an amount")
+
+
+@pytest.mark.parametrize(
+    "text", ["Sorry, that was a slip: that will be {} euros.", "No, it is {} euros, not 7777 euros."]
+)
+def test_an_amount_that_was_said_wrongly_can_be_corrected(text):
+    env, amount = asked_for_an_amount()
+    base = env.unwrapped
+    assert "7777 euros" in base.step("That will be 7777 euros.")[0]
+    assert f"{amount} euro" in base.step(text.format(amount))[0]
+    while not (ended := base.step(base.expert_action()))[2]:
+        pass
+    assert ended[1] == 1
+
+
+def test_other_sums_are_not_taken_for_the_amount():
+    env, _ = asked_for_an_amount()
+    base = env.unwrapped
+    for text in (
+        "I see a debt of 50 euros on your account.",
+        "It costs 60 euros a month.",
+        "You still owe us 20 euros.",
+    ):
+        base.step(text)
+        assert base._customer().asks_amount
+
+
+def test_telling_an_amount_to_somebody_who_was_not_identified_is_a_fault():
+    env, _ = asked_for_an_amount()
+    base = env.unwrapped
+    base.state.desk.verified.clear()
+    base.step(base.expert_action() if not is_call(base.expert_action()) else "That will be 45 euros.")
+    base.step("That will be 45 euros.")
+    assert "told before the code word was checked" in base.state.desk.faults
+
+
+def test_a_yes_has_the_right_number():
+    env = make(level=4)
+    for index in range(200):
+        env.reset(options={"index": index})
+        base = env.unwrapped
+        request = base.task.requests[0]
+        if request.misread and base.task.solution.deeds[0].kind == "act":
+            break
+    said = base.step("Shall I go ahead?")[0]
+    assert request.wishes[0].item in said and request.misread not in said and not base.state.desk.agreed
+    assert request.wishes[0].item in base.step("Shall I go ahead?")[0] and base.state.desk.agreed
+
+
+def test_what_stands_in_a_clause_beside_an_instruction_is_not_done():
+    env = make(level=5, domains="heating")
+    trouble(env, lambda request, deed: True)
+    base = env.unwrapped
+    for text in (
+        "Before you open the valve, tell me what the gauge shows.",
+        "Should you open the valve, water will leak.",
+    ):
+        base.step(text)
+        assert not base.state.mind.pressed
+
+
+def test_the_expert_wins_twins_whose_dropped_request_became_allowed():
+    for level, index in ((6, 121), (7, 431), (8, 207)):
+        env = make(split="twins", level=level)
+        assert play(env, index)[0] == 1
+
+
+def test_the_expert_can_be_asked_after_the_end_and_a_voice_needs_its_customer():
+    env = make(level=1)
+    play(env, 0)
+    env.unwrapped.expert_action()
+    with pytest.raises(ConfigError, match="customer='voiced'"):
+        make(url="http://127.0.0.1:1/v1")

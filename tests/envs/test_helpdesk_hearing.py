@@ -47,6 +47,9 @@ ASKS = {  # what is asked for; a wish to move is open
     "Your number is in our books.": "",
     "hm": "",
     "The reason does not matter.": "",
+    "Please don't tell me your code word.": "",
+    "Please wait while I check your code word.": "",
+    "For security reasons, I must ask for your code word.": "code",
 }
 OFFERS = {  # whether a yes is asked for
     "Shall I go ahead?": True,
@@ -77,6 +80,19 @@ OFFERS = {  # whether a yes is asked for
     "I will proceed.": False,
     "Could you tell me your code word?": False,
     "Anything else?": False,
+    "Shall I leave it as it is?": False,  # the opposite, or something else
+    "Would it be OK if I refused?": False,
+    "Is it all right if I decline your request?": False,
+    "Would you like me to do nothing?": False,
+    "May I put you on hold for a moment?": False,
+    "Are you happy with our service?": False,
+    "May I proceed with the identity check?": False,
+    "Do you want me to check?": False,
+    "If I move it, who will ride it?": False,
+    "I can move it only if it is insured. Do you insure it?": False,
+    'You asked: "Could you move my hire H96435 by 3 days?"': False,
+    "If you have no objections, I'll move it by 3 days.": True,
+    "Shall I take care of it?": True,
 }
 OTHERS = {  # reports, refusals, doubts
     "It is done.": "report",
@@ -90,6 +106,10 @@ OTHERS = {  # reports, refusals, doubts
     "There is no such number.": "doubt",
     "I cannot find it.": "doubt",  # not a refusal
     "That hire does not exist.": "doubt",
+    "I can't locate H96435.": "doubt",
+    "There's nothing under H96435. Might you have mistyped it?": "doubt",
+    "Are you sure the number is right?": "doubt",
+    "Under rule 2.1 this is prohibited.": "refuse",
     "blue": "",
 }
 
@@ -141,6 +161,15 @@ CONTRADICTIONS = [  # an offer where moving H96435, the Heron, by 3 days is want
     ("shall i move the hire of the swift?", True),
     ("shall i move the hire of the heron?", False),
     ("it costs 17 euros. shall i move it by 3 days?", False),
+    ("shall i move it by 3 weeks?", True),
+    ("shall i move it by a week?", True),
+    ("shall i move it 3 days earlier?", True),
+    ("shall i bring it forward by 3 days?", True),
+    ("shall i move it by 5 days instead of 3 days?", True),
+    ("shall i move it by 3 days, not by 5 days?", False),
+    ("shall i move it by 3 days or by 5 days?", True),
+    ("shall i move h96435 by 3 days and cancel h11111?", True),
+    ("your hire starts in 2 days. shall i move it by 3 days?", False),
 ]
 
 
@@ -163,6 +192,14 @@ AMOUNTS = [
     ("17.00 euros", [17], []),
     ("by 3 days", [], []),
     ("It is 0 euros or 86 euros", [0, 86], []),
+    ("Your hire costs 60 euros a day.", [], []),  # not of what is asked for
+    ("You still owe us 20 euros.", [], []),
+    ("The price of your hire is 52 euros.", [], []),
+    ("It would be 60 euros if you were a guest, but for you it is 45 euros.", [45], []),
+    ("That comes to one hundred and eighty-one euros.", [181], []),
+    ("Two thousand five hundred euros.", [2500], []),
+    ("a 45-euro charge", [45], []),
+    ("It's free.", [0], [0]),
 ]
 
 

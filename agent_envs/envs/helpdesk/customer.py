@@ -15,6 +15,7 @@ from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
 from agent_envs.envs.helpdesk.hearing import Heard, amounts_in, contradicts, hear
+from agent_envs.envs.helpdesk.phrases import plain, says
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
@@ -70,26 +71,31 @@ class Customer(Wanting):
         return reply
 
     def _take_in(self, text: str) -> list[str]:
-        """Understand an amount: one alone, or one that its name stands before."""
+        """Understand an amount: one alone, or one that its name stands before; later, what corrects it."""
         amount = self.act.amount if self.act else None
         if amount is None:
             return []
         every, named = amounts_in(text, amount.words)
-        amounts = named if len(named) == 1 else every
-        if not every or not (self.asks_amount or len(named) == 1) or self.mind.beliefs.get(self.key) in amounts:
+        amounts, believed = named if len(named) == 1 else every, self.mind.beliefs.get(self.key)
+        corrects = len(named) == 1 or (len(every) == 1 and says("correcting", plain(text)))
+        if not every or not (self.asks_amount or corrects) or believed in amounts:
             return []
         if len(amounts) > 1:
             return [self.say("which")]
+        if self.task.customer not in self.desk.verified:
+            self.desk.faults.append("told before the code word was checked")
         self.mind.beliefs[self.key] = amounts[0]
         return [self.say("believed", n=amounts[0])]
 
     def _offered(self, wish: Wish, offer: str) -> list[str]:
         """Say yes, correct what is offered, or change the mind."""
         mind, act = self.mind, self.domain.acts[wish.act]
+        if wish.item[-5:] not in offer and (misread := self._corrected()):
+            return misread  # what is agreed is what the yes says, so it has the right number
+        mind.corrected = True
         owner, rows = self.domain.customer.noun, self.task.rows["item"]
         labels = {key: str(row[self.domain.label]) for key, row in rows.items() if row[owner] == self.task.customer}
         if contradicts(offer, self.domain, act, wish.item, self.wanted, labels):
-            mind.corrected = True
             self.desk.agreed.clear()
             return [self.say("no", do=self.doing(act, self.wanted))]
         if self.request.dropped and mind.wish == len(self.request.wishes) - 1:
@@ -181,7 +187,7 @@ class Customer(Wanting):
         mind, parts = self.mind, []
         while mind.read < len(self.desk.letters) and not mind.over:
             mind.read += 1
-            parts += self._read(self.desk.letters[mind.read - 1])
+            parts += [part for part in self._read(self.desk.letters[mind.read - 1]) if part not in parts]
         if mind.settled and not self.asks_amount:
             parts += self._next_request()
         return parts

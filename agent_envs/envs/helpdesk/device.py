@@ -19,7 +19,7 @@ def told_to_press(text: str, device: Device) -> list[str]:
     for sentence in sentences(text):
         polite = "polite" in signs(sentence, _CUES)
         for part in PATTERNS["part"].split(sentence):
-            part = re.sub(r"\b(?:it|them)\b", last or "it", part)
+            part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", part))
             words, cues = WORD.findall(part), signs(part, _CUES)
             told = "polite" in cues or not (says("statement", part) or "would" in cues)
             told = told and (polite or "?" not in part) and "not told" not in cues

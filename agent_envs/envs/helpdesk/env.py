@@ -42,12 +42,11 @@ _INSTRUCTIONS = (
 
 @dataclass(slots=True)
 class _Service:
-    """All that changes in an episode."""
+    """All that changes in an episode, and the score that has been paid."""
 
     desk: Desk
     mind: Mind
     paid: Score = UNPAID
-    """The score that has been paid."""
 
 
 class HelpDeskEnv(ToolEnv):
@@ -74,8 +73,8 @@ class HelpDeskEnv(ToolEnv):
     ## Rewards
     A task requires changed cells of the tables, noted refusals with their rules, and amounts that the customer has to
     be told. The score is the number of these that are there at the end, less one for every other change or note and for
-    every fault of conduct (acting before the code word was checked, changing something without a yes), divided by the
-    number required, and at least 0.
+    every fault of conduct (telling an amount or acting before the code word was checked, changing something without a
+    yes), divided by the number required, and at least 0.
     - `reward="terminal"`: 1 at the end if all of these and nothing else is there, else 0.
     - `reward="progress"`: each valid step pays the change of the score, so that the return is the final score.
 
@@ -111,9 +110,9 @@ class HelpDeskEnv(ToolEnv):
     Generated: 100,000 train and 1,000 each of validation, test, new and twins. Sections of rules belong to one of
     train, validation and test; the expert solves every task.
 
-    tiny-base, of 0.8 million parameters, begins to read the rules from demonstrations with `expert="reasons"`: it
-    solves 0.52 to 0.55 of the test tasks of level 1 in one domain (three runs) and 13 to 16 of 50 pairs of twins, where
-    allowing all solves 0.54 and no pair. Reinforcement learning added nothing so far (`benchmarks/results/README.md`).
+    tiny-base begins to read the rules from demonstrations with `expert="reasons"`: it solves 0.52 to 0.55 of the test
+    tasks of level 1 in one domain (three runs) and 13 to 16 of 50 pairs of twins, where allowing all solves 0.54 and
+    no pair. Reinforcement learning added nothing so far (`benchmarks/results/README.md`).
     """
 
     settled_arguments = ("tools", "tool_timeout", "rules")
@@ -136,11 +135,13 @@ class HelpDeskEnv(ToolEnv):
         parser: str = "hermes",
         **kwargs: Any,
     ) -> None:
-        self.level, self.expert = level, choice("expert", expert, ["explore", "reasons"])
-        self.domains = domains
+        self.level, self.domains = level, domains
+        self.expert = choice("expert", expert, ["explore", "reasons"])
         self.talk = choice("talk", talk, ["varied", "plain"])
         self.customer = choice("customer", customer, ["scripted", "voiced"])
         self.model, self.url = string("model", model), url
+        if customer == "scripted" and (model or url):
+            raise ConfigError("model and url are of customer='voiced'; the scripted one has none")
         self.voice = CustomerModel(self.model, url) if customer == "voiced" else None
         self.reward = choice("reward", reward, ["terminal", "progress"])
         super().__init__(tools=(), parser=parser, **kwargs)
@@ -208,9 +209,8 @@ class HelpDeskEnv(ToolEnv):
         elif not outcome.invalid_action:
             paid, state.paid = state.paid, score
             outcome.reward = score.score - paid.score
-            outcome.components = {
-                name: share - paid.components.get(name, 0.0) for name, share in score.components.items()
-            }
+            before = paid.components
+            outcome.components = {name: share - before.get(name, 0.0) for name, share in score.components.items()}
         return outcome
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
@@ -228,10 +228,9 @@ class HelpDeskEnv(ToolEnv):
 
     def anchor(self) -> str:
         mind, desk = self.state.mind, self.state.desk
-        changes = [" ".join(map(str, (*cell, value))) for cell, value in desk.diff().items()]
-        notes = map(" ".join, desk.notes())
+        changes, notes = [" ".join(map(str, (*cell, value))) for cell, value in desk.diff().items()], desk.notes()
         place = f"{self._task.task_id} request {mind.request} wish {mind.wish}"
-        return "\n".join([place, *sorted(mind.told), *sorted(changes), *sorted(notes)])
+        return "\n".join([place, *sorted(mind.told), *sorted(changes), *sorted(map(" ".join, notes))])
 
     def prompt_state(self) -> dict[str, Any]:
         """Return the book, the customer's last words, what was looked up and whether an amount is waited for."""

@@ -153,7 +153,7 @@ class _Expert:
         return amount_of(section, self.task.rows["item"][wish.item], self._facts(wish))
 
     def _say(self, key: str, **slots: object) -> Move:
-        return Move(self.customer.pick(PHRASES["agent"][key]).format(**slots))
+        return Move(self.customer.filled(PHRASES["agent"][key], **slots))
 
 
 def mistaken_move(customer: Customer, rng: np.random.Generator) -> Move:

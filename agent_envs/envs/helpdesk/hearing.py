@@ -20,6 +20,7 @@ from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain
 from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, Phrases, has, indexed, plain, says, sentences, signs
 
 _CUES = indexed(TABLES["cues"])
+_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
 class Heard(NamedTuple):
@@ -101,17 +102,22 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]
         negated = "refuse" in cues
-        if not negated and any(word in sentence for word in ("no", "n't", "never", "unable")):
+        if not negated and any(
+            word in sentence for word in ("no", "n't", "never", "unable", "instead", "rather", "without")
+        ):
             negated = says("barred", sentence) and not sentence.startswith("if ")
             negated |= acted and says("not", sentence[:first])
-        wh, open_question = PATTERNS["wh"].match(sentence) is not None, question and not says("factual", sentence)
+        wh, open_question = says("wh", sentence), question and not says("factual", sentence)
+        aside = says("quoted", sentence) or (not acted and says("alien", sentence) and not says("going on", sentence))
         asking = question or (wh and (heading or sentence[-1].isalnum() or says("direct", sentence)))
         asking |= "asking" in cues and not says("needless", sentence)
         inherited = heading and says("item", sentence)
         inviting = "inviting" in cues or says("inviting", sentence)
         inviting = inviting or (says("promise", sentence) and says("if agreed", sentence))
         sure, consenting = question and "sure" in cues, open_question and says("consent", sentence)
-        cued = inviting or sure or (question and "offering" in cues) or (open_question and (acted or "weak" in cues))
+        of_you = says("of you", sentence) and not consenting
+        cued = inviting or sure or (question and "offering" in cues)
+        cued |= open_question and ((acted and not of_you) or "weak" in cues)
         asked = []
         if asking or inherited or (len(sentence) < 20 and len(sentence.split()) < 4):  # "name, code"
             counts = _counted(sign for sign in cues if asking and (sign[0] == "=" or " or " in sentence))
@@ -132,9 +138,9 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             told = [fact for fact in asked if fact in values and counts[fact] < 2 and has(sentence, values[fact])]
             asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
             asked = [] if consenting and "offering" in cues and " or " not in sentence else asked
-        cued |= question and able and (consenting or len(sentence.split()) < 5)
+        cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
         cued |= bool(before) and not reports and says("reply", sentence)
-        if not wh and not negated and (sure or (cued and not asked and "close" not in cues)):
+        if not wh and not aside and not negated and (sure or (cued and not asked and "close" not in cues)):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
             doubts = True
@@ -189,17 +195,31 @@ def contradicts(
         ([] if numbers else [number for number, label in labels.items() if has(offer, label)], item),
         *((_values_said(offer, ask), wanted[ask.name]) for ask in act.asks),
     ]
-    return any(said and right not in said for said, right in said_and_right)
+    others = {number[-5:] for number in labels} - {item[-5:]}
+    return (
+        any(said and right not in said for said, right in said_and_right)
+        or not others.isdisjoint(numbers)
+        or says("forward", offer)
+        or (" or " in offer and any(len({*_values_said(offer, ask)}) > 1 for ask in act.asks))
+    )
 
 
 def _values_said(offer: str, ask: Ask) -> list[Value]:
-    """Return the values in an offer of what follows verb and object."""
+    """Return the values in an offer of what follows verb and object; "not by 5 days" says none."""
     if not isinstance(ask.say, str):
         return []
     if not isinstance(ask.values[0], int):
-        return [value for value in ask.values if has(offer, str(value))]
-    unit = "|".join(map(re.escape, ask.say.partition("{}")[2].split()[:1]))
-    return [int(number) for number in re.findall(rf"(?<!\w)(\d{{1,9}}) {unit}(?!\w)", offer)] if unit else []
+        aside = r"(?:\bnot|\binstead of|\brather than) (?:\w+ ){0,2}"
+        return [value for value in ask.values if has(re.sub(aside + re.escape(str(value)), "", offer), str(value))]
+    unit = "".join(ask.say.partition("{}")[2].split()[:1]).removesuffix("s")
+    said: list[Value] = []
+    for found in PATTERNS["count"].finditer(PATTERNS["set aside"].sub("", offer)):
+        count, word = int(found[1]) if found[1].isdigit() else 1, found[2].removesuffix("s")
+        if word == unit:
+            said.append(count)
+        elif found.string.endswith("by ", 0, found.start()) and {word, unit} <= _DAYS.keys():
+            said.append(count * _DAYS[word] // _DAYS[unit])
+    return said
 
 
 def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
@@ -213,8 +233,9 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
         (int(found[1] or found[2]), PATTERNS["each"].match(text, found.end()))
         for found in PATTERNS["money"].finditer(text)
     ]
-    money = [pair for pair in money if not pair[1]] or money  # "180 euros, 90 a night"
-    sums = [amount for amount, _ in money]
+    sums = [amount for amount, each in money if not each]  # "180 euros, 90 a night"
+    if money and not sums:  # "it costs 60 euros a month" may be of anything
+        words = tuple(word for word in words if "cost" not in word)
     named = [int(number or 0) for number in _following(words).findall(text)]
     named = [amount for amount in named if not amount or not sums or amount in sums]  # "an extra 2 lessons: 26 euros"
     return list(dict.fromkeys([*sums, *named])), list(dict.fromkeys(named))
@@ -225,6 +246,6 @@ def _following(words: tuple[str, ...]) -> re.Pattern[str]:
     named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     return re.compile(
         rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
-        r"|\bcosts? (?:you )?nothing\b"
+        r"|\bcosts? (?:you )?nothing\b|\b(?:it|that|this)(?:'s| is) free\b(?! to)"
         rf"|(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|[.,]\d)"
     )

@@ -23,8 +23,8 @@ _SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
 def plain(text: str) -> str:
     """Return a text in small letters, with digits for the words of numbers.
 
-    >>> plain("Twenty-two euros for two weeks, please.")
-    '22 euros for 2 weeks, please.'
+    >>> plain("Twenty-two euros for two weeks, or one hundred and five.")
+    '22 euros for 2 weeks, or 105.'
     """
 
     def digits(found: re.Match[str]) -> str:
@@ -32,7 +32,13 @@ def plain(text: str) -> str:
         return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
 
     small = text[:LONGEST].lower().replace("’", "'").replace("pls", "please").replace("plz", "please")
-    return PATTERNS["again"].sub(r"\1", PATTERNS["number"].sub(digits, small))
+    small = PATTERNS["number"].sub(digits, small)
+    for word, worth in (("hundred", 100), ("thousand", 1000)):
+        if word in small:
+            small = PATTERNS[word].sub(
+                lambda m, worth=worth: str((int(m[1]) if m[1].isdigit() else 1) * worth + int(m[2] or 0)), small
+            )
+    return PATTERNS["again"].sub(r"\1", small)
 
 
 def says(kind: str, text: str) -> bool:

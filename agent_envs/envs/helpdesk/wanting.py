@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,7 +93,7 @@ class Wanting:
     @property
     def device(self) -> Device | None:
         """The device, if the open request is about it."""
-        return self.domain.device if self.request.trouble else None
+        return self.domain.device if not self.mind.over and self.request.trouble else None
 
     @property
     def act(self) -> Act | None:
@@ -128,7 +129,11 @@ class Wanting:
 
     def say(self, key: str, **slots: object) -> str:
         """Return a sentence of a kind."""
-        return self.pick(frames(key, self.task.task_id.split("/")[1])).format(**slots)
+        return self.filled(frames(key, self.task.task_id.split("/")[1]), **slots)
+
+    def filled(self, choices: Sequence[str], **slots: object) -> str:
+        """Return one of some sentences with its slots filled."""
+        return re.sub(r"\b1 euros", "1 euro", self.pick(choices).format(**slots))
 
     def item(self) -> str:
         """Return how the customer names the item of the request: by a number, or by its label."""

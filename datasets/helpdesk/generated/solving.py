@@ -160,7 +160,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
                 texts += 3 if request.trouble else 1 + wish.pleas
                 continue
             texts += 2 + bool(wish.change)
-            if not request.dropped:
+            if not (request.dropped and wish is request.wishes[-1]):
                 amount = amount_of(section, rows["item"][wish.item], facts)
                 arguments = wish.wanted
                 if amount is not None and section.act.amount is not None:
