@@ -126,8 +126,7 @@ class CodeEnv(ToolEnv):
     def begin(self, task: Any) -> tuple[str, CodeState]:
         self._end_session()
         question = self.question(task)
-        seed = max(self._index, 0)
-        session = open_sandbox(self.sandbox).session(files=self.files(task), seed=seed)
+        session = open_sandbox(self.sandbox).session(files=self.files(task), seed=max(self._index, 0))
         return question, CodeState(session, question)
 
     def act(self, action: str) -> Outcome:

@@ -112,11 +112,8 @@ class SeededGame(ReplayedEnv):
         super().__init__(**kwargs)
         require_generated(self.data)
         self.env = string("env", env)
+        self.live_name = f"the game {env}"
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split
-
-    @property
-    def live_name(self) -> str:
-        return f"the game {self.env}"
 
     def open_tasks(self) -> SeededTasks:
         return SeededTasks(self.env, self.split)
@@ -157,13 +154,14 @@ class OwnDraws:
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
         """Give the game its own random numbers, and let it print nothing; other threads print as before."""
-        with self._lock, _silent():
+        with self._lock, contextlib.redirect_stdout(_Muted(sys.stdout)) as muted:
             outer = random.getstate(), np.random.get_state()
             random.setstate(self._states[0])
             np.random.set_state(self._states[1])
             try:
                 yield
             finally:
+                muted.thread = 0
                 self._states = random.getstate(), np.random.get_state()
                 random.setstate(outer[0])
                 np.random.set_state(outer[1])
@@ -183,17 +181,6 @@ class _Muted(io.TextIOBase):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._out, name)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Drop what this thread prints."""
-    muted = _Muted(sys.stdout)
-    try:
-        with contextlib.redirect_stdout(muted):
-            yield
-    finally:
-        muted.thread = 0
 
 
 @functools.cache

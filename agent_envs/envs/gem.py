@@ -16,7 +16,7 @@ from typing import Any
 from agent_envs.checks import option_mapping
 from agent_envs.envs.foreign import OwnDraws, SeededGame, made, require_trust
 from agent_envs.envs.replayed import Reply
-from agent_envs.errors import MissingExtraError
+from agent_envs.errors import needs_extra
 from agent_envs.text_env import Outcome
 
 _GAMES = "game:"
@@ -65,11 +65,10 @@ def _package() -> Any:
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     try:
-        import gem
-        import gem.envs  # which registers them
-        from gem.envs import registration
-    except ImportError as e:
-        raise MissingExtraError(e.name or "gem", extra="gem") from e
+        with needs_extra("gem"):
+            import gem
+            import gem.envs  # which registers them
+            from gem.envs import registration
     finally:
         root.setLevel(level)
         root.handlers[:] = handlers

@@ -139,6 +139,7 @@ class MCPEnv(ReplayedEnv, ToolEnv):
             _texts("command", command), string("url", url), _texts("environment", environment),
             string("token_variable", token_variable),
         )  # fmt: skip
+        self.live_name = str(self._address)
         self._waits = {
             "timeout": number("timeout", timeout, above=0, maximum=1e6),
             "start_timeout": number("start_timeout", start_timeout, above=0, maximum=1e6),
@@ -218,10 +219,6 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_unused": None, "_shared": None}
 
-    @property
-    def live_name(self) -> str:
-        return str(self._address)
-
     def open_live(self, start: None) -> _Session:
         server, self._unused = self._unused, None
         if server is None or not server.alive:
@@ -233,13 +230,11 @@ class MCPEnv(ReplayedEnv, ToolEnv):
 
     def _done(self) -> list[tuple[_Call, Reply]]:
         """Return the calls of the episode with their replies, without those of the set-up."""
-        done: list[tuple[_Call, Reply]] = self.state.done
-        return done[len(self.task.setup) :]
+        return self.state.done[len(self.task.setup) :]
 
     def _asked(self, call: _Call) -> Reply:
         if self._fresh:
-            reply: Reply = self.replayed.act(self.state, call)
-            return reply
+            return self.replayed.act(self.state, call)
         if self._shared is None or not self._shared.alive:
             self._shared = self.open_live(None)
         reply = self._shared.act(call)

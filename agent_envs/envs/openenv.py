@@ -195,7 +195,7 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
     ) -> None:
         check_release("openenv-core", "suites")
         server_address("url", url, schemes=("http", "https", "ws", "wss"), query=True)
-        self.url = url.rstrip("/")
+        self.url = self.live_name = url.rstrip("/")
         self._field, self._show = string("field", field), string("show", show)
         self._pictures, self._most = string("pictures", pictures), integer("max_pictures", max_pictures, minimum=1)
         self.max_image_side = integer("max_side", max_side, minimum=1, maximum=LARGEST_SIDE)
@@ -220,10 +220,6 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
 
     def open_tasks(self) -> SeededTasks:
         return SeededTasks("openenv", self.split)
-
-    @property
-    def live_name(self) -> str:
-        return self.url
 
     def open_live(self, start: Mapping[str, Any] | None) -> _Session:
         return _Session(self.url, start, *self._waits)
@@ -284,8 +280,7 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
         if self._replies and self._replies[-1].done:
             raise ToolError("not run: the episode has ended")
         reply = self._sent({"type": "call_tool", "tool_name": name, "arguments": arguments})
-        problem = reply.refused or reply.observation.get("error")
-        if problem:
+        if problem := reply.refused or reply.observation.get("error"):
             raise ToolError(_text(problem.get("message", problem) if isinstance(problem, dict) else problem))
         if "result" not in reply.observation:
             return self._shown(reply)

@@ -130,11 +130,8 @@ class ReplayedEnv(TextEnv):
 
     component = "game"
     """Name of the reward in info."""
-
-    @property
-    def live_name(self) -> str:
-        """What the live thing is called in errors."""
-        raise NotImplementedError
+    live_name: str
+    """What the live thing is called in errors."""
 
     def open_live(self, start: Any) -> Any:
         """Open a live thing at a start, as `Replayed` takes it."""

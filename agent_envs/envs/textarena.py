@@ -8,6 +8,7 @@ Games, rules and rewards are the package's own (https://github.com/LeonGuertler/
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -81,8 +82,7 @@ class _Game:
         invalid = vars(state).get("error_count", 0) > before or bool(
             state.game_info.get(player, {}).get("invalid_move")
         )
-        reply = self._until_ones_turn(bool(done), player)
-        return replace(reply, invalid=invalid)
+        return replace(self._until_ones_turn(bool(done), player), invalid=invalid)
 
     def close(self) -> None:
         """A game holds nothing but memory."""
@@ -130,16 +130,14 @@ def _started(game: Any, seed: int) -> None:
     """Begin a game: of one player if it is one for a single player, else of two."""
     import textarena
 
-    problem: Exception | None = None
-    for players in (1, 2):
-        try:
-            game.reset(num_players=players, seed=seed)
-        except (AssertionError, ValueError) as e:
-            problem = e
-            continue
-        if players == 2 or isinstance(game.state, textarena.SinglePlayerState):
+    with contextlib.suppress(AssertionError, ValueError):
+        game.reset(num_players=1, seed=seed)
+        if isinstance(game.state, textarena.SinglePlayerState):
             return
-    raise ConfigError(f"the game cannot be begun with one player or two: {first_line(problem or ValueError())}")
+    try:
+        game.reset(num_players=2, seed=seed)
+    except (AssertionError, ValueError) as e:
+        raise ConfigError(f"the game cannot be begun with one player or two: {first_line(e)}") from e
 
 
 class TextArenaEnv(SeededGame):

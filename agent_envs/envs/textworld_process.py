@@ -7,6 +7,7 @@ module globals. A request has the whole way to a point, so that a new process go
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -110,12 +111,10 @@ class _Process:
         with self._lock:
             if self._link.closed:
                 return None
-            try:
+            with contextlib.suppress(EOFError, OSError):
                 self._link.send_bytes(request)
                 if self._link.poll(_SECONDS):
                     return self._link.recv_bytes()
-            except (EOFError, OSError):
-                pass
             _processes.pop(self._module)
             self._close()
             return b""

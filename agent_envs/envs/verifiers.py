@@ -224,6 +224,7 @@ class VerifiersEnv(ReplayedEnv, ToolEnv):
         self, *, env: str, env_args: Mapping[str, Any] | None = None, timeout: float = 60.0, **kwargs: Any
     ) -> None:
         self.env = string("env", env, empty=False)
+        self.live_name = f"the environment {env}"
         try:
             self._env_args = json.dumps(option_mapping(env_args), sort_keys=True)
         except (TypeError, ValueError) as e:
@@ -244,10 +245,6 @@ class VerifiersEnv(ReplayedEnv, ToolEnv):
         if rows is None or not len(rows):
             raise ConfigError(f"{self.env!r} has no data set for the split {self.split!r}")
         return _Rows(self.env, self.split, rows)
-
-    @property
-    def live_name(self) -> str:
-        return f"the environment {self.env}"
 
     def start_of(self, task: _Row) -> dict[str, Any]:
         return dict(task.row)

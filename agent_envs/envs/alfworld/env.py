@@ -220,8 +220,7 @@ class ALFWorldEnv(TextEnv):
 
     def _as_listed(self, action: str) -> str:
         """Return the admissible command for putting something down, if the action words it differently."""
-        match = _PUT.fullmatch(action.strip())
-        if match is not None:
+        if match := _PUT.fullmatch(action.strip()):
             thing, receptacle = match[1] or match[2], match[3]
             for command in (f"put {thing} in/on {receptacle}", f"move {thing} to {receptacle}"):
                 if command in self.state.commands:

@@ -60,12 +60,12 @@ class _Player:
         for thing, place in takes:
             if class_of(thing) == self.errand.thing and place != spared:
                 return f"take {thing} from {place}"
-        known = [
+        reachable = [
             place
             for place, things in self.notes.contents.items()
             if place != spared and any(class_of(t) == self.errand.thing for t in things)
+            if place != self.notes.at or place in self.notes.closed
         ]
-        reachable = [place for place in known if place != self.notes.at or place in self.notes.closed]
         if reachable:
             place = min(reachable, key=self._cost)
             return f"open {place}" if f"open {place}" in self.can else f"go to {place}"
@@ -98,8 +98,7 @@ class _Player:
             for command in (f"move {held} to {place}", f"put {held} in/on {place}"):
                 if command in self.can:
                     return command
-        here = [place for place in places if f"open {place}" in self.can]
-        if here:
+        if here := [place for place in places if f"open {place}" in self.can]:
             return f"open {here[0]}"
         elsewhere = [place for place in places if place != self.notes.at]
         return f"go to {min(elsewhere, key=self._cost)}" if elsewhere else self._idle()
@@ -172,10 +171,10 @@ class _Player:
 @functools.cache
 def _weight(wanted: str, place: str) -> float:
     """Return how likely a place of a class holds a thing of a class (a relative weight); names are in lower case."""
-    thing, receptacle = _OBJECTS.get(wanted, ""), _RECEPTACLES.get(place, "")
+    receptacle = _RECEPTACLES.get(place, "")
     if wanted.endswith("lamp"):
         return lamp_weight(receptacle)
-    return placement_weight(thing, receptacle) or (0.01 if place in _OPENABLE else 0.1)
+    return placement_weight(_OBJECTS.get(wanted, ""), receptacle) or (0.01 if place in _OPENABLE else 0.1)
 
 
 def wrong_command(rng: np.random.Generator, admissible: Sequence[str], right: str) -> str:

@@ -82,8 +82,7 @@ def read_errand(text: str) -> Errand | None:
     """
     task = text.partition("Your task is to: ")[2].strip().rstrip(".")
     for pattern, kind, (thing, place, lamp) in _ERRANDS:
-        match = pattern.fullmatch(task)
-        if match:
+        if match := pattern.fullmatch(task):
             kind = kind or {"hot": "heat"}.get(match[1], match[1])
             return Errand(kind, match[thing], match[place] if place else "", match[lamp] if lamp else "")
     return None
@@ -94,9 +93,8 @@ def read_transcript(transcript: Sequence[str]) -> RoomNotes | None:
     errand = read_errand(transcript[0])
     if errand is None:
         return None
-    notes = RoomNotes(errand)
     room = transcript[0].partition("you see ")[2].partition("\n")[0]
-    notes.places = _NAME.findall(room)
+    notes = RoomNotes(errand, places=_NAME.findall(room))
     for step in range(1, len(transcript) - 1, 2):
         _read_step(notes, transcript[step].strip(), transcript[step + 1])
     return notes
@@ -112,8 +110,7 @@ def _read_step(notes: RoomNotes, command: str, answer: str) -> None:
     for seen in _SEEN.finditer(answer):
         notes.contents[seen[1]] = _NAME.findall(seen[2])
         notes.closed.discard(seen[1])
-    match = _CLOSED.search(answer) or _CLOSES.search(answer)
-    if match:
+    if match := _CLOSED.search(answer) or _CLOSES.search(answer):
         notes.closed.add(match[1])
     elif match := _TAKES.search(answer):
         notes.holding = match[1]

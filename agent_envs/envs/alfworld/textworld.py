@@ -209,10 +209,9 @@ def _cached_env(base: Any) -> Any:
             commands = []
             for action in actions:
                 key = world._operators[action.id].name
-                command = self._commands.get(key)
-                if command is None:
-                    command = self._commands[key] = self._command(action)
-                commands.append(command)
+                if key not in self._commands:
+                    self._commands[key] = self._command(action)
+                commands.append(self._commands[key])
             state["_valid_actions"], state["_valid_commands"] = actions, commands
             state["admissible_commands"] = sorted(set(commands))
 

@@ -36,9 +36,6 @@ STEP_LIMIT = 10  # as GSM8KTool-v0 and GSM8KCode-v0 are registered: the expert a
 ANCHOR_LENGTH = 10_000  # the most characters of an anchor, so that a step costs the same in an episode of any length
 
 
-_FIELDS = {"goal": lambda view: view.state["question"]}
-
-
 class GSM8KTasks(TextEnv):
     """What the environments of GSM8K share: their tasks, and the argument about them."""
 
@@ -108,7 +105,7 @@ class _Rewarded(GSM8KTasks):
     """With the released reward too."""
 
     recorded_arguments: ClassVar[tuple[str, ...]] = ("reward",)
-    prompt_fields = _FIELDS
+    prompt_fields = {"goal": lambda view: view.state["question"]}  # noqa: RUF012
 
     def __init__(self, *, reward: str = "terminal", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -281,8 +278,7 @@ class GSM8KToolEnv(StepwiseGSM8K, _Rewarded, ToolEnv):
         return self.state.anchor
 
     def seen(self) -> list[str]:
-        observed: list[str] = self.state.observed
-        return observed
+        return self.state.observed
 
     def calculate(self, calculation: str) -> str:
         name, key = TOOLS[self.tool]

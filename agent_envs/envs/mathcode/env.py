@@ -117,8 +117,7 @@ class MathCodeEnv(CodeEnv):
         return judged(said, float(right), invalid=answer is None, reward=reward)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
-        task = self.task
-        return super().info(outcome) | {"family": task.family if isinstance(task, MathProblem) else ""}
+        return super().info(outcome) | {"family": self.task.family if isinstance(self.task, MathProblem) else ""}
 
     def expert_action(self) -> str | None:
         """Return the problem's program, or the answer that it printed; None for real rows and the user's own."""

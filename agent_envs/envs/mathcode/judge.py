@@ -58,8 +58,7 @@ def answer_of(text: str) -> str | None:
     >>> answer_of("<answer>\\boxed{\\frac{1}{2}}</answer>"), answer_of("it is 5")
     ('\\frac{1}{2}', None)
     """
-    answer = boxed(text)
-    return answer if answer else None
+    return boxed(text) or None
 
 
 def equivalent(answer: str, gold: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Sized
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -325,16 +324,13 @@ class PaperSearchEnv(ToolEnv):
 
     def _finish(self, outcome: Outcome) -> Outcome:
         self.state.finished = True
-        metrics, components = self._metrics(), dict(outcome.components)
+        metrics = self._metrics()
         if self.reward == "f1":
-            components["f1"] = metrics["f1"]
-        return replace(
-            outcome,
-            reward=total(components.values()),
-            terminated=True,
-            success=metrics["recall"] >= SUCCESS_RECALL,
-            components=components,
-        )
+            outcome.components = {**outcome.components, "f1": metrics["f1"]}
+        outcome.reward = total(outcome.components.values())
+        outcome.terminated = True
+        outcome.success = metrics["recall"] >= SUCCESS_RECALL
+        return outcome
 
     def _metrics(self) -> dict[str, float]:
         """Return the metrics of the pool, recomputed only after it has grown."""

@@ -80,8 +80,7 @@ def _wanted(query: str, state: PaperState, abstract_words: int) -> list[_Call]:
         first = [i for i in texts if re.search(rf"\b{re.escape(named['x'])}\b", state.pool[i].paper.title)]
         expansions = [("expand", i) for i in first if not state.pool[i].expanded]
         return expansions or (searches if not first else [])
-    expansions = [("expand", p.paper.id) for p in _by_promise(state, texts)]
-    return searches + expansions
+    return searches + [("expand", p.paper.id) for p in _by_promise(state, texts)]
 
 
 def _queries(kind: str, named: dict[str, str], texts: list[str]) -> Iterator[str]:

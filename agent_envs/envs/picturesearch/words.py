@@ -5,8 +5,6 @@ from __future__ import annotations
 from agent_envs.datasets.picturesearch.generated.sheet import Box, Sheet
 from agent_envs.envs.picturesearch.view import View
 
-_NOTHING = "(nothing)"
-
 
 def thousandths(sheet: tuple[int, int], box: Box) -> str:
     """Return a box in thousandths of a page's width and height, as text.
@@ -35,12 +33,11 @@ def described(sheet: Sheet, view: View) -> str:
         if to_x <= left or x >= right or to_y <= top or y >= bottom:
             continue
         legible = view.factor <= thing.factor and (thing.line or contains(view.box, thing.box))
-        words = thing.near if legible else thing.far
-        if words:
+        if words := thing.near if legible else thing.far:
             shown = (max(x, left), max(y, top), min(to_x, right), min(to_y, bottom)) if thing.line else thing.box
             cut = ", which goes on outside" if shown != thing.box else ""
             lines.append(f"{thousandths(size, shown)}: {words}{cut}")
-    return "\n".join(lines) or _NOTHING
+    return "\n".join(lines) or "(nothing)"
 
 
 def contains(outer: Box, inner: Box) -> bool:

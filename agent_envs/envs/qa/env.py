@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Sized
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -174,13 +173,11 @@ class QAEnv(ToolEnv):
                 info.update(content=SearchResults("", call.arguments["query"], ()), error=False)
             self.state.note(info["content"])
             info["content"] = str(info["content"])
-        return replace(
-            outcome,
-            observation=str(outcome.observation),
-            invalid_action=outcome.invalid_action or any(info["error"] for info in infos),
-            # In the other styles there are no tools, so what a search finds is not a tool result.
-            extra={"tool_results": infos} if self.style == "tool" else {"tool_results": [], "calls": len(infos)},
-        )
+        outcome.observation = str(outcome.observation)
+        outcome.invalid_action = outcome.invalid_action or any(info["error"] for info in infos)
+        if self.style != "tool":  # the others have no tools, so what a search finds is not a tool result
+            outcome.extra = {"tool_results": [], "calls": len(infos)}
+        return outcome
 
     def answer(self, text: str) -> Outcome:
         state, golds = self.state, self.task.answers

@@ -105,8 +105,7 @@ class TableQAEnv(CodeEnv):
         answers = given_answers(text)
         right = same_answers(answers, self.task.answers, self.task.unit)
         said = "; ".join(answers)[:_SHOWN]
-        said = f"The answer was read as {said}." if said else NO_ANSWER
-        return judged(said, float(right), invalid=not answers)
+        return judged(f"The answer was read as {said}." if said else NO_ANSWER, float(right), invalid=not answers)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         return super().info(outcome) | {"family": self.task.family}

@@ -223,8 +223,7 @@ class WebShopEnv(TextEnv):
             return super()._chosen_index(options, count)
         if options.get("index") is not None:
             raise ConfigError("reset options may contain 'index' or 'goal', not both")
-        tasks: WebShopTasks = self.tasks  # type: ignore[assignment]
-        return tasks.index_of(integer("options['goal']", number))
+        return self.tasks.index_of(integer("options['goal']", number))  # type: ignore[attr-defined]
 
     @property
     def site(self) -> Site:

@@ -217,7 +217,6 @@ def stray_action(page: Page, right: str, rng: np.random.Generator) -> str:
     """Return a well-formed mistake: another product or value, a needless page, or a purchase too soon."""
     if page.search_bar and right.startswith("search["):
         words = right.removeprefix("search[").removesuffix("]").split()
-        some = [word for word in words if rng.random() < 0.5] or words[:1]
-        return f"search[{' '.join(some)}]"
+        return f"search[{' '.join([word for word in words if rng.random() < 0.5] or words[:1])}]"
     others = [text for text in page.clickables if f"click[{text}]".lower() != right.lower() and "[" not in text]
     return f"click[{others[int(rng.integers(len(others)))]}]" if others else right

@@ -79,8 +79,7 @@ def read_transcript(transcript: Sequence[str]) -> ShopperNotes:
 
 def _read(notes: ShopperNotes, action: str, tokens: list[str]) -> None:
     clicked = action[6:-1].lower() if action.startswith("click[") else ""
-    results = next((match for token in tokens[:6] if (match := _RESULTS.fullmatch(token))), None)
-    if results:
+    if results := next((match for token in tokens[:6] if (match := _RESULTS.fullmatch(token))), None):
         if action.startswith("search["):
             notes.pages = 0
             notes.queries.append(action[7:-1])
