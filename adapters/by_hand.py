@@ -51,8 +51,7 @@ class EpisodeByHand:
         """
         if self._asked is not None and self._asked.set_running_or_notify_cancel():  # otherwise nobody waits any more
             self._asked.set_result(Response(text or ""))
-        received = self._prompts.get()
-        if received is not None:
+        if (received := self._prompts.get()) is not None:
             prompt, self._asked = received
             return prompt
         self._asked, self.episode = None, self._playing.result()

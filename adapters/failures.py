@@ -56,10 +56,9 @@ class FailureBudget:
         broken = [(failure_kind(reason, error), error or reason.value) for reason, error in reasons if reason.broken]
         self._last.append((len(reasons), broken))
         played, failures = sum(count for count, _ in self._last), [each for _, some in self._last for each in some]
-        full = len(self._last) == self._last.maxlen
         if broken and len(broken) == len(reasons):
             self._stop(f"all {len(reasons)} episodes of a step broke", broken)
-        if full and len(failures) > self.limit * played:
+        if len(self._last) == self._last.maxlen and len(failures) > self.limit * played:
             where = f"{len(failures)} of the {played} episodes of the last {len(self._last)} steps broke"
             self._stop(f"{where}, and {self.limit:.0%} are allowed (max_broken)", failures)
         counts = Counter(kind for kind, _ in broken)

@@ -155,18 +155,15 @@ class SkyRLTextEnv(BaseTextEnv):
         if self._hand is not None:
             return self._agent_step(self._hand, action)
         self._conversation.respond(action)
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if not terminated and 0 < self.max_turns <= self.turns:
-            truncated = True
-        done = terminated or truncated
-        self._info = info
+        observation, reward, terminated, truncated, self._info = self.env.step(action)
+        done = terminated or truncated or 0 < self.max_turns <= self.turns
         self._return += float(reward)
-        self._invalid += bool(info.get("invalid_action", False))
-        self._ended = {"terminated": bool(terminated), "truncated": bool(truncated and not terminated)}
-        metadata = {**to_json_types(info), **self._ended}
+        self._invalid += bool(self._info.get("invalid_action", False))
+        self._ended = {"terminated": bool(terminated), "truncated": bool(done and not terminated)}
+        metadata = {**to_json_types(self._info), **self._ended}
         if done:
             metadata["final_observation"] = observation
-        new = [] if done else self._shown(observation, info)
+        new = [] if done else self._shown(observation, self._info)
         return BaseTextEnvStepOutput(observations=new, reward=float(reward), done=done, metadata=metadata)
 
     def _agent_step(self, hand: EpisodeByHand, text: str) -> BaseTextEnvStepOutput:

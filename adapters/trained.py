@@ -49,7 +49,6 @@ def trajectories(episode: Episode, gamma: float = 1.0, roles: Sequence[str] = ()
         return [Trajectory(episode)]
     out = []
     for name in dict.fromkeys(step.role for step in episode.steps):
-        role = name.partition("/")[0]
         steps: list[Step] = []
         anchors: list[str] = []
         before = episode.reset_info
@@ -62,7 +61,7 @@ def trajectories(episode: Episode, gamma: float = 1.0, roles: Sequence[str] = ()
                     between = (step.time or 0) - (steps[-1].time or 0)
                     steps[-1] = replace(steps[-1], reward=steps[-1].reward + gamma**between * step.reward)
             before = step.info
-        if not steps or (roles and role not in roles):
+        if not steps or (roles and name.partition("/")[0] not in roles):
             continue
         following = [*anchors[1:], str(episode.steps[-1].info.get("anchor", ""))]
         steps = [replace(step, info={**step.info, "anchor": a}) for step, a in zip(steps, following, strict=True)]

@@ -14,6 +14,7 @@ import asyncio
 import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +23,7 @@ import gymnasium as gym
 
 from agent_envs.adapters.by_hand import EpisodeByHand
 from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
-from agent_envs.adapters.task_rows import begin, first_prompts
+from agent_envs.adapters.task_rows import begin, first_prompts, make_dataset
 from agent_envs.agents.loading import Agent, load_agent
 from agent_envs.checks import choice, integer
 from agent_envs.episodes.plain import to_json_types
@@ -81,13 +82,9 @@ def load_environment(
             raise ConfigError("an agent's calls are read from the model's text: give tool_mode='text' with agent=")
     if max_turns is not None:
         integer("max_turns", max_turns, minimum=1)
-    kwargs = dict(env_kwargs or {})
-    maker = _Maker(gym_id, kwargs, tuple(wrappers), tool_mode, seed, agent)
-    env = maker.make(split)
-    try:
+    maker = _Maker(gym_id, dict(env_kwargs or {}), tuple(wrappers), tool_mode, seed, agent)
+    with closing(maker.make(split)) as env:
         tools = env.get_wrapper_attr("tools") if tool_mode == "native" else []
-    finally:
-        env.close()
     return VerifiersTextEnv(
         maker,
         max_turns or 0,
@@ -138,14 +135,12 @@ class _Maker:
 
     def dataset(self, split: str, count: int) -> Any:
         """The rows of a split: prompt, and info with split and index."""
-        from datasets import Dataset
-
         env = self.make(split)
         tasks = env.get_wrapper_attr("num_tasks")
         indices = range(tasks if count < 0 else min(count, tasks))
         prompts = first_prompts(env, indices, seed=self.seed, tools=self.tool_mode != "native")
         rows = [{"prompt": p, "answer": "", "info": json.dumps({"split": split, "index": i})} for i, p in prompts]
-        return Dataset.from_list(rows)
+        return make_dataset(rows)
 
 
 @dataclass(slots=True)
@@ -275,8 +270,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
             self._failures.add(StopReason.ERROR if broken else StopReason.TERMINATED, said)
         except BackendError as e:  # verifiers goes on with the other rollouts of a group: the next one ends the run
             self._spent = str(e)
-        running = self._running.pop(state["trajectory_id"], None)
-        if running is not None:
+        if (running := self._running.pop(state["trajectory_id"], None)) is not None:
             if running.hand is not None:
                 await asyncio.to_thread(running.hand.close)
             await asyncio.to_thread(running.env.close)

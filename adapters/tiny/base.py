@@ -33,8 +33,7 @@ def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
     """Return tiny-base in float32, and its tokenizer."""
     folder = base_folder()
     check_files(folder, "tiny-base")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model, AutoTokenizer.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
 
 
 def check_files(folder: Path, name: str) -> None:

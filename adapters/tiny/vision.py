@@ -103,9 +103,8 @@ def build_vision_model(
             size = base.model.embed_tokens.weight.std()
             model.model.visual.merger.mlp[-1].weight.mul_(size)
             known = base.model.state_dict()
-            embedding = known.pop("embed_tokens.weight")
             model.model.language_model.embed_tokens.weight.normal_(std=float(size))
-            model.model.language_model.embed_tokens.weight[:words] = embedding[:words]
+            model.model.language_model.embed_tokens.weight[:words] = known.pop("embed_tokens.weight")[:words]
             model.model.language_model.load_state_dict(known, strict=False)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

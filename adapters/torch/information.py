@@ -55,8 +55,7 @@ def information(run: Run, number: int, groups: Sequence[Group], score: Score) ->
     batch = assemble(pairs, range(len(pairs)), None, run.layout, run.pictures)
     wrote = batch.step >= 0
     log_p = torch.zeros(len(pairs)).double().index_add_(0, batch.step[wrote], score(batch)[wrote].double())
-    nats = mutual_information(log_p.view(len(states), len(states)))
-    return {"actor/mutual_information": nats}
+    return {"actor/mutual_information": mutual_information(log_p.view(len(states), len(states)))}
 
 
 def mutual_information(log_p: torch.Tensor) -> float:

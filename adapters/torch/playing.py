@@ -83,15 +83,13 @@ def play(
     """
     config = of.config
     env_kwargs, wrappers = config.environment_of(split, taught=taught)
-    policy = _policy(run, number, temperature)
-    episodes = run_episodes(
-        str(config.env), policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
-        seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
-        concurrency=config.concurrency, step_timeout=config.step_timeout or None, on_error="record", progress=False,
-        agent=config.agent or None, score=config.score or None,
-    )  # fmt: skip
-    policy.close()
-    return episodes
+    with closing(_policy(run, number, temperature)) as policy:
+        return run_episodes(
+            str(config.env), policy, len(tasks) * per_task, env_kwargs=env_kwargs, wrappers=wrappers,
+            seeds=config.seed, options=[{"index": int(index)} for index in tasks for _ in range(per_task)],
+            concurrency=config.concurrency, step_timeout=config.step_timeout or None, on_error="record", progress=False,
+            agent=config.agent or None, score=config.score or None,
+        )  # fmt: skip
 
 
 def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> list[list[Tree]]:
@@ -107,9 +105,8 @@ def grow(run: Run, of: Tasks, number: int, tasks: Any, taught: bool = False) -> 
             return branches.grow(env, own, seed=config.seed, options={"index": index}, drawn_by=drawn_by)
 
     units = [(int(index), trunk) for index in tasks for trunk in range(trunks)]
-    with ThreadPoolExecutor(min(len(units), config.concurrency)) as pool:
+    with closing(policy), ThreadPoolExecutor(min(len(units), config.concurrency)) as pool:
         trees = list(pool.map(grown, units))
-    policy.close()
     return [trees[i : i + trunks] for i in range(0, len(trees), trunks)]
 
 

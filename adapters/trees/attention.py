@@ -67,8 +67,7 @@ def check_model(config: Any) -> None:
             f"trees need rotary positions that do not depend on the longest row of a pass, this model has {rope!r}: "
             "use the layout 'merged'"
         )
-    dropout = float(config.attention_dropout)
-    if dropout:
+    if dropout := float(config.attention_dropout):
         raise ConfigError(f"trees need a model without dropout in attention, this one has {dropout}: set it to 0")
 
 
@@ -129,16 +128,13 @@ class SdpaPlan:
     ) -> torch.Tensor:
         """Return the attention of a packed tree, [1, nodes, heads, size], given tensors [1, heads, nodes, size]."""
         out = []
-        q, k, v = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))  # [nodes, heads x size]
+        q, k, v = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))  # [nodes, heads, size]
         repeats = query.shape[1] // key.shape[1]
         for bucket in self.buckets:
-            pieces = len(bucket.depth)
-
-            def heads(x: torch.Tensor, nodes: torch.Tensor, size: int, pieces: int = pieces) -> torch.Tensor:
-                return x.index_select(0, nodes).view(pieces, len(nodes) // pieces, -1, size).transpose(1, 2)
-
-            own_q = heads(q, bucket.queries, query.shape[-1])
-            own_k, own_v = heads(k, bucket.keys, key.shape[-1]), heads(v, bucket.keys, value.shape[-1])
+            own_q, own_k, own_v = (
+                x.index_select(0, nodes).unflatten(0, (len(bucket.depth), -1)).transpose(1, 2)
+                for x, nodes in ((q, bucket.queries), (k, bucket.keys), (v, bucket.keys))
+            )
             if repeats > 1:
                 own_k, own_v = own_k.repeat_interleave(repeats, 1), own_v.repeat_interleave(repeats, 1)
             mask = bucket.mask(window)
@@ -167,10 +163,8 @@ class FlexPlan:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
     ) -> torch.Tensor:
         """Return the attention of a packed tree, as ``SdpaPlan.attend``."""
-        out = _compiled()(
-            query, key, value, block_mask=self.block_mask(window), scale=scale,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )  # fmt: skip
+        mask, grouped = self.block_mask(window), query.shape[1] != key.shape[1]
+        out = _compiled()(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
         return out.transpose(1, 2).contiguous()
 
 
@@ -190,10 +184,9 @@ def plan_attention(tree: PackedTree, device: torch.device | str = "cpu", kind: s
     kind = kind or ("flex" if device.type == "cuda" else "sdpa")
     if choice("the kind of tree attention", kind, ("flex", "sdpa")) == "flex":
         return FlexPlan(torch.from_numpy(tree.end).to(device), torch.from_numpy(tree.position_ids).to(device))
-    pieces = _pieces(tree)
     back = np.empty(len(tree), dtype=np.int64)
     buckets, at = [], 0
-    for part in _buckets(pieces):
+    for part in _buckets(_pieces(tree)):
         most_q, most_k = max(end - begin for _, begin, end in part), max(end for _, _, end in part)
         queries, keys = np.zeros((len(part), most_q), np.int64), np.zeros((len(part), most_k), np.int64)
         depth = np.zeros((len(part), most_q), np.int64)
@@ -224,8 +217,7 @@ def _buckets(pieces: Sequence[tuple[int, int, int]]) -> list[list[tuple[int, int
     pairs = most = 0
     for piece in sorted(pieces, key=lambda piece: (piece[1] > 0, -piece[2], piece[1])):
         _, begin, end = piece
-        kind = begin > 0
-        if out and kind == (out[-1][0][1] > 0):
+        if out and (begin > 0) == (out[-1][0][1] > 0):
             most_q = max(most, end - begin)
             padded = most_q * out[-1][0][2] * (len(out[-1]) + 1)
             if padded <= _PADDED * (pairs + (end - begin) * end):

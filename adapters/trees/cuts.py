@@ -7,6 +7,7 @@ part, by bisection. The order of siblings is arbitrary; another one may fit a bu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 
 from agent_envs.adapters.trees.prefixes import SortedRows
@@ -52,13 +53,8 @@ def spread(rows: SortedRows, parts: int) -> list[SortedRows]:
     """
     integer("the number of parts", parts, minimum=1)
     low, high = int(rows.lengths.max(initial=1)), max(rows.nodes, 1)
-    while low < high:
-        middle = (low + high) // 2
-        if len(_fill(rows, middle)) <= parts:
-            high = middle
-        else:
-            low = middle + 1
-    return _fill(rows, high)
+    least = low + bisect_left(range(low, high), True, key=lambda budget: len(_fill(rows, budget)) <= parts)
+    return _fill(rows, least)
 
 
 def _fill(rows: SortedRows, budget: int) -> list[SortedRows]:

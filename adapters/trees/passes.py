@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.adapters.trees.attention import TREE_ATTENTION, Plan, enable, plan_attention
+from agent_envs.adapters.trees.attention import TREE_ATTENTION, enable, plan_attention
 from agent_envs.adapters.trees.cuts import cut
 from agent_envs.adapters.trees.prefixes import SortedRows, pack_tree
 from agent_envs.errors import needs_extra
@@ -54,21 +54,18 @@ def tree_pass(
         kind: Of the attention, as for ``plan_attention``.
     """
     tree = pack_tree(ids, offsets, rows)
-    begins = offsets[rows.rows]
-    first = np.cumsum(rows.lengths) - rows.lengths
-    tokens = np.arange(len(tree.path)) + np.repeat(begins - first, rows.lengths)  # index of each token of the paths
+    moved = offsets[rows.rows] - (np.cumsum(rows.lengths) - rows.lengths)
+    tokens = np.arange(len(tree.path)) + np.repeat(moved, rows.lengths)  # index of each token of the paths
     at = np.flatnonzero(wanted[tokens])
     before, output = np.unique(tree.path[at - 1], return_inverse=True)
-    plan: Plan = plan_attention(tree, device, kind)
     inputs = {
         "input_ids": torch.from_numpy(tree.input_ids)[None].to(device),
         "position_ids": torch.from_numpy(tree.position_ids)[None].to(device),
         # transformers leaves a mask of four dimensions unchanged, and the plan takes its place
         "attention_mask": torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device),
-        "tree": plan,
+        "tree": plan_attention(tree, device, kind),
     }
-    wanted_tokens, outputs = torch.from_numpy(tokens[at]), torch.from_numpy(output)
-    return TreePass(inputs, torch.from_numpy(before).to(device), wanted_tokens, outputs)
+    return TreePass(inputs, torch.from_numpy(before).to(device), torch.from_numpy(tokens[at]), torch.from_numpy(output))
 
 
 def tree_passes(

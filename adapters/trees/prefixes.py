@@ -66,8 +66,7 @@ def sort_rows(ids: np.ndarray, offsets: np.ndarray) -> SortedRows:
     ([0, 2, 1], [0, 2, 0], 5)
     """
     ids = np.ascontiguousarray(ids, dtype="<i8")
-    bounds = offsets.tolist()
-    packed = [ids[a:b].tobytes() for a, b in pairwise(bounds)]  # compares like one word of memory
+    packed = [ids[a:b].tobytes() for a, b in pairwise(offsets.tolist())]  # compares like one word of memory
     rows = np.array(sorted(range(len(packed)), key=packed.__getitem__), dtype=np.int64)
     starts, lengths = offsets[rows], np.diff(offsets)[rows].astype(np.int64)
     shared = np.zeros(len(rows), dtype=np.int64)

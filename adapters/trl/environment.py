@@ -189,11 +189,10 @@ def environment_class(
     env.close()
     if not specs:
         raise ConfigError(f"{env_id} has no tools: its actions are text. Use EpisodeTrainer, or wrappers=['AsTool']")
-    for spec in specs:
-        name = spec["function"]["name"]
+    methods = {spec["function"]["name"]: _Environment._tool for spec in specs}
+    for name in methods:
         if name in _RESERVED or name.startswith("_"):
             raise ConfigError(f"the tool {name!r} cannot be a method: TRL or the environment class uses that name")
-    methods = {spec["function"]["name"]: _Environment._tool for spec in specs}
     title = re.sub(r"\W", "", env_id.split("/")[-1])
     about = {
         "_failures": FailureBudget(max_broken),
@@ -246,8 +245,7 @@ def episode_reward(
         if answered and not environment.record.done:  # otherwise it has ended, or TRL truncated it before an answer
             environment._step(str(said[-1].get("content") or ""))
         environment._close()
-    records = [environment.record for environment in environments]
-    if records:
+    if records := [environment.record for environment in environments]:
         ended = [(StopReason.ERROR if r.error else StopReason.TERMINATED, r.error or None) for r in records]
         environments[0]._failures.note(ended)
     solved = [bool(record.info.get("success", False)) for record in records if not record.error]

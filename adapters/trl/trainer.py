@@ -171,9 +171,8 @@ class EpisodeTrainer(GRPOTrainer):
         self._episodes: list[Episode] = gather_object(own)
         self._note(own, *batch)
         group = int((self.num_generations if mode == "train" else self.num_generations_eval) or 1)
-        parts = trained(
-            self._episodes, [i // group for i in range(len(self._episodes))], self._options.gamma, self._roles
-        )
+        groups = [i // group for i in range(len(self._episodes))]
+        parts = trained(self._episodes, groups, self._options.gamma, self._roles)
         taught = self._teacher.weight_at(batch[0]) if mode == "train" else 0.0
         tokens, steps, wrote, label = step_batch(parts, labels_of=self._labels if taught else None)
         if tokens.pictures:
@@ -360,10 +359,9 @@ def _rows_of(
         of_tokens: Whether each token is learned, its log-probability when it was sampled, and its credit.
         process, count: Number of the process, and how many episodes each of them plays.
     """
-    rows = np.arange(len(tokens.offsets) - 1)
     of_row = dict(zip(tokens.row.tolist(), range(len(tokens.row)), strict=True))  # a step of each row
     out = []
-    for row in rows.tolist():
+    for row in range(len(tokens.offsets) - 1):
         begin, end = tokens.offsets[row], tokens.offsets[row + 1]
         step = of_row.get(row, int(label[end - 1]))
         if found.source[int(tokens.episode[step])] // count != process or not of_tokens[0][begin:end].any():
