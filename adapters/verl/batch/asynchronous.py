@@ -51,8 +51,7 @@ class FirstInFirstOut(ReplayBufferAsync):
             if ended.issuperset(due):
                 break
             asked = self._wait_for_next_poll(partition_id, asked)
-        rows = dict(self.partitions[partition_id])
-        batch = self._materialize_batch(partition_id, due, rows)
+        batch = self._materialize_batch(partition_id, due, dict(self.partitions[partition_id]))
         for uid in {*due} - {key.rsplit("_", 2)[0] for key in batch.keys}:
             del numbers[uid]
         if not batch.keys:
@@ -64,13 +63,12 @@ class AsyncStepTrainer(StepTrainer):
     """What both asynchronous trainers add to training over steps."""
 
     def _build_replay_buffer(self) -> FirstInFirstOut:
-        sampler = self.config.trainer.v1.sampler
         return FirstInFirstOut(
             lambda: self.prompts,
             poll_interval=POLL_SECONDS,
             trainer_mode=self.trainer_mode,
             trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
-            sampler_kwargs=sampler.sampler_kwargs,
+            sampler_kwargs=self.config.trainer.v1.sampler.sampler_kwargs,
         )
 
     def _add_async_warmup_batches(self, num_warmup_batches: float) -> None:

@@ -125,8 +125,7 @@ def of_mini_batch(engine: Any, data: TensorDict, loss: Any) -> Any:
         engine.forward_backward_batch(data, add_up, forward_only=True)
         total = sums.to(flat(data[POLICY_WEIGHTS]).device)
         torch.distributed.all_reduce(total, group=engine.get_data_parallel_group())
-        mean = float(total[0] / total[1].clamp(min=1))
-        known["options"] = replace(loss.keywords["options"], mean_log_ratio=mean)
+        known["options"] = replace(loss.keywords["options"], mean_log_ratio=float(total[0] / total[1].clamp(min=1)))
     return partial(loss, **known)
 
 
@@ -156,8 +155,7 @@ def row_actor_loss(
         global_batch_size=round(1.0 / float(weights[first] * counts[row[first]])),
     )
     POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode] = function
-    loss, metrics = ppo_loss(config, model_output, batch, dp_group)
-    return loss, metrics
+    return ppo_loss(config, model_output, batch, dp_group)
 
 
 def critic_loss(
@@ -183,13 +181,11 @@ def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
         full = name if name.startswith(f"{role}/") else f"{role}/{name}"
         numbers: Sequence[float] = value if isinstance(value, (list, tuple)) else [value]
         if full.endswith(_TOTAL):
-            count = float(np.sum(output[f"{name.removesuffix(_TOTAL)}{_COUNT}"]))
-            if count:
+            if count := float(np.sum(output[f"{name.removesuffix(_TOTAL)}{_COUNT}"])):
                 out[full.removesuffix(_TOTAL)] = float(np.sum(numbers)) / count
         elif not full.endswith(_COUNT):
             largest = full.endswith("/max")
-            finite = [x for x in numbers if not (largest and x == -np.inf)]
-            if finite:
+            if finite := [x for x in numbers if not (largest and x == -np.inf)]:
                 out[full] = float(np.max(finite) if largest else np.mean(finite))
     if f"{role}/mfu" in out:
         out[f"perf/mfu/{role}"] = out.pop(f"{role}/mfu")

@@ -96,7 +96,6 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     Where a run has several environments or levels there are `env/ENV/success` and `env/level/2/success` and so on too.
     """
     played = _learned_from(records)
-    made = call_metrics(played)
     apart: dict[str, float] = {}
     for env in sorted(envs) if len(envs := {r["env"] for r in played}) > 1 else ():
         apart |= _of_set(f"env/{env.rpartition('/')[2]}", [r for r in played if r["env"] == env])
@@ -110,7 +109,7 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "env/tokens/cached": (cached := float(sum(r["cached_tokens"] for r in records))),
         "env/prefix_cache_hits": cached / max(prompts, 1.0),
         "env/tokens/response": float(sum(r["response_tokens"] for r in records)),
-        **{f"env/agent/{name}": value for name, value in made.items()},
+        **{f"env/agent/{name}": value for name, value in call_metrics(played).items()},
     }
 
 
@@ -204,8 +203,7 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
     sets = {(r["env"], r["split"]) for r in played}
     for env, split in sorted(sets) if len(sets) > 1 else ():
         own = [r for r in played if (r["env"], r["split"]) == (env, split)]
-        name = "/".join(filter(None, ("val", env.rpartition("/")[2], split)))
-        out |= _of_set(name, own)
+        out |= _of_set("/".join(filter(None, ("val", env.rpartition("/")[2], split))), own)
     for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
         out[f"val/{score.metric}/success"] = score.success
         out[f"val/{score.metric}/episodes"] = float(score.episodes)

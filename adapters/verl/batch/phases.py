@@ -46,8 +46,7 @@ class Liveness:
             try:
                 ray.get(answer)
             except ActorDiedError as e:
-                reason = " ".join(str(e).split())
-                raise BackendError(f"{name} died, and with it what it was doing: {reason}") from e
+                raise BackendError(f"{name} died, and with it what it was doing: {' '.join(str(e).split())}") from e
             self._asked[name] = self._actors[name].__ray_ready__.remote()
 
 

@@ -59,8 +59,7 @@ class StepTable:
     @property
     def position(self) -> torch.Tensor:
         """Position of each token within its step, int64, shape [tokens]."""
-        first = self.length.cumsum(0) - self.length
-        return torch.arange(len(self.tokens)) - first[self.step_of]
+        return torch.arange(len(self.tokens)) - (self.length.cumsum(0) - self.length)[self.step_of]
 
     def spread(self, x: torch.Tensor, size: int, fill: float = 0.0) -> torch.Tensor:
         """Spread [tokens] to all response tokens of the batch, shape [size], with ``fill`` elsewhere."""

@@ -135,8 +135,7 @@ class TreeCritic(_Trees, FSDPEngineWithValueHead):
 def _micro_batches(data: TensorDict, dp_group: Any = None, **how: Any) -> tuple[list[TensorDict], Any]:
     """verl's ``prepare_micro_batches`` with a budget of nodes; micro-batches of fixed sizes are verl's own."""
     if not tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
-        size = data["micro_batch_size_per_gpu"]
-        return tu.chunk_tensordict(data, len(data) // size), None
+        return tu.chunk_tensordict(data, len(data) // data["micro_batch_size_per_gpu"]), None
     column = data["input_ids"]
     rows = sort_rows(flat(column).cpu().numpy(), row_offsets(column).cpu().numpy())
     parts = sorted_parts(rows, int(data["max_token_len_per_gpu"]))

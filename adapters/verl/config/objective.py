@@ -56,8 +56,7 @@ class Objective:
 
 def read_objective(config: Any) -> Objective:
     """Return the objective of a run from verl's configuration, every reference resolved."""
-    algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
-    settings = read_settings(config)
+    algorithm, actor, settings = config.algorithm, config.actor_rollout_ref.actor, read_settings(config)
     choice("algorithm.kl_penalty", algorithm.kl_penalty, KL_KINDS)
     choice("actor_rollout_ref.actor.kl_loss_type", actor.kl_loss_type, KL_KINDS)
     n = integer("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n, minimum=1)

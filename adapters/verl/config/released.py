@@ -123,8 +123,7 @@ class Released:
 
 @functools.cache
 def _read(name: str, folder: str = "release") -> dict[str, Any]:
-    read: Any = OmegaConf.to_container(OmegaConf.load(_FOLDER / folder / f"{name}.yaml"))
-    return read
+    return OmegaConf.to_container(OmegaConf.load(_FOLDER / folder / f"{name}.yaml"))
 
 
 def _lineage(release: str | None) -> Iterator[str]:

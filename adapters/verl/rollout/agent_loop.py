@@ -112,8 +112,7 @@ class EnvAgentLoop(AgentLoopBase):
         place = f"step {int(kwargs.get('global_steps', 0))}" if number is None else f"prompt {int(number)}"
         task = f"{settings.seed}/{extra.get('phase', 'train')}/{kwargs['env_id']}/{extra.get('index')}"
         uid = str(kwargs.get("uid", uuid4()))
-        greedy = trains and self.estimator.needs_baseline and session == rollout.n
-        if greedy:
+        if greedy := trains and self.estimator.needs_baseline and session == rollout.n:
             sampling_params = {**sampling_params, "temperature": 0.0, "top_p": 1.0, "top_k": -1}
         policy = ServerPolicy(
             self.server_manager,

@@ -56,6 +56,5 @@ def join_logs(starts: Iterable[tuple[int, Path]]) -> list[Record]:
     for resumed_from, path in starts:
         joined = {step: record for step, record in joined.items() if step <= resumed_from}
         for record in read_log(path)[0]:
-            step = record["step"]
-            joined[step] = {**joined.get(step, {}), **record}
+            joined.setdefault(record["step"], {}).update(record)
     return [joined[step] for step in sorted(joined)]
