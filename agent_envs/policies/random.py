@@ -53,8 +53,7 @@ class _RandomActor:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])
             self._space.seed(int(self._rng.integers(2**31)))
-        actions = [action for action in available_actions(self._env) or () if "..." not in action]
-        if actions:
+        if actions := [action for action in available_actions(self._env) or () if "..." not in action]:
             return self._write(actions[self._rng.integers(len(actions))])
         if self._tools and self._rng.random() < _CALL_SHARE:
             function = self._tools[self._rng.integers(len(self._tools))]

@@ -35,9 +35,8 @@ class PersonPictures:
 
     def show(self, observation: Observation) -> None:
         """Show the pictures of an observation, if it has any, each with its number and its size."""
-        pictures = observation_pictures(observation)
         protocol = graphics_protocol(os.environ) if sys.stdout.isatty() else ""
-        for number, picture in enumerate(pictures, start=1):
+        for number, picture in enumerate(observation_pictures(observation), start=1):
             size = f"{picture.width} x {picture.height}"
             if not protocol:
                 if self._folder is None:

@@ -77,8 +77,7 @@ class TokenModel:
             return self.past.prompt(self.builder, messages, tools)
         name = json.dumps(tools, sort_keys=True)
         if name not in self._builders:
-            words = describe_tools(tools, self._parser) if tools else ""
-            self._builders[name] = self.policy.builder(tools, words)
+            self._builders[name] = self.policy.builder(tools, describe_tools(tools, self._parser) if tools else "")
         return self.past.prompt(self._builders[name], messages, tools)
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:

@@ -76,8 +76,7 @@ def _grouped_attention(
     Shapes: query [rows, heads, tokens, dim]; key, value [rows, key-value heads, positions, dim]; attention_mask, 0
     where a token attends and -inf elsewhere, [rows, 1, tokens, positions]; result [rows, tokens, heads, dim].
     """
-    other = [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]
-    if other:
+    if other := [name for name in _OTHER_ATTENTION if kwargs.get(name) is not None]:
         raise BackendError(f"this engine does not support {', '.join(other)}, which the model's attention needs")
     rows, heads, tokens, dim = query.shape
     groups = heads // key.shape[1]
@@ -117,8 +116,7 @@ class BatchEngine(Engine):
         self.slots = max(1, min(max_rows, room // row_bytes))
         shape = (self.slots, heads, max_length, dim)
         layers = range(config.num_hidden_layers)
-        buffers = [[_zeros(shape, dtype, self._device) for _ in layers] for _ in range(2)]
-        self._cache = _SlotCache(buffers[0], buffers[1])
+        self._cache = _SlotCache(*([_zeros(shape, dtype, self._device) for _ in layers] for _ in range(2)))
         self._content = np.full((self.slots, max_length), -1, dtype=np.int64)  # tokens whose keys a slot holds
         self._length = np.zeros(self.slots, dtype=np.int64)  # how many
         self._used = np.zeros(self.slots, dtype=np.int64)  # clock of the last use, to evict the oldest

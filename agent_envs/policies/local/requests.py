@@ -165,8 +165,7 @@ class Engine:
         uniforms = np.array([request.uniforms[len(request.token_ids)] for request in requests])
         tokens, log_probs = sample(logits, [request.params for request in requests], uniforms)
         for request, token, log_prob in zip(requests, tokens, log_probs, strict=True):
-            first = request.versions[0] if request.token_ids else self.version
-            request.versions = (first, self.version)
+            request.versions = (request.versions[0] if request.token_ids else self.version, self.version)
             request.token_ids.append(token)
             request.log_probs.append(log_prob)
         return tokens

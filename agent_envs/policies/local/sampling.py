@@ -93,8 +93,7 @@ def sample(
     """
     temperatures = torch.tensor([p.temperature or 1.0 for p in params], device=logits.device)[:, None]
     log_probs = torch.log_softmax(logits.float() / temperatures, dim=-1)
-    broken = log_probs.isnan().any(dim=-1).nonzero().squeeze(1).tolist()
-    if broken:
+    if broken := log_probs.isnan().any(dim=-1).nonzero().squeeze(1).tolist():
         raise BackendError(
             f"the model's logits are NaN or infinite in {len(broken)} of {len(params)} sampled rows: its weights are "
             "broken, by a diverged update (lower the learning rate) or a damaged checkpoint"
@@ -107,8 +106,7 @@ def sample(
     target = torch.from_numpy(uniforms).to(logits.device)[:, None] * cumulative[:, -1:]
     # the first token whose cumulative weight exceeds the target: tokens of weight 0 are never chosen
     tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
-    greedy = [row for row, p in enumerate(params) if not p.temperature]
-    if greedy:
+    if greedy := [row for row, p in enumerate(params) if not p.temperature]:
         tokens[greedy] = logits[greedy].argmax(dim=-1)
     chosen = log_probs.gather(1, tokens[:, None]).squeeze(1)
     for row in truncated:

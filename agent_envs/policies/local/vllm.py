@@ -119,10 +119,9 @@ class VLLMPolicy(TokenPolicy):
         if self.pictures is not None and pictures:
             from PIL import Image
 
-            images = [Image.fromarray(fitted(picture)) for picture in pictures]
             prompt = {  # vLLM itself makes one image token as many as a picture takes
                 "prompt_token_ids": self.pictures.collapsed(prompt_ids, pictures),
-                "multi_modal_data": {"image": images},
+                "multi_modal_data": {"image": [Image.fromarray(fitted(picture)) for picture in pictures]},
             }
         options = {
             **self._settings,

@@ -65,8 +65,7 @@ def read_reply(data: Any) -> Reply:
     """
     if not isinstance(data, Mapping):
         raise BackendReplyError(f"expected a chat completion as a JSON object, got {data!r:.200}")
-    error = data.get("error")  # with status 200, or within a stream
-    if error:
+    if error := data.get("error"):  # with status 200, or within a stream
         code = error.get("code") if isinstance(error, Mapping) else None
         refused = (type(code) is int and 400 <= code < 500 and code not in (408, 429)) or is_overflow(str(error))
         kind = BackendRefusedError if refused else BackendReplyError

@@ -56,9 +56,8 @@ def read_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Sam
         response_ids = _ids([_entry_id(entry) for entry in entries])
     values = [entry.get("logprob") for entry in entries or ()]
     known = values and all(type(x) in (int, float) and -_LARGEST <= x <= _LARGEST for x in values)
-    if not known or (response_ids is not None and len(values) != len(response_ids)):
-        return SampledTokens(prompt_ids, response_ids, None)
-    return SampledTokens(prompt_ids, response_ids, tuple(map(float, values)))
+    fits = known and (response_ids is None or len(values) == len(response_ids))
+    return SampledTokens(prompt_ids, response_ids, tuple(map(float, values)) if fits else None)
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
