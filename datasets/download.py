@@ -35,8 +35,7 @@ def hub_source(task: str) -> tuple[str, str]:
 
 def released_files(task: str) -> dict[str, Mapping[str, Any]]:
     """Return what is known of a data set's released files: by name `sha256`, and `bytes` and `url` where known."""
-    files: dict[str, Mapping[str, Any]] = table(__package__, "released.json")[task].get("files", {})
-    return files
+    return table(__package__, "released.json")[task].get("files", {})
 
 
 def compare_released(task: str, paths: Iterable[Path]) -> None:

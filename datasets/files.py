@@ -168,8 +168,7 @@ def _split_in_name(name: str) -> str:
     >>> _split_in_name("hotpot_dev_distractor_v1")
     'validation'
     """
-    words = re.split(r"[^a-z]+", name.lower())
-    return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
+    return next((_SPLIT_WORDS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _SPLIT_WORDS), "")
 
 
 @contextlib.contextmanager

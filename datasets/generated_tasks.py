@@ -128,8 +128,7 @@ class GeneratedTasks(IndexedTasks[T]):
     def shared(cls, *arguments: Any) -> Self:
         """Return the tasks of some arguments, one object in a process, so that environments share what it keeps."""
         tasks = cls(*arguments)
-        shared: Self = _shared.get((cls, *tasks._arguments), lambda: tasks)
-        return shared
+        return _shared.get((cls, *tasks._arguments), lambda: tasks)
 
     def __len__(self) -> int:
         return self.sizes[self.split]

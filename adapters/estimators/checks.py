@@ -125,8 +125,7 @@ def check_episodes(steps: Sequence[int], tokens: Sequence[int]) -> dict[str, flo
 
 def note_zero_advantages(advantages: torch.Tensor, valid: torch.Tensor, estimator: str) -> dict[str, float]:
     """Return whether every advantage of a batch is 0, so that it teaches nothing; log that once."""
-    zero = bool(valid.any()) and not bool(advantages[valid].any())
-    if zero:
+    if zero := bool(valid.any()) and not bool(advantages[valid].any()):
         say_once(
             f"every advantage of a batch is 0 ({estimator}): all compared rewards are equal, so the policy loss has no "
             "gradient. Harder or easier tasks, larger groups or a denser reward would change that"
@@ -176,7 +175,6 @@ def _check_tokens(rows: StepRows, tokens: TokenRows) -> dict[str, float]:
     _check_finite(rows, "reward of a token", tokens.rewards, tokens.step_row)
     _check_finite(rows, "value of a token", tokens.values, tokens.step_row)
     counts = torch.zeros(n + 1, dtype=torch.int64).index_add_(0, row.where(row >= 0, n), size)[:n]
-    empty = int((rows.valid & (counts == 0)).sum())
-    if empty:
+    if empty := int((rows.valid & (counts == 0)).sum()):
         say_once("some steps have no trained token: no token has their advantage")
     return {"steps_without_tokens": float(empty)}

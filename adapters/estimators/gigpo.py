@@ -86,5 +86,4 @@ def similar_anchors(group: torch.Tensor, anchor: torch.Tensor, texts: Sequence[s
 def _similar(text: str, first: SequenceMatcher[str], similarity: float) -> bool:
     """Whether a text is similar to a cluster's first one; two upper bounds on the ratio come cheaper than itself."""
     first.set_seq1(text)
-    ratios = (first.real_quick_ratio, first.quick_ratio, first.ratio)
-    return all(ratio() >= similarity for ratio in ratios)
+    return all(ratio() >= similarity for ratio in (first.real_quick_ratio, first.quick_ratio, first.ratio))

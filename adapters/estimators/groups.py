@@ -188,8 +188,7 @@ def remax(rows: StepRows, options: EstimatorOptions) -> Advantages:
         gain = steps.scores(rows)[steps.trajectory]
     missing = baseline.isnan()
     a = torch.where(missing, 0.0, gain - baseline)
-    lacking = steps.trajectory[missing].unique()
-    return _from_trajectories(steps, a, {"baselines_missing": float(len(lacking))})
+    return _from_trajectories(steps, a, {"baselines_missing": float(len(steps.trajectory[missing].unique()))})
 
 
 def relative_scores(

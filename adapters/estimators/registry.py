@@ -146,7 +146,6 @@ def get_estimator(name: str) -> Estimator:
         ConfigError: There is no such estimator; lists the names.
     """
     if ":" not in name:
-        name = VERL_NAMES.get(name, name)
-        return ESTIMATORS[choice("the advantage estimator", name, ESTIMATORS)]
+        return ESTIMATORS[choice("the advantage estimator", VERL_NAMES.get(name, name), ESTIMATORS)]
     loaded = load_function(name, "the advantage estimator")
     return replace(loaded, name=name) if isinstance(loaded, Estimator) else Estimator(name, loaded)

@@ -105,8 +105,7 @@ class StepLayout:
         value = torch.full((len(ends),), torch.nan, dtype=torch.float64)
         if bootstrap and rows.final_values is not None:
             value = torch.where(cut, rows.final_values[ends].double(), torch.nan)
-        known = ~value.isnan()
-        return value.nan_to_num(0.0), {"truncated": float(cut.sum()), "bootstrapped": float(known.sum())}
+        return value.nan_to_num(0.0), {"truncated": float(cut.sum()), "bootstrapped": float((~value.isnan()).sum())}
 
 
 def lay_out(rows: StepRows) -> StepLayout:

@@ -32,14 +32,12 @@ def log_probs_of(
         at: Which output each token is drawn from, int64, shape [tokens]; None if there is one for each, in order.
         temperature: What the logits are divided by.
     """
-    out: torch.Tensor = _LogProbs.apply(logits, ids, at, temperature)
-    return out
+    return _LogProbs.apply(logits, ids, at, temperature)
 
 
 def entropies(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     """Return the entropy of each output's distribution (nats), shape [outputs], in float32 or float64."""
-    out: torch.Tensor = _Entropies.apply(logits, temperature)
-    return out
+    return _Entropies.apply(logits, temperature)
 
 
 @torch.no_grad()

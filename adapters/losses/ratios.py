@@ -72,8 +72,7 @@ def record_ratios(
 def read_ratios(folder: str | os.PathLike[str]) -> Iterator[Mapping[str, Any]]:
     """Yield the recorded lines of all processes."""
     for path in sorted(Path(folder).glob("*.jsonl")):
-        for _, line in JSONLines(path).after(0):
-            yield line
+        yield from (line for _, line in JSONLines(path).after(0))
 
 
 def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:

@@ -21,8 +21,7 @@ class Tally(NamedTuple):
 
 def mean(x: torch.Tensor, counted: torch.Tensor) -> Tally:
     """Return the mean of ``x`` over the elements where ``counted``, a bool tensor of the same shape, is True."""
-    values = torch.where(counted, x.detach().double(), 0.0)
-    return Tally(values.sum(), counted.sum())
+    return Tally(torch.where(counted, x.detach().double(), 0.0).sum(), counted.sum())
 
 
 def maximum(x: torch.Tensor, counted: torch.Tensor) -> Tally:
@@ -42,12 +41,10 @@ def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     out: dict[str, Tally] = {}
     for part in parts:
         for name, new in part.items():
-            if name not in out:
-                out[name] = new
-                continue
-            total, count, largest = out[name]
-            total = torch.maximum(total, new.total) if largest else total + new.total
-            out[name] = Tally(total, count + new.count, largest)
+            if (old := out.get(name)) is not None:
+                total = torch.maximum(old.total, new.total) if old.largest else old.total + new.total
+                new = Tally(total, old.count + new.count, old.largest)
+            out[name] = new
     return out
 
 

@@ -37,8 +37,7 @@ def value_loss(
     if clip is not None:
         bounded = (torch.maximum(torch.minimum(v, old + clip), old - clip) - r).square()
         losses, clipped = torch.maximum(free, bounded), bounded > free
-    metrics = {"vf_clipfrac": mean(clipped, learned), "vpred_mean": mean(v, learned)}
-    return 0.5 * (losses * weights).sum(), metrics
+    return 0.5 * (losses * weights).sum(), {"vf_clipfrac": mean(clipped, learned), "vpred_mean": mean(v, learned)}
 
 
 def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:

@@ -18,6 +18,7 @@ examples:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
 from dataclasses import dataclass
@@ -51,15 +52,11 @@ class Options(PolicyOptions):
 
 def run(options: Options) -> str:
     """Talk until the person quits, and report how much was played."""
-    env = make_text_env(*options.chosen_env())
-    try:
+    with contextlib.closing(make_text_env(*options.chosen_env())) as env:
         policy = options.chosen_policy(seed=options.seed)
         getattr(policy, "check_server", lambda: None)()
-        policy = with_agent(policy, options.agent)
-        chat = Chat(env, policy)
+        chat = Chat(env, with_agent(policy, options.agent))
         chat.talk()
-    finally:
-        env.close()
     return f"questions: {chat.questions}, actions: {chat.steps}"
 
 

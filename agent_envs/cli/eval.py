@@ -117,9 +117,8 @@ def run(options: Options) -> str:
     priced = (options.price_in, options.price_out, options.price_cached)
     prices = Prices(priced[0] or 0.0, priced[1] or 0.0, priced[2]) if any(p is not None for p in priced) else None
     engine = options.chosen_engine()
-    samples = max(options.samples, 1)
     make_policies = options.chosen_policies if engine is None else options.policies_there
-    players = make_policies(samples, seed=options.seed)
+    players = make_policies(max(options.samples, 1), seed=options.seed)
     settings = {
         **arguments_of(evaluate, options),
         **choice._asdict(),
@@ -140,8 +139,7 @@ def run(options: Options) -> str:
     if options.json:
         return json.dumps(evaluation.to_dict())
     who = " ".join(filter(None, (evaluation.settings["policy"], options.model, options.checkpoint)))
-    split = choice.env_kwargs.get("split", "")
-    where = f"{choice.env_id}, split {split}" if split else choice.env_id
+    where = f"{choice.env_id}, split {split}" if (split := choice.env_kwargs.get("split")) else choice.env_id
     lines = [f"{where}, policy {who}: {evaluation.table()}"]
     tasks = evaluation.asked // evaluation.samples
     if options.n is not None and tasks < options.n:
@@ -162,8 +160,7 @@ def _indices(text: str) -> list[int]:
     """
     indices: list[int] = []
     for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
+        if (match := _RANGE.fullmatch(part.strip())) is None:
             raise ConfigError(f"--indices must be numbers and ranges such as 0-99,150, got {shown(text)}")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 0 <= last - first < _MOST_INDICES:

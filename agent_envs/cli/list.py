@@ -139,8 +139,7 @@ def _entry(spec: Any) -> Any:
 
 
 def _description(spec: Any) -> str:
-    doc = inspect.getdoc(_entry(spec)) or ""
-    paragraphs = (" ".join(part.split()) for part in doc.split("\n\n"))
+    paragraphs = (" ".join(part.split()) for part in (inspect.getdoc(_entry(spec)) or "").split("\n\n"))
     return next((part for part in paragraphs if not part.startswith("#")), "")
 
 

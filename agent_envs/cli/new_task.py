@@ -50,8 +50,7 @@ class Options:
 
 
 def run(options: Options) -> str:
-    name, tools = check_name(options.name), options.tools
-    namespace = options.namespace
+    name, namespace = check_name(options.name), options.namespace
     if not _NAMESPACE.fullmatch(namespace) or namespace == _OWN:
         raise ConfigError(f"--namespace must be a name such as Me, other than {_OWN!r}, got {namespace!r}")
     target = Path(options.out or name)
@@ -59,7 +58,7 @@ def run(options: Options) -> str:
     if installed is not None and installed.origin is not None:  # only one of the two could be imported
         raise ConfigError(f"a package {name!r} is already installed at {installed.origin}; choose another NAME")
     env_id = f"{namespace}/{_title(name)}-v0"
-    _write_folder(target, render(name, env_id, tools=tools))
+    _write_folder(target, render(name, env_id, tools=options.tools))
     where = os.path.relpath(target)
     return (
         f"{name}:{env_id} is in {where}. Now:\n"
@@ -124,8 +123,7 @@ def _title(name: str) -> str:
 
 
 def _template(name: str) -> str:
-    folder = resources.files("agent_envs").joinpath("templates", "task")
-    return folder.joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    return resources.files("agent_envs").joinpath("templates", "task", f"{name}.txt").read_text(encoding="utf-8")
 
 
 def _write_folder(target: Path, files: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ examples:
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sys
 from dataclasses import dataclass
@@ -61,8 +62,7 @@ def run(options: Options) -> str:
     if save is not None and save.is_dir():
         raise ConfigError(f"--save {save} is a folder; give a file in it")
     episode, choice = _replayed(options)
-    env = make_text_env(*choice)
-    try:
+    with contextlib.closing(make_text_env(*choice)) as env:
         if episode is None:
             game = PlayGame(env, index=options.index, seed=seed, save=save)
         else:
@@ -83,8 +83,6 @@ def run(options: Options) -> str:
                 game.end()
         else:
             PlayTerminal(game).run()
-    finally:
-        env.close()
     if not game.played:
         return ""
     summary = f"{count_of(game.played, 'episode')} played, {game.solved} solved"

@@ -135,8 +135,7 @@ class PolicyOptions(RunOptions):
         """Make the policy of each sample of a task: the same one, or with seed + i if it draws."""
         name, given = self._chosen()
         policy: Any = POLICIES[name].make(given, seed)
-        seeded = POLICIES[name].seeded
-        return [policy.with_seed(seed + sample) if seeded else policy for sample in range(samples)]
+        return [policy.with_seed(seed + sample) if POLICIES[name].seeded else policy for sample in range(samples)]
 
     def policies_there(self, samples: int, *, seed: int) -> Sequence[Policy]:
         """Return what `chosen_policies` does, but made by each worker: models and clients are not sent to them."""

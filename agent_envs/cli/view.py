@@ -85,8 +85,7 @@ def _write(options: Options, title: str, shaper: Any) -> str:
     first = next(records, None)
     if first is None:
         raise DataError(f"{', '.join(options.episodes)}: no complete episode yet")
-    records = itertools.chain([first], records)
-    shown = tqdm(records, unit="episode", desc="reading", leave=False, disable=None)
+    shown = tqdm(itertools.chain([first], records), unit="episode", desc="reading", leave=False, disable=None)
     count = write_view(shown, out, title=title, shaper=shaper, curves=training_curves(options.episodes))
     megabytes = out.stat().st_size >> 20
     hint = f", which has {megabytes} MB; --serve opens sooner" if megabytes > _LARGE else ""

@@ -31,8 +31,7 @@ def parse_problem(
     if len(parts[":goal"]) != 1:
         raise DataError(f"{where}: (:goal ...) must hold one condition, got {len(parts[':goal'])}")
     goal = _condition(parts[":goal"][0], objects, {}, where)
-    name = parts["problem"]
-    return Problem(name, objects, facts, goal, task, family, dict(params or {}), wording)
+    return Problem(parts["problem"], objects, facts, goal, task, family, dict(params or {}), wording)
 
 
 def family_goal(family: str, obj: str, recep: str = "", toggle: str = "") -> Formula:

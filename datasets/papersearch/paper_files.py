@@ -130,10 +130,8 @@ def unarxive_rows(row: dict[str, Any], where: str) -> tuple[PaperRow, list[Paper
         raise DataError(f"{where}: expected an object under 'bib_entries' and a list under 'body_text'")
     works: dict[str, PaperRow] = {}
     for ref in dict.fromkeys([*_cited(body, row.get("abstract"), where), *entries]):
-        if ref in entries:
-            work = _work(entries[ref], where)
-            if work is not None:
-                works.setdefault(work.paper.id, work)
+        if ref in entries and (work := _work(entries[ref], where)) is not None:
+            works.setdefault(work.paper.id, work)
     name = arxiv_id(name) or name
     works.pop(name, None)  # a paper that cites itself
     own = row.get("abstract")
@@ -188,8 +186,7 @@ def bibliography_title(raw: str) -> str:
     >>> bibliography_title('A. Ng, “Deep learning of things,” in Proc. ICML, 2011.')
     'Deep learning of things'
     """
-    quoted = _QUOTED.search(raw)
-    if quoted:
+    if quoted := _QUOTED.search(raw):
         return _line(quoted["title"])
     names = _NAMES.match(raw)
     rest = raw[names.end() :] if names else raw

@@ -83,8 +83,7 @@ def query_row(row: Any, where: str) -> QueryRow:
     ('Any on parsing?', ('Deep Parsing',), ('2009.02040',), '2023-10-24')
     """
     row = as_object(row, "an object with a question and answers", where)
-    may_lack_answers = is_verl_row(row)
-    if may_lack_answers:
+    if may_lack_answers := is_verl_row(row):
         asked = verl_row(row, where)
         row = {"query": asked.question, "titles": asked.golds, "id": asked.extra.get("question_id")}
     if "titles" in row:

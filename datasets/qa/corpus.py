@@ -73,8 +73,7 @@ def release_corpus_name(dataset: str) -> str:
 def release_corpus(dataset: str, folder: Path) -> Path | None:
     """Return the corpus of the processed data release in a folder or beside it, or None."""
     name = release_corpus_name(dataset)
-    places = (folder / CORPUS, folder / name, folder.parent / name)
-    return next((path for path in places if path.is_file()), None)
+    return next(filter(Path.is_file, (folder / CORPUS, folder / name, folder.parent / name)), None)
 
 
 def generated_retriever(world: World, engine: str = "bm25") -> Retriever:

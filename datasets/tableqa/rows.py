@@ -35,8 +35,7 @@ def table_rows(data: str | os.PathLike[str], split: str = "train") -> ListedTask
     name = data_name(data)
     path = official_dir("tableqa") if name == "official" else user_path(name)
     examples = path / "data" if (path / "data").is_dir() and any((path / "data").glob("*.tsv")) else path
-    tables = sorted(examples.glob("*.tsv")) if examples.is_dir() else []
-    if tables:
+    if tables := sorted(examples.glob("*.tsv")) if examples.is_dir() else []:
         known = {file.stem: file for file in tables}
         chosen = {"train": "training", "test": "pristine-unseen-tables"}.get(split, split)
         if chosen not in known:

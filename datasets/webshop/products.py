@@ -153,8 +153,7 @@ def product_from_row(
 def search_text(product: Product) -> str:
     """Return the text of a product that search indexes: title, description, first bullet and options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
-    first = product.bullets[0] if product.bullets else ""
-    return f"{product.title} {product.description} {first} {options}".lower()
+    return f"{product.title} {product.description} {next(iter(product.bullets), '')} {options}".lower()
 
 
 def released_text(product: Product) -> str:

@@ -98,8 +98,7 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
                 raise DataError(f"{files.human}: the entry of {asin!r} must be a list, got {instructions!r:.60}")
             if entry is not None and not isinstance(entry, dict):
                 raise DataError(f"{files.attributes}: the entry of {asin!r} must be an object, got {entry!r:.60}")
-            product = product_from_row(row, entry, instructions or (), where=stream.where)
-            if product is not None:
+            if (product := product_from_row(row, entry, instructions or (), where=stream.where)) is not None:
                 empty = False
                 yield product
     if empty:

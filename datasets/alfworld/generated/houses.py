@@ -99,8 +99,7 @@ class GeneratedHouse:
 
 def parse_split(split: str) -> str:
     """Return the name of a generated split, aliases resolved; ConfigError if there is no such split."""
-    name = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
-    return choice("split", name, SPLITS)
+    return choice("split", SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split, SPLITS)
 
 
 def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
@@ -146,8 +145,7 @@ def _of_split(scene: Scene, choices: Choices, split: str) -> Choices:
         key = f"{scene.number}/{scene.size}/{target.name}"
         return (hashlib.sha256(key.encode()).digest()[0] * _SEEN_SHARE < 256) == (split == "valid_seen")
 
-    possible = (tuple(filter(own, targets)) for targets in choices)
-    return tuple(targets for targets in possible if targets)
+    return tuple(filter(None, (tuple(filter(own, targets)) for targets in choices)))
 
 
 @functools.lru_cache(maxsize=64)

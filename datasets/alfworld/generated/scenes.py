@@ -151,8 +151,7 @@ def _arrange(draws: Draws, counts: dict[str, int]) -> list[Place]:
             side, along = spots[-1] % 4, spots.pop() * 2 * half // total - half
             x, z = ((along, half), (half, along), (along, -half), (-half, along))[side]
             height = HEIGHTS[name] + draws.between(-10, 10) + (30 * (nth % 3) if name in _SHARE else 0)
-            share = nth > 0 and name in _SHARE and draws.between(1, 100) <= 20
-            if share:
+            if nth > 0 and name in _SHARE and draws.between(1, 100) <= 20:
                 location, (x, _, z) = places[-1].location, places[-1].position
             else:
                 location = _free_location(draws, taken, x * 4 // 5 // 25, z * 4 // 5 // 25, side)

@@ -103,8 +103,7 @@ def _digits(draws: Draws, level: int) -> Posed:
                 key = so_far + digit, (remainder * 10 + digit) % divisor
                 longer[key] = longer.get(key, 0) + n
         ways = longer
-    fields = {"count": count, "total": total, "divisor": divisor, "fewer": str(count - 1)}
-    return ways.get((total, 0), 0), fields
+    return ways.get((total, 0), 0), {"count": count, "total": total, "divisor": divisor, "fewer": str(count - 1)}
 
 
 def _sequence(draws: Draws, level: int) -> Posed:

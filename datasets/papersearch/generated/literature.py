@@ -210,8 +210,7 @@ class Literature:
         if paper.kind == SURVEY:
             paper.references = tuple(p.number for p in earlier if draws.between(1, 5) > 1)
             return
-        near = [p for p in earlier if p.setting == paper.setting and p.kind in (PLAIN, SYNONYM)]
-        if near:
+        if near := [p for p in earlier if p.setting == paper.setting and p.kind in (PLAIN, SYNONYM)]:
             base = near[0] if draws.between(1, 5) <= 3 else draws.pick(near)
             paper.builds = base.number
             chosen = {base.number}

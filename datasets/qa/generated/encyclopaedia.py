@@ -213,8 +213,7 @@ class World:
             thing = self.thing(relation.target, self.target(relation.name, relation.source, number))
             return thing.name, thing.aliases
         if relation.target == "word":
-            word = spell(self._given + self._words + number, self._split)
-            return word.lower(), ()
+            return spell(self._given + self._words + number, self._split).lower(), ()
         value = self.value(relation.name, relation.source, number)
         if relation.target == "date":
             year, month, day = value

@@ -202,8 +202,7 @@ def _vary(group: _Group, member: int, draws: Draws) -> tuple[tuple[str, ...], _O
         own_attribute = group.spare[min(member // 2, len(group.spare) - 1)]
         attributes[draws.between(0, len(attributes) - 1)] = own_attribute
     elif member == 2:
-        unused = [(name, rest) for name, _, rest in group.options if rest]
-        if unused:
+        if unused := [(name, rest) for name, _, rest in group.options if rest]:
             name, rest = draws.pick(unused)
             index = draws.between(0, len(options[name]) - 1)
             own_values[name] = draws.pick(rest)
@@ -275,8 +274,7 @@ def _description(group: _Group, plain: Sequence[str], draws: Draws) -> str:
     if draws.between(1, 20) == 1:
         return ""
     be, stand, it = ("are", "stand", "them") if is_plural(noun) else ("is", "stands", "it")
-    text: str = draws.pick(_WORDS["descriptions"])
-    return text.format(
+    return draws.pick(_WORDS["descriptions"]).format(
         brand=group.brand,
         occasion=group.occasion,
         query=query,
