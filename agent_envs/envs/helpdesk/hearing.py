@@ -107,15 +107,14 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         ):
             negated = says("barred", sentence) and not sentence.startswith("if ")
             negated |= acted and says("not", sentence[:first])
-        wh, open_question = says("wh", sentence), question and not says("factual", sentence)
-        aside = says("quoted", sentence) or (not acted and says("alien", sentence) and not says("going on", sentence))
+        wh, open_question = bool(PATTERNS["wh"].match(sentence)), question and not says("factual", sentence)
         asking = question or (wh and (heading or sentence[-1].isalnum() or says("direct", sentence)))
         asking |= "asking" in cues and not says("needless", sentence)
         inherited = heading and says("item", sentence)
         inviting = "inviting" in cues or says("inviting", sentence)
         inviting = inviting or (says("promise", sentence) and says("if agreed", sentence))
         sure, consenting = question and "sure" in cues, open_question and says("consent", sentence)
-        of_you = says("of you", sentence) and not consenting
+        of_you = question and not consenting and PATTERNS["of you"].match(sentence) is not None
         cued = inviting or sure or (question and "offering" in cues)
         cued |= open_question and ((acted and not of_you) or "weak" in cues)
         asked = []
@@ -140,7 +139,8 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             asked = [] if consenting and "offering" in cues and " or " not in sentence else asked
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
         cued |= bool(before) and not reports and says("reply", sentence)
-        if not wh and not aside and not negated and (sure or (cued and not asked and "close" not in cues)):
+        offered = not wh and not negated and (sure or (cued and not asked and "close" not in cues))
+        if offered and not _aside(sentence, acted):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
             doubts = True
@@ -154,6 +154,11 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         able = able if question else not negated and ("able" in cues or "€" in sentence)
         before = sentence if acted and not negated else before
     return Heard(tuple(asks), offer.strip(), reports, refuses, doubts)
+
+
+def _aside(sentence: str, acted: bool) -> bool:
+    """Return whether a question quotes the customer, or is about something else than doing what is wanted."""
+    return says("quoted", sentence) or (not acted and says("alien", sentence) and not says("going on", sentence))
 
 
 def _one_of(asked: list[str], sentence: str, cues: Mapping[str, tuple[int, int]]) -> list[str]:
