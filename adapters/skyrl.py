@@ -114,8 +114,7 @@ class SkyRLTextEnv(BaseTextEnv):
         super().__init__()
         extras, defaults = extras or {}, env_config or {}
         row = extras.get("extra_info") or {}
-        named = {**defaults, **row}
-        settings = {name: named[name] for name in _SETTINGS if named.get(name) is not None}
+        settings = {name: each for name, each in {**defaults, **row}.items() if name in _SETTINGS and each is not None}
         if "env_id" not in settings:
             raise ConfigError("the row's extra_info has no env_id; make rows with agent_envs.adapters.skyrl.make_rows")
         self.max_turns = int(extras.get("max_turns") or 0)

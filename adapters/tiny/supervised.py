@@ -128,6 +128,7 @@ class SupervisedTrainer:
         """
         self.step += 1
         for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
             for group in optimizer.param_groups:
                 left = (self.steps - self.step) / max(1.0, self.decay * self.steps)
                 group["lr"] = self.learning_rate * min(1.0, self.step / self.warmup, max(0.05, left))
@@ -136,8 +137,6 @@ class SupervisedTrainer:
         fitting = list(micro_batches(range(len(batch)), lengths, fitting_tokens(self.model)))
         parts = [batch] if len(fitting) == 1 else [batch[rows] for rows in fitting]
         counts = np.sum([self._count(i) for i in batch], axis=0)
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
         self.model.train()
         sums = np.sum([self._backward(part, np.maximum(counts, 1), len(part) / len(batch)) for part in parts], axis=0)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

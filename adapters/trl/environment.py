@@ -7,6 +7,7 @@ import json
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,9 +185,8 @@ def environment_class(
     """
     check_release("trl", "trl")
     kwargs = as_json(env_kwargs)
-    env = make_text_env(env_id, json.loads(kwargs), wrappers)
-    specs = tuple(env.get_wrapper_attr("tools"))
-    env.close()
+    with closing(make_text_env(env_id, json.loads(kwargs), wrappers)) as env:
+        specs = tuple(env.get_wrapper_attr("tools"))
     if not specs:
         raise ConfigError(f"{env_id} has no tools: its actions are text. Use EpisodeTrainer, or wrappers=['AsTool']")
     methods = {spec["function"]["name"]: _Environment._tool for spec in specs}
@@ -212,9 +212,8 @@ def environment_dataset(
     over the class's, so ``env_kwargs={"split": "test"}`` makes a held-out dataset.
     """
     kwargs = as_json(env_kwargs)
-    env = make_text_env(env_id, json.loads(kwargs), wrappers)
-    instructions = env.get_wrapper_attr("instructions")
-    env.close()
+    with closing(make_text_env(env_id, json.loads(kwargs), wrappers)) as env:
+        instructions = env.get_wrapper_attr("instructions")
     system = [{"role": "system", "content": instructions}] if instructions else []
     prompt = [*system, {"role": "user", "content": ""}]
     return make_dataset([{"prompt": prompt, "index": int(index), "env_kwargs": kwargs} for index in indices])

@@ -218,8 +218,7 @@ class EpisodeTrainer(GRPOTrainer):
             count = torch.tensor(sum(len(row.prompt) + len(row.completion) for row in rows))
             self.state.num_input_tokens_seen += int(self.accelerator.gather(count.to(self.accelerator.device)).sum())
         self._metrics[mode]["num_tokens"] = [self.state.num_input_tokens_seen]
-        per_process = len(prompts)
-        own = self._episodes[self.accelerator.process_index * per_process :][:per_process]
+        own = self._episodes[self.accelerator.process_index * len(prompts) :][: len(prompts)]
         return (
             [row.prompt for row in rows], [row.completion for row in rows], [row.mask for row in rows],
             ["\n\n".join(step.action for step in episode.steps) for episode in own],

@@ -64,7 +64,6 @@ class ModelActor:
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Response:
         self.conversation.observe(observation, info)
-        task_id = str(info.get("task_id", ""))
-        response = await self.model.ask(self.conversation.messages, self.tools, task_id=task_id)
+        response = await self.model.ask(self.conversation.messages, self.tools, task_id=str(info.get("task_id", "")))
         self.conversation.respond(response.text)
         return response

@@ -42,10 +42,9 @@ def find_row_loss(actor_rollout_ref: Any) -> Callable[..., Any] | None:
             raise ConfigError(f"actor_rollout_ref.model.external_lib {module} cannot be imported: {e}") from e
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 
-    registered: dict[str, Callable[..., Any]] = POLICY_LOSS_REGISTRY
-    if name not in registered:
+    if name not in POLICY_LOSS_REGISTRY:
         policy_loss(name)
-    return registered[name]
+    return POLICY_LOSS_REGISTRY[name]
 
 
 def row_loss_notice(name: str) -> str:

@@ -63,9 +63,8 @@ class SamplingParams:
                     "or use another rollout engine"
                 )
         known = cls.__dataclass_fields__
-        for name in values:
-            if name not in known:
-                raise ConfigError(f"unknown sampling setting {name!r}.{did_you_mean(name, known)}")
+        if unknown := [name for name in values if name not in known]:
+            raise ConfigError(f"unknown sampling setting {unknown[0]!r}.{did_you_mean(unknown[0], known)}")
         values["stop_token_ids"] = tuple(values.get("stop_token_ids", ()))
         out = cls(max_tokens=int(min(limit, default=default_max_tokens)), **values)
         if not out.temperature >= 0 or not 0 < out.top_p <= 1 or out.max_tokens < 1 or out.top_k < -1:

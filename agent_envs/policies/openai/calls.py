@@ -92,17 +92,14 @@ def server_message(message: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         MissingExtraError: It has a picture, and Pillow is not installed.
     """
-    return {**message, "content": server_content(message["content"])} if "content" in message else {**message}
-
-
-def server_content(content: Any) -> Any:
-    """Return a message's content as OpenAI-compatible servers take it: see `server_message`."""
+    content = message.get("content")
     if not isinstance(content, list):
-        return content
-    return [
+        return {**message}
+    parts = [
         {"type": "image_url", "image_url": {"url": data_url(part["image"])}} if part["type"] == "image" else part
         for part in content
     ]
+    return {**message, "content": parts}
 
 
 def to_openai(
