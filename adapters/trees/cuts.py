@@ -22,23 +22,20 @@ def cut(rows: SortedRows, budget: int) -> list[SortedRows]:
     integer("the budget of a tree", budget, minimum=1)
     own = (rows.lengths - rows.shared).tolist()
     lengths, shared = rows.lengths.tolist(), rows.shared.tolist()
-    cost, begins = [(0, 0)], [0]  # of the first i rows: repeated tokens and parts, and where the last part begins
+    best = [(0, 0, 0)]  # of the first i rows: repeated tokens, parts, and minus the row that the last part begins with
     for end in range(1, len(rows) + 1):
-        best, inner = None, 0  # inner: nodes that the rows after a part's first one add
+        ways, inner = list[tuple[int, int, int]](), 0  # inner: nodes that the rows after a part's first one add
         for begin in range(end - 1, -1, -1):
             if begin < end - 1 and lengths[begin] + inner > budget:
                 break  # and so is every longer part
-            candidate = (cost[begin][0] + shared[begin], cost[begin][1] + 1)
-            if best is None or candidate < best[0]:
-                best = candidate, begin
+            ways.append((best[begin][0] + shared[begin], best[begin][1] + 1, -begin))
             inner += own[begin]
-        assert best is not None  # a row alone is always allowed
-        cost.append(best[0])
-        begins.append(best[1])
+        best.append(min(ways))  # a row alone is always allowed
     parts, end = [], len(rows)
     while end:
-        parts.append(rows.part(begins[end], end))
-        end = begins[end]
+        begin = -best[end][2]
+        parts.append(rows.part(begin, end))
+        end = begin
     return parts[::-1]
 
 

@@ -138,12 +138,11 @@ class EpisodeTrainer(GRPOTrainer):
         self._estimator = get_estimator(estimator)
         needs = {"critic": self._estimator.needs_critic, "greedy episode": self._estimator.needs_baseline}
         needs["distribution of each token"] = self._estimator.needs_score_norms
-        for what, needed in needs.items():
-            if needed:
-                raise ConfigError(
-                    f"estimator {estimator!r} needs a {what}, which TRL's trainer does not have: use grpo, rloo, "
-                    "reinforce or gigpo, or train with verl or the PyTorch loop"
-                )
+        if lacking := [what for what, needed in needs.items() if needed]:
+            raise ConfigError(
+                f"estimator {estimator!r} needs a {lacking[0]}, which TRL's trainer does not have: use grpo, rloo, "
+                "reinforce or gigpo, or train with verl or the PyTorch loop"
+            )
         group = int(args.num_generations or 1)
         self._estimator.check_group(group, "num_generations")
         self._options = EstimatorOptions(gamma=gamma)

@@ -95,11 +95,10 @@ class OpenAIServer:
             if pause > 0:  # spread the requests a little
                 await asyncio.sleep(pause + random.uniform(0.0, min(1.0, pause / 4)))
             sent = {name: value for name, value in request.items() if name not in left_out & added}
+            sent["messages"] = without_fields(request["messages"], left_out)
             try:
                 async with own.free:
-                    reply = await self._attempt(
-                        own.client, {**sent, "messages": without_fields(request["messages"], left_out)}
-                    )
+                    reply = await self._attempt(own.client, sent)
                 self._refused |= left_out
                 return reply
             except UnicodeEncodeError as e:  # a lone surrogate, which cannot be sent
