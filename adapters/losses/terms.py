@@ -62,12 +62,9 @@ class LossOptions:
             number(name, getattr(self, name), above=0, maximum=1)
         for name in ("clip_cov_lb", "clip_cov_ub"):
             number(name, getattr(self, name))
-        if self.mean_log_ratio is not None:
-            number("mean_log_ratio", self.mean_log_ratio)
-        if self.dro_beta is not None:
-            number("dro_beta", self.dro_beta, above=0)
-        if self.clip_ratio_c is not None:
-            number("clip_ratio_c", self.clip_ratio_c, above=1)
+        for name, above in (("mean_log_ratio", None), ("dro_beta", 0), ("clip_ratio_c", 1)):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), above=above)
 
 
 class PolicyLoss(Protocol):
