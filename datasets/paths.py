@@ -10,8 +10,10 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import data_dir, table
 
 
-def official_dir(task: str) -> Path:
+def official_dir(task: str, get: str = "") -> Path:
     """Return the folder in which `agentr1 prepare TASK` put the data that `data="official"` reads.
+
+    `get` says how it is had, if not with that command alone.
 
     Raises:
         ConfigError: The task has no official data.
@@ -21,7 +23,7 @@ def official_dir(task: str) -> Path:
         raise ConfigError(f"{task} has no official data set, or several: give the path of its files")
     path = data_dir() / task
     if not path.is_dir():
-        raise DataError(f"the official data of {task!r} is not at {path}; fetch it with: agentr1 prepare {task}")
+        raise DataError(f"the official data of {task!r} is not at {path}; {get or f'fetch it with: agentr1 prepare {task}'}")
     return path
 
 

@@ -73,6 +73,8 @@ def prepare(
     """
     if source is not None:
         choice("--source", source, FROM)
+    if task == "scienceworld" and source != "modelscope":
+        raise ConfigError(f"{task} needs no files: data='generated' has the released tasks; leave out agentr1 prepare")
     choice("task", task, {**PREPARERS, **(_RELEASED if source == "modelscope" else {})})
     if source == "huggingface" and "huggingface.co" not in SOURCES[task]:
         raise ConfigError(f"{task} is not on Hugging Face but at {SOURCES[task]}; leave out --source")

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # launch.sh TASK [ALGORITHM [ARGUMENT...]]: train with published settings; copy it and change what you like.
 #
-#   TASK       alfworld, gsm8k, gsm8k-tool, hotpotqa, papersearch, scienceworld, webshop or webshop-small, their data
-#              once with `agentr1 prepare TASK`; or the id of any environment, such as AgentR1/TableQA-v0
+#   TASK       alfworld, gsm8k, gsm8k-tool, hotpotqa, papersearch, scienceworld, webshop or webshop-small, or the id of
+#              any environment, such as AgentR1/TableQA-v0. The data comes once from `agentr1 prepare TASK`, of
+#              gsm8k-tool from `agentr1 prepare gsm8k`; webshop-small takes `--data FOLDER` with
+#              items_shuffle_1000.json and items_ins_v2_1000.json; scienceworld has its own
 #   ALGORITHM  any of `agentr1 train --help`, steppo by default
 #   ARGUMENT   further ones of `agentr1 train`, such as --dry-run, --seed 1 or a setting of verl's
 #

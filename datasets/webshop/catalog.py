@@ -79,14 +79,14 @@ def released_search(catalog: ProductStore, site: str) -> Callable[[str, int], li
     return lambda query, most: [asin for asin, _ in index.search(query, most)]
 
 
-def check_catalog(data: str) -> None:
-    """Check that the files of a catalog exist, without opening it; a DataError names the missing one."""
-    if data != "generated" and not ((path := _path(data)) / "index.json").is_file():
+def check_catalog(data: str, get: str = "") -> None:
+    """Check that the files of a catalog exist, without opening it; a DataError names the missing one, or says `get`."""
+    if data != "generated" and not ((path := _path(data, get)) / "index.json").is_file():
         find_released(path)
 
 
-def _path(data: str) -> Path:
-    return official_dir("webshop") if data == "official" else user_path(data)
+def _path(data: str, get: str = "") -> Path:
+    return official_dir("webshop", get) if data == "official" else user_path(data)
 
 
 def _prepared(path: Path, reopen: Callable[[], ProductStore]) -> ProductStore:

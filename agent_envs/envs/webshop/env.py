@@ -36,6 +36,7 @@ from agent_envs.text_env import Outcome, Snapshot, TextEnv
 
 _MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
 _MOST_IN_SMALL = 10_000  # its search is in memory
+_SMALL = "name the folder of items_shuffle_1000.json and items_ins_v2_1000.json in data"
 _LONGEST = 1 << 18  # characters of an observation: descriptions are shown whole, as in the original
 
 
@@ -166,7 +167,7 @@ class WebShopEnv(TextEnv):
         if data != "generated":
             from agent_envs.datasets.webshop.catalog import check_catalog
 
-            check_catalog(data)
+            check_catalog(data, _SMALL if site == "agentr1-small" else "")
         kwargs.setdefault("max_observation_length", _LONGEST)
         super().__init__(split=split, data=data, **kwargs)
         check_split(self.split)
@@ -203,8 +204,7 @@ class WebShopEnv(TextEnv):
         tasks.documents = len(catalog)
         if self.shop == "agentr1-small" and len(catalog) > _MOST_IN_SMALL:
             raise ConfigError(
-                f"site='agentr1-small' is the shop of 1,000 products, but {self.data!r} has {len(catalog):,}: name the "
-                "folder of items_shuffle_1000.json in data"
+                f"site='agentr1-small' is the shop of 1,000 products, but {self.data!r} has {len(catalog):,}: {_SMALL}"
             )
         if self.shop == "official":
             self._site = Site(catalog, buy, show_attributes=self.show_attributes)

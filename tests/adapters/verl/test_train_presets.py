@@ -3,7 +3,8 @@
 Behaviours pinned here:
 1. verl takes every combination of parts; --dry-run prints the differences from published values above it.
 2. ``launch.sh`` names presets that exist, and trains any other environment by its id.
-3. ``cpu-llm`` trains a language model on a CPU: in bfloat16 where that is fast, with vLLM where it is installed.
+3. the environment of every task opens as its preset has it, or says what it needs.
+4. ``cpu-llm`` trains a language model on a CPU: in bfloat16 where that is fast, with vLLM where it is installed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from agent_envs.adapters.tiny.base import base_folder
 from agent_envs.adapters.verl.config import compose, engines
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective
+from agent_envs.adapters.verl.run.tasks import make_env
 from agent_envs.adapters.verl.run.training import train
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
@@ -55,6 +58,24 @@ def test_every_combination_is_whole_and_every_difference_has_a_reason(name):
     if algo in ("steppo", "pspo", "gspo"):
         assert updates >= 2  # otherwise every ratio is 1
     assert (verl.actor_rollout_ref.rollout.n == 1) == read_objective(verl).estimator.needs_critic == verl.critic.enable
+
+
+@pytest.mark.parametrize("task", group_names("task"))
+@pytest.mark.parametrize("end", ["", "/published"])
+def test_the_environment_of_every_task_opens_or_says_what_it_needs(task, end, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))  # where nothing was prepared
+    if task == "scienceworld":
+        pytest.importorskip("scienceworld")
+    preset = f"qwen3-4b/{task}/grpo{end}"
+    assert main(["train", "--preset", preset, "--dry-run"]) == 0
+    needs = re.findall(r"# before it can run: the official data of .*; (.*)", capsys.readouterr().out)
+    fetch = f"fetch it with: agentr1 prepare {task.partition('-')[0]}"
+    small = "name the folder of items_shuffle_1000.json and items_ins_v2_1000.json in data"
+    assert needs == {"scienceworld": [], "webshop-small": [small]}.get(task, [fetch])
+    run = composed(preset=preset, data="generated").run
+    if not (task == "hotpotqa" and end):  # whose prompts are fitted with a tokenizer of the hub
+        with closing(make_env(run)) as env:
+            assert env.reset(options={"index": 0})[0]
 
 
 def _keys(values: dict, prefix: str = "") -> Iterator[str]:
