@@ -23,6 +23,18 @@ from typing import Any
 from agent_envs.errors import DataError
 from agent_envs.files import read_text
 
+VERL_SOURCES = {
+    "hotpotqa": "hotpotqa_distractor",
+    "2wiki": "2wikimultihopqa",
+    "musique": "musique",
+    "papersearch": "bytedance/pasa",
+    "gsm8k": "openai/gsm8k",
+    "alfworld": "alfworld_",
+    "webshop": "webshop_",
+    "scienceworld": "scienceworld_",
+}
+"""How the `data_source` of each task's released rows begins."""
+
 
 def as_object(value: Any, expected: str, where: str) -> dict[str, Any]:
     """Return `value` if it is a JSON object; `expected` says what was expected instead of something else."""
@@ -104,14 +116,17 @@ class VerlRow:
         return list(truth) if isinstance(truth, (list, tuple)) else [truth]
 
 
-def verl_row(row: Any, where: str) -> VerlRow:
-    """Read a row; a DataError says what is wrong and `where`.
+def verl_row(row: Any, where: str, *tasks: str) -> VerlRow:
+    """Read a row; a DataError says what is wrong and `where`, such as a `data_source` of none of the `tasks`.
 
     >>> row = {"prompt": [{"content": "1 + 1?", "role": "user"}], "reward_model": {"ground_truth": "2"}}
     >>> verl_row(row, "row 1")
     VerlRow(question='1 + 1?', ground_truth='2', extra={})
     """
     fields = as_object(row, "an object with 'prompt' and 'reward_model'", where)
+    source = str(fields.get("data_source"))
+    if tasks and (other := {task for task, begin in VERL_SOURCES.items() if source.startswith(begin)} - {*tasks}):
+        raise DataError(f"{where}: expected a row of {' or '.join(tasks)}, got one of {other.pop()} ({source!r:.60})")
     reward_model = as_object(fields.get("reward_model"), "an object under 'reward_model'", where)
     extra = fields.get("extra_info")
     known = {} if extra is None else as_object(extra, "an object under 'extra_info'", where)

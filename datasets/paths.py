@@ -23,7 +23,8 @@ def official_dir(task: str, get: str = "") -> Path:
         raise ConfigError(f"{task} has no official data set, or several: give the path of its files")
     path = data_dir() / task
     if not path.is_dir():
-        raise DataError(f"the official data of {task!r} is not at {path}; {get or f'fetch it with: agentr1 prepare {task}'}")
+        get = get or f"fetch it with: agentr1 prepare {task}"
+        raise DataError(f"the official data of {task!r} is not at {path}; {get}")
     return path
 
 

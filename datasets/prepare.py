@@ -8,15 +8,19 @@ from pathlib import Path
 
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
-from agent_envs.datasets.alfworld.rows import RELEASED_GAMES
+from agent_envs.datasets.alfworld.rows import RELEASED_GAMES, alfworld_games
 from agent_envs.datasets.download import hub_source
-from agent_envs.datasets.fields import verl_row
+from agent_envs.datasets.fields import VERL_SOURCES, verl_row
 from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.papersearch.prepare import prepare_papers
+from agent_envs.datasets.papersearch.rows import query_rows
 from agent_envs.datasets.paths import expanded, user_path
 from agent_envs.datasets.qa.prepare import prepare_qa
-from agent_envs.datasets.qa.rows import SOURCES as SOURCES_OF_ROWS
+from agent_envs.datasets.qa.rows import DATASETS, qa_rows
+from agent_envs.datasets.scienceworld import science_rows
+from agent_envs.datasets.webshop.goals import read_released_goals
 from agent_envs.datasets.webshop.prepare import LINKS, prepare_webshop
+from agent_envs.datasets.webshop.products import Product
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.tasks import is_verl_row, read_rows
 
@@ -25,7 +29,7 @@ PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
     "gsm8k": prepare_gsm8k,
     "papersearch": prepare_papers,
     "webshop": prepare_webshop,
-    **{name: functools.partial(prepare_qa, name) for name in ("hotpotqa", "2wiki", "musique")},
+    **{name: functools.partial(prepare_qa, name) for name in DATASETS},
 }
 """Each task's function: (path to take the data from or None, folder to write or None) -> folder written."""
 
@@ -44,14 +48,15 @@ FROM = ("huggingface", "modelscope")
 """What `--source` takes."""
 
 _MODELSCOPE = "https://modelscope.cn/datasets/Melmaphother/Agent-R1-data"
-_RELEASED: dict[str, tuple[tuple[str, ...], str]] = {
-    "alfworld": (("alfworld",), "alfworld_"),
-    "papersearch": (("pasa",), "bytedance/pasa"),
-    "webshop": (("webshop_full", "webshop"), "webshop_"),
-    "scienceworld": (("scienceworld",), "scienceworld_"),
-    **{name: (("hotpotqa", "corpus/hotpotqa"), source) for name, source in SOURCES_OF_ROWS.items()},
+_ANY = Product("", "", "", "", "", "", (), (), "", {}, (), "")  # stands for what a catalogue has of a goal's product
+_RELEASED: dict[str, tuple[tuple[str, ...], Callable[[Path], object]]] = {
+    "alfworld": (("alfworld",), lambda rows: alfworld_games(str(rows), "all")),
+    "papersearch": (("pasa",), lambda rows: query_rows(str(rows))),
+    "webshop": (("webshop_full", "webshop"), lambda rows: read_released_goals([rows], lambda asin: _ANY)),
+    "scienceworld": (("scienceworld",), lambda rows: science_rows(str(rows))),
+    **{name: (("hotpotqa", "corpus/hotpotqa"), lambda rows, name=name: qa_rows(name, str(rows))) for name in DATASETS},
 }
-"""Each task's folders in Agent-R1's data release, and how the `data_source` of its rows begins."""
+"""Each task's folders in Agent-R1's data release, and what reads its rows: all that can be read without other data."""
 
 
 def prepare(
@@ -85,7 +90,7 @@ def prepare(
                 raise ConfigError(f"{task} of the data release is read where it is, {folder}: leave out --out")
             return folder
         from_path = str(folder)
-    elif from_path is not None and task in ("papersearch", *SOURCES_OF_ROWS):
+    elif from_path is not None and task in ("papersearch", *DATASETS):
         path = user_path(from_path)
         for file in [path] if path.suffix == ".parquet" else path.glob("*.parquet"):
             if is_verl_row(next(read_rows(file), (None, ""))[0]):
@@ -99,13 +104,16 @@ def _release_folder(task: str, from_path: str | None) -> Path:
         raise ConfigError(f"Agent-R1's data release is read for {', '.join(_RELEASED)}; for {task}, leave out --source")
     if from_path is None:
         raise ConfigError(f"download {_MODELSCOPE}, and pass its folder: --source modelscope --from FOLDER")
-    release, (names, begin) = user_path(from_path), _RELEASED[task]
+    release, (names, read), begin = user_path(from_path), _RELEASED[task], VERL_SOURCES[task]
     folders = [each for each in (*(release / name for name in names), release) if [*each.glob("*.parquet")]]
     if not folders:
         raise DataError(f"{from_path}: expected the release, or its folder {names[0]}/ with files SPLIT.parquet")
-    folder = folders[0]
-    pairs = (pair for file in sorted(folder.glob("*.parquet")) for pair in read_rows(file))
+    folder, files = folders[0], sorted(folders[0].glob("*.parquet"))
+    pairs = (pair for file in files for pair in read_rows(file))
     sources = {str(row.get("data_source")) for row, where in pairs if verl_row(row, where)}
     if not any(name.startswith(begin) for name in sources):
         raise DataError(f"{folder} has no rows of {task}, whose data_source is {begin!r}: got {sorted(sources)!r:.200}")
+    if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():  # else they are read when the games are unpacked
+        for file in [file for file in files if file.stem.startswith(begin)] or files:
+            read(file)
     return folder

@@ -14,20 +14,17 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from agent_envs.checks import choice, string
-from agent_envs.datasets.fields import text_field, verl_row
-from agent_envs.datasets.files import file_tasks
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.datasets.paths import data_name
+from agent_envs.datasets.scienceworld import VARIATIONS, ScienceTask, science_rows, science_task
 from agent_envs.envs.replayed import Replayed, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
-from agent_envs.files import table
+from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.prompts.templates import NONE, PromptView, listed_lines, sections
 from agent_envs.prompts.texts import released
 from agent_envs.tasks import ListedTasks, TaskSource
@@ -37,26 +34,10 @@ REWARDS = ("score", "agentr1")
 SIMPLIFICATIONS = ("teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
 _WON = 10.0  # what the released recipe pays
 
-VARIATIONS: dict[str, int] = table(__package__, "suites.json")["scienceworld_variations"]
-"""The families and how many variations each has."""
 SPLITS = ("train", "validation", "test", "test_in_train")
 
 _COMMAND = re.compile(r"[ -~]{0,300}")
 _OBJECT = re.compile(r"\bOBJ\b")
-
-
-@dataclass(frozen=True, slots=True)
-class ScienceTask:
-    """A variation of a family."""
-
-    task_id: str
-    """`scienceworld/FAMILY:VARIATION`."""
-    family: str
-    variation: int
-
-
-def _task(family: str, variation: int) -> ScienceTask:
-    return ScienceTask(f"scienceworld/{family}:{variation}", family, variation)
 
 
 def variations(family: str, split: str) -> list[int]:
@@ -73,14 +54,6 @@ def variations(family: str, split: str) -> list[int]:
     # As released: of each family the three with the lowest hashes, of the first ten families four: 100 in all.
     by_hash = sorted(range(first, last), key=lambda each: hashlib.sha256(f"{family}:{each}".encode()).hexdigest())
     return sorted(by_hash[: 4 if sorted(VARIATIONS).index(family) < 10 else 3])
-
-
-def _parse_row(row: Any, where: str, task_id: str) -> ScienceTask:
-    named = verl_row(row, where).extra
-    family, variation = text_field(named, "task_name", where), named.get("variation_idx")
-    if family not in VARIATIONS or not isinstance(variation, int) or not 0 <= variation < VARIATIONS[family]:
-        raise DataError(f"{where}: ScienceWorld has no task {family[:80]!r} with the variation {variation!r:.20}")
-    return _task(family, variation)
 
 
 def scienceworld_prompt(view: PromptView) -> str:
@@ -189,10 +162,12 @@ class ScienceWorldEnv(TextEnv):
     def open_tasks(self) -> TaskSource:
         if self.data == "generated":
             choice("split", self.split, SPLITS)
-            every = [_task(family, each) for family in sorted(VARIATIONS) for each in variations(family, self.split)]
+            every = [
+                science_task(family, each) for family in sorted(VARIATIONS) for each in variations(family, self.split)
+            ]
             source: TaskSource = ListedTasks(every, "generated", self.split)
         else:
-            source = file_tasks(self.data, self.split, _parse_row, task="scienceworld", suffixes=(".parquet", ".jsonl"))
+            source = science_rows(self.data, self.split)
         if set(self.families) >= set(VARIATIONS):
             return source
         chosen = [source[index] for index in range(len(source)) if source[index].family in self.families]

@@ -243,6 +243,11 @@ def _corpus_of(folder: Path) -> Path:
 def _read_vectors(folder: Path, name: str) -> np.ndarray:
     """Map the vectors of a corpus, [passages, dimensions]."""
     path, flat = folder / f"{name}.npy", folder / "index.bin"
+    if not path.exists() and not flat.exists():
+        raise DataError(
+            f"{folder} has no vectors, {name}.npy or index.bin; make them with: "
+            f"agentr1 index {folder / name}.jsonl --dense --out ANOTHER_FOLDER"
+        )
     try:
         if path.exists():
             array: np.ndarray = np.lib.format.open_memmap(path, mode="r")
@@ -250,11 +255,6 @@ def _read_vectors(folder: Path, name: str) -> np.ndarray:
                 raise ValueError(f"got {array.dtype} {array.shape}")
             return array
         path = flat
-        if not path.exists():
-            raise DataError(
-                f"{folder} has no vectors, {name}.npy or index.bin; make them with: "
-                f"agentr1 index {folder / name}.jsonl --dense --out ANOTHER_FOLDER"
-            )
         with open_data(path) as file:
             header = file.read(_FAISS_FLAT.size)
         kind, dimensions, passages, *_, metric, numbers = _FAISS_FLAT.unpack(header)

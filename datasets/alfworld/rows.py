@@ -158,7 +158,7 @@ def _released(rows: Path, changed: int) -> tuple[tuple[Game, bool], ...]:
         raise DataError(f"there is no folder {folder} with the games of {rows.name}; {unpack}")
     inside, games = folder.resolve(), []
     for row, where in read_rows(rows):
-        named = text_field(verl_row(row, where).extra, "game_relative_path", where)
+        named = text_field(verl_row(row, where, "alfworld").extra, "game_relative_path", where)
         file = folder / named
         try:
             leads_in, there = file.resolve().is_relative_to(inside), file.is_file()

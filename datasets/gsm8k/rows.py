@@ -40,7 +40,7 @@ def gsm8k_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[
 
 def parse_row(row: Any, where: str, task_id: str) -> GSM8KTask:
     """Return a row as a task; DataError says what is wrong with it and `where` it is."""
-    fields = verl_row(row, where).extra if is_verl_row(row) else row
+    fields = verl_row(row, where, "gsm8k").extra if is_verl_row(row) else row
     fields = as_object(fields, "an object with 'question' and 'answer'", where)
     question, solution = text_field(fields, "question", where), text_field(fields, "answer", where)
     _, marker, gold = solution.rpartition("####")

@@ -84,7 +84,7 @@ def query_row(row: Any, where: str) -> QueryRow:
     """
     row = as_object(row, "an object with a question and answers", where)
     if may_lack_answers := is_verl_row(row):
-        asked = verl_row(row, where)
+        asked = verl_row(row, where, TASK)
         row = {"query": asked.question, "titles": asked.golds, "id": asked.extra.get("question_id")}
     if "titles" in row:
         query, titles, ids = row.get("query"), _texts(row, "titles", where), _texts(row, "ids", where)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_envs.datasets.fields import VERL_SOURCES
 from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
 from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
-from agent_envs.datasets.qa.rows import SOURCES, QARow, find_qa_files, read_qa
+from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
 from agent_envs.errors import ConfigError
 from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
@@ -67,7 +68,7 @@ def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") ->
 
 def release_corpus_name(dataset: str) -> str:
     """Return where the processed data release has a data set's corpus."""
-    return f"{'hotpotqa' if dataset == 'hotpotqa' else SOURCES[dataset]}_corpus/{CORPUS}"
+    return f"{'hotpotqa' if dataset == 'hotpotqa' else VERL_SOURCES[dataset]}_corpus/{CORPUS}"
 
 
 def release_corpus(dataset: str, folder: Path) -> Path | None:

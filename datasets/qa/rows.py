@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import (
+    VERL_SOURCES,
     VerlRow,
     answer_field,
     as_list,
@@ -34,8 +35,7 @@ from agent_envs.datasets.paths import data_name, user_path
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.tasks import FileTasks, is_verl_row, read_rows
 
-SOURCES = {"hotpotqa": "hotpotqa_distractor", "2wiki": "2wikimultihopqa", "musique": "musique"}
-"""What the rows of the processed data release call each data set."""
+DATASETS = ("hotpotqa", "2wiki", "musique")
 SUFFIXES = (".json", ".jsonl", ".parquet")
 ALIASES = "id_aliases.json"
 
@@ -76,7 +76,7 @@ def find_qa_files(dataset: str, data: str, split: str) -> tuple[tuple[Path, ...]
 
     In the folder of a release with several data sets, `musique_validation.parquet` is the validation split of musique.
     """
-    prefix = f"{SOURCES[dataset]}_"
+    prefix = f"{VERL_SOURCES[dataset]}_"
     named = {path.stem.removeprefix(prefix): path for path in user_path(data).glob(f"{prefix}*.parquet")}
     if split in named:
         return (named[split],), split
@@ -92,7 +92,7 @@ def qa_rows(dataset: str, data: str, split: str = "train") -> FileTasks[QATask]:
     """
     name = data_name(data)
     files, split = find_qa_files(dataset, name, split)
-    return FileTasks(files, _RowParser(aliases_file(files[0])), task=dataset, split=split, name=name)
+    return FileTasks(files, _RowParser(aliases_file(files[0]), dataset), task=dataset, split=split, name=name)
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,10 @@ class _RowParser:
 
     aliases: Path | None
     """The file of answer aliases next to the rows."""
+    dataset: str
 
     def __call__(self, row: Any, where: str, task_id: str) -> QATask:
-        return replace(read_row(row, where, read_aliases(self.aliases)).task, task_id=task_id)
+        return replace(read_row(row, where, read_aliases(self.aliases), self.dataset).task, task_id=task_id)
 
 
 def has_answer(row: Any) -> bool:
@@ -144,11 +145,14 @@ def read_aliases(path: Path | None) -> dict[str, list[str]]:
     return aliases
 
 
-def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None) -> QARow:
-    """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`."""
+def read_row(row: Any, where: str, aliases: dict[str, list[str]] | None = None, dataset: str = "hotpotqa") -> QARow:
+    """Read a row in any layout; `where` is for error messages, and `aliases` are those of answers by `answer_id`.
+
+    HotpotQA's environment plays the rows of all data sets, as in the released cross evaluation.
+    """
     row = as_object(row, "an object with a question and an answer", where)
     if is_verl_row(row):
-        row = _prepared(verl_row(row, where), where)
+        row = _prepared(verl_row(row, where, *(DATASETS if dataset == "hotpotqa" else (dataset,))), where)
     question = text_field(row, "question", where)
     if "answers" in row and ("supporting" in row or not row.keys() & {"answer", "context", "paragraphs"}):
         answers = as_texts(row["answers"], "answers", where)

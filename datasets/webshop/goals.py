@@ -182,7 +182,7 @@ def read_released_goals(
     rows: dict[int, tuple[str, Goal]] = {}
     for file in files:
         for row, where in read_rows(file):
-            released = verl_row(row, where)
+            released = verl_row(row, where, "webshop")
             wanted = as_object(released.ground_truth, "an object under 'ground_truth'", where)
             asin, number = text_field(wanted, "asin", where), released.extra.get("goal_index")
             if type(number) is not int or number in rows:

@@ -12,6 +12,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.papersearch.rows import query_rows
 from agent_envs.datasets.prepare import prepare
 from agent_envs.datasets.qa.rows import qa_rows
+from agent_envs.datasets.scienceworld import science_rows
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.retrieval import BM25Retriever, DenseRetriever, document_title, open_retriever
 from agent_envs.tasks import read_rows
@@ -279,13 +281,81 @@ def test_a_release_is_prepared_where_it_lies(houses, release, tmp_path, capsys):
     assert printed == [*["hotpotqa"] * 3, "pasa", "webshop", "scienceworld"]
     row = verl_row("papers on ants", None) | {"data_source": "bytedance/pasa"}
     rows = write(tmp_path / "own folder" / "pasa" / "train.parquet", row).parent
-    asked = write(rows.parent / "corpus" / "hotpotqa" / "train.parquet", row | {"data_source": "hotpotqa_distractor"})
+    asked = write(
+        rows.parent / "corpus" / "hotpotqa" / "train.parquet",
+        verl_row("Ants?", "six") | {"data_source": "hotpotqa_distractor"},
+    )
     assert prepare("hotpotqa", str(rows.parent), source="modelscope") == asked.parent  # where the scripts have it
     assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows.parent)]) == 0
     assert capsys.readouterr().out == f"{rows}\n"
     write(rows / "test.parquet", {**row, "reward_model": "none"})
     assert main(["prepare", "papersearch", "--source", "modelscope", "--from", str(rows)]) == 2
     assert "test.parquet, row 1: expected an object under 'reward_model'" in capsys.readouterr().err
+
+
+WANTED = {"instruction": "a mug", "attributes": ["red"], "price_upper": 9.0, "goal_options": []}
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "row", "message"),
+    [
+        (
+            "scienceworld",
+            "scienceworld_train",
+            ("Fly", {"task_name": "fly", "variation_idx": 1}),
+            ".* no task 'fly'",
+        ),
+        (
+            "scienceworld",
+            "scienceworld_train",
+            ("Boil", {"task_name": "boil", "variation_idx": True}),
+            ".* the variation True",
+        ),
+        ("webshop", "webshop_small_train", ("a mug", {**WANTED, "asin": None}), "expected text under 'asin', got None"),
+        ("hotpotqa", "hotpotqa_distractor", ("Who?", ""), "the answer is empty"),
+        ("musique", "musique", ("Who?", None), "the answer is empty"),
+        ("papersearch", "bytedance/pasa", ("Ants?", [["a"]]), "expected a list of strings under 'titles'"),
+    ],
+)
+def test_released_rows_are_read_before_their_folder_is_named(task, source, row, message, tmp_path, capsys):
+    write(tmp_path / "train.parquet", verl_row(*row, goal_index=1) | {"data_source": source})
+    assert main(["prepare", task, "--source", "modelscope", "--from", str(tmp_path)]) == 2
+    assert re.search(f"train.parquet, row 1: {message}", capsys.readouterr().err)
+
+
+def test_released_houses_are_looked_for(houses, capsys):
+    folder, _ = houses
+    _house_rows(folder, ["train/a/b/game.tw-pddl"])
+    assert main(["prepare", "alfworld", "--source", "modelscope", "--from", str(folder)]) == 2
+    assert "train.parquet, row 1: there is no game 'train/a/b/game.tw-pddl'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("read", "source", "message"),
+    [
+        (
+            partial(qa_rows, "2wiki"),
+            "hotpotqa_distractor",
+            "a row of 2wiki, got one of hotpotqa ('hotpotqa_dis",
+        ),
+        (partial(qa_rows, "musique"), "2wikimultihopqa", "a row of musique, got one of 2wiki"),
+        (partial(qa_rows, "hotpotqa"), "openai/gsm8k", "a row of hotpotqa or 2wiki or musique, got one of gsm8k"),
+        (query_rows, "hotpotqa_distractor", "a row of papersearch, got one of hotpotqa"),
+        (gsm8k_rows, "bytedance/pasa", "a row of gsm8k, got one of papersearch"),
+        (science_rows, "webshop_full_test", "a row of scienceworld, got one of webshop"),
+        (
+            lambda data: gym.make("AgentR1/WebShop-v0", goals=data).reset(),
+            "alfworld_train",
+            "a row of webshop, got",
+        ),
+    ],
+)
+def test_rows_of_another_data_set_are_refused(read, source, message, tmp_path):
+    """But HotpotQA's environment plays those of the other two."""
+    row = verl_row("Who?", "Orvel", question="Who?", answer="#### 1", task_name="boil", variation_idx=1)
+    path = write(tmp_path / "train.parquet", row | {"data_source": source})
+    with pytest.raises(DataError, match=re.escape(f"train.parquet, row 1: expected {message}")):
+        read(str(path))
 
 
 @pytest.mark.parametrize(

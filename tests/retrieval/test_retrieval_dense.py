@@ -277,7 +277,7 @@ def _pickle(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: (f / "c.npy").unlink(), "no vectors, c.npy or index.bin; make them with: agentr1 index"),
+        (lambda f: (f / "c.npy").unlink(), r"^\S+ has no vectors, c.npy or index.bin; make them with: agentr1 index"),
         (lambda f: np.save(f / "c.npy", np.ones((2, 26), "f4")), "3 passages, but there are 2 vectors"),
         (lambda f: np.save(f / "c.npy", np.ones(3, "f4")), "cannot be read"),
         (lambda f: np.save(f / "c.npy", np.ones((3, 26), "i4")), "cannot be read"),
