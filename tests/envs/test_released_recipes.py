@@ -393,6 +393,7 @@ PAPERS = [
 def test_papers_are_found_listed_and_paid_for(play, tmp_path):
     (tmp_path / "papers.jsonl").write_text("\n".join(json.dumps(paper | {"date": "2020-01-01"}) for paper in PAPERS))
     row = {"question": "What is known of tea?", "answer": ["On Tea", "More Tea", "Bare"], "qid": "q"}
+    row["source_meta"] = {"published_time": "20190101"}  # before the papers, all of which count as released
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     files = {"data": str(tmp_path / "rows.jsonl"), "corpus": str(tmp_path / "papers.jsonl"), "split": "all"}
     env, prompt, info = play("papersearch", **files)

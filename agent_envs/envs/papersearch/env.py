@@ -138,7 +138,7 @@ class PaperSearchEnv(ToolEnv):
     - `max_calls` (5), `top_k` (10; results of a search), `shown` (10; new papers that a call shows), `abstract_words`
       (400; words of an abstract that are shown, 0 for none).
     - `rules`: "released": no tool finish, other calls are ignored, ids are taken as written, all calls are in the
-      history, and what an expansion finds has an abstract: docs/wrappers.md.
+      history, what an expansion finds has an abstract, and papers of any date count: docs/wrappers.md.
     - `tool_timeout`: see `ToolEnv`. Services have their own time limits; when one fails, a `BackendError` ends the
       episode.
 

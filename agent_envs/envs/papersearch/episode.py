@@ -163,6 +163,11 @@ class _PaperTool(Tool):
         copied.env = copy.deepcopy(self.env, memo)
         return copied
 
+    @property
+    def before(self) -> str | None:
+        """The date after which papers do not count; None as released."""
+        return None if self.env.released else self.env.task.date or None
+
     def _in_time(self, ask: Callable[[], list[Paper]]) -> list[Paper]:
         try:
             papers = ask()
@@ -173,7 +178,7 @@ class _PaperTool(Tool):
                 raise
             _log.warning("nothing was found, as released: %s", e)
             papers = []
-        return [paper for paper in papers if within_date(paper.date, self.env.task.date)]
+        return [paper for paper in papers if within_date(paper.date, self.before)]
 
 
 class SearchPapersTool(_PaperTool):
@@ -192,7 +197,7 @@ class SearchPapersTool(_PaperTool):
         check_query(query)
         if query in self.env.state.searched:
             return Found(self.name, query, REPEATED)
-        papers = self._in_time(lambda: self.backend.search(query, self.top_k, self.env.task.date or None))
+        papers = self._in_time(lambda: self.backend.search(query, self.top_k, self.before))
         return Found(self.name, query, OK, papers[: self.top_k])
 
 
