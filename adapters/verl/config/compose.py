@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agent_envs import checks
@@ -25,14 +26,27 @@ from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
-from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, flat
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
 from agent_envs.adapters.verl.config.engines import ENGINES, ORIGIN, derive
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
-from agent_envs.errors import ConfigError, MissingExtraError
+from agent_envs.adapters.verl.config.released import (
+    EXACT,
+    Released,
+    changed,
+    differences,
+    flat,
+    read_value,
+    split_name,
+    use_released,
+)
+from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.policies.named import model_path
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
+
+# What `compose_run` is given where the command line says nothing.
+_UNSAID: dict[str, Any] = dict.fromkeys(("env", "algo", "steps", "data", "env_kwargs", "warm_start", "demo_noise"))
+_UNSAID |= {"split": "train", "wrappers": [], "val_fraction": 0.1, "overrides": [], "chosen": {}}
 
 DEFAULT_HARDWARE = "h100-4"  # of a preset named with three parts; most of the published runs had four GPUs
 
@@ -72,6 +86,8 @@ def compose_run(
 
     ``chosen`` has the options that are settings under ``agentr1``; the other arguments are the command's.
     """
+    given = {**locals(), "chosen": {name: value for name, value in chosen.items() if value}}
+    says_more = any(given[name] != value and given[name] not in ([], {}) for name, value in _UNSAID.items())
     options = dict[str, Any](env=env, algo=algo, model=model, steps=steps, data=data, out=out)
     options |= {"seed": seed or None, "warm_start": warm_start, "demo_noise": demo_noise, "wrappers": wrappers or None}
     for name, value, minimum in (("--steps", steps, 1), ("--warm-start", warm_start, 0), ("--seed", seed, 0)):
@@ -118,8 +134,8 @@ def compose_run(
     if task is not None:
         released = Released.find(task, algo, critic=preset_run.critic, release=release, exact=exact)
         settings = released.settings(model if exact else None)
-        given = {*overridden, *(f"env.{name}" for name in arguments)}
-        taken = use_released(config, settings, exact=exact, given=given)
+        kept = {*overridden, *(f"env.{name}" for name in arguments)}
+        taken = use_released(config, settings, exact=exact, given=kept)
         origins |= dict.fromkeys(taken, f"release {released.release}")
         preset_run.critic = get_estimator(config.algorithm.adv_estimator).needs_critic
     with _verl_errors():
@@ -159,9 +175,11 @@ def compose_run(
     preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
     origins |= dict.fromkeys(derive(config, overridden), ORIGIN)
     say = partial(read_value, config, run)
+    plain = compose_run(**{**given, **_UNSAID}) if released and says_more else None
     composed = Composed(
         run=run, unresolved=config, groups=tuple(parts), origins=origins,
-        released=released.release if released else None, differences=differences(config, settings, run),
+        released=released.release if released else None, differences=differences(config, settings, run)
+        + (changed((config, run), (plain.unresolved, plain.run), {*settings, *released.reached(say)}) if plain else ()),
         remaining=released.remaining(say) if released and exact else None,
         needed=released.remaining(say, needed=True) if released and exact else {},
     )  # fmt: skip
@@ -214,8 +232,14 @@ def _take_files(config: Any, overridden: Collection[str]) -> dict[str, tuple[str
     taken = {}
     for name, written in (("train_files", "train"), ("val_files", "validation")):
         if f"data.{name}" in overridden:
-            files = config.data[name]
-            taken[name] = tuple(str(Path(f).resolve()) for f in ([files] if isinstance(files, str) else files))
+            given = config.data.get(name)
+            files = list(given) if OmegaConf.is_list(given) else [given]
+            if not files or not all(isinstance(file, str) and file for file in files):
+                example = f"data.{name}=[a.parquet,b.jsonl]"
+                raise ConfigError(f"data.{name} must be a file of rows or a list of them, as in {example}; got {given}")
+            taken[name] = tuple(str(Path(file).expanduser().resolve()) for file in files)
+            if missing := [file for file in taken[name] if not Path(file).exists()]:
+                raise DataError(f"data.{name}: there is no file {missing[0]}")
             config.data[name] = [f"${{run.out}}/data/{written}.parquet"]
     return taken
 

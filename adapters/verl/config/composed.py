@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.verl.config.released import Difference
+from agent_envs.adapters.verl.config.released import Difference, flat
 from agent_envs.wrapping.specs import takes_splits
 
 
@@ -136,15 +136,6 @@ class Composed:
                 said = f"{file}: {value}" if "${" in str(value) else file
                 origins[name] = said if now.get(name) == value else "compose.py"
         return _lines(own | others, origins | self.origins)
-
-
-def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a section and of those in it, by name."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "", indent: str = "") -> Iterator[str]:

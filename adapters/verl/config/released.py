@@ -11,6 +11,7 @@ that of a release.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,21 @@ RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
 
 _SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's, except what is said of it
 _FOLDER = Path(__file__).parent
+_GIVEN = "set on the command line"
+# What changes no result, whatever it is: places, names, logs, what is saved, memory and speed; and seeds, which no
+# released run has.
+_HARMLESS = re.compile(
+    r"(run\.)?(out|name|model_path|seed|vllm_cache|env_wrappers\..*|env_kwargs\..*|critic|algo|env|model)"
+    r"|trainer\.(project_name|experiment_name|logger|log_val_generations|(validation|rollout)_data_dir|save_freq"
+    r"|esi_redundant_time|default_\w+_dir|del_local_ckpt_after_load|max_(actor|critic)_ckpt_to_keep"
+    r"|ray_wait_register_center_timeout)"
+    r"|agentr1\.(episodes_dir|ratios_dir|phase_file|seed|trust|env_workers|max_episodes|stall_timeout)"
+    r"|(ray_kwargs|global_profiler)\..*"
+    r"|(actor_rollout_ref|critic)\..*(_micro_batch_size_per_gpu|max_token_len_per_gpu|_offload|gradient_checkpointing"
+    r"|fsdp_size|seed|gpu_memory_utilization|num_workers|parallel_size|enforce_eager|free_cache_engine"
+    r"|max_num_batched_tokens|max_num_seqs|\b(checkpoint|profiler)\..*)"
+    r"|data\.((train|val)_files|seed|dataloader_num_workers)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +90,14 @@ class Released:
     def says(self, words: str) -> bool:
         """Return whether each of these words, `a|b` being either, is the task, the algorithm, the kind or `@RELEASE`.
 
+        A task without a small form is `full` too.
+
         >>> run = Released("capo", "alfworld", "rloo", critic=False)
         >>> run.says("alfworld|webshop group"), run.says("alfworld critic"), run.says("every")
         (True, False, True)
         """
         own = {"every", f"@{self.release}", self.task, self.algo, "critic" if self.critic else "group"}
-        own.add(self.task.removesuffix(_SMALL))
+        own |= {self.task.removesuffix(_SMALL), "small" if self.task.endswith(_SMALL) else "full"}
         own.add("own" if self.recipe is None else "recipe")
         return all(own & set(word.split("|")) for word in words.split())
 
@@ -103,22 +121,31 @@ class Released:
             out["wrappers"] = [spec[:-1] + fitted for spec in out["wrappers"]]
         return out
 
+    def reached(self, value: Any) -> set[str]:
+        """Return the settings that make up for what a run does otherwise; ``value`` as for `remaining`."""
+        unless = [entry.get("unless", {}) for entry in _read("remaining", ".")["open"].values()]
+        keys = {key for each in unless if _had(each, value) for key in each}
+        return keys | ({"data", "env.goals"} if value("rows") == "released" else set())
+
     def remaining(self, value: Any, *, needed: bool = False) -> dict[str, str]:
         """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name.
 
         With ``needed`` only what it cannot run without.
         """
 
-        def had(unless: Mapping[str, str]) -> bool:
-            return all(word in str(value(key)) for key, words in unless.items() for word in words.split())
-
+        name = "needs" if needed else "unless"
         return {
             ids: entry["says"]
             for ids, entry in _read("remaining", ".")["open"].items()
             if self.says(entry.get("where", "every"))
-            and entry.get("needs", False) >= needed
-            and not ("unless" in entry and had(entry["unless"]))
+            and (name in entry or not needed)
+            and not (name in entry and _had(entry[name], value))
         }
+
+
+def _had(words: Mapping[str, str], value: Any) -> bool:
+    """Return whether each setting has the words that are said of it."""
+    return all(word in str(value(key)) for key, some in words.items() for word in some.split())
 
 
 @functools.cache
@@ -150,15 +177,20 @@ def read_value(config: Any, run: Any, key: str) -> Any:
     if key == "wrappers":
         return list(run.wrappers)
     if key == "rows":
-        named = str(run.env_kwargs.get("goals") or run.data)
-        data = Path(named).expanduser()
-        files = [] if named in ("generated", "official") else [data, *sorted(data.glob("*.parquet"))]
-        rows = next((read_rows(file) for file in files if file.is_file()), iter(()))
-        return "released" if is_verl_row(next(rows, (None, ""))[0]) else "own"
+        named = run.train_files or [str(run.env_kwargs.get("goals") or run.data)]
+        return "released" if all(map(_has_released_rows, named)) else "own"
     if key.startswith("env."):
         return run.env_kwargs.get(key.removeprefix("env."))
     value = OmegaConf.select(config, key if "." in key else f"run.{key}")
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _has_released_rows(named: str) -> bool:
+    """Return whether a file, or the first of a folder, has the layout of the release's rows."""
+    data = Path(named).expanduser()
+    files = [] if named in ("generated", "official") else [data, *sorted(data.glob("*.parquet"))]
+    rows = next((read_rows(file) for file in files if file.is_file()), iter(()))
+    return is_verl_row(row := next(rows, (None, ""))[0]) and "env_id" not in row
 
 
 def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> list[str]:
@@ -185,9 +217,38 @@ def differences(config: Any, released: Mapping[str, Any], run: Any) -> tuple[Dif
     """Return the settings of a composed run whose values are not the released ones."""
     whys = {**config.kept, **config.named}
     return tuple(
-        Difference(
-            key, value, ours, whys.get(key, whys["env"] if key.startswith("env.") else "set on the command line")
-        )
+        Difference(key, value, ours, whys.get(key, whys["env"] if key.startswith("env.") else _GIVEN))
         for key, value in released.items()
         if (ours := read_value(config, run, key)) != value
     )
+
+
+def changed(ours: tuple[Any, Any], preset: tuple[Any, Any], but: Collection[str]) -> tuple[Difference, ...]:
+    """Return what the command line changes beside a preset alone, each as settings and run; ``but`` the keys named."""
+    now, before = _said(*ours), _said(*preset)
+    return tuple(
+        Difference(key, before.get(key), now.get(key), _GIVEN)
+        for key in dict.fromkeys([*now, *before])
+        if now.get(key) != before.get(key) and key not in but and not _HARMLESS.fullmatch(key)
+    )
+
+
+def _said(config: Any, run: Any) -> dict[str, Any]:
+    """Return everything that a run says, by name: verl's settings as they are written, and its own."""
+    said = {name.removeprefix("run."): value for name, value in flat(OmegaConf.to_container(config)) if value != {}}
+    said |= {f"env.{name}": value for name, value in run.env_kwargs.items()}
+    said |= {"split": run.split, "val_fraction": run.val_fraction}
+    for name, splits in (("train_files", [run.split]), ("val_files", run.validation or ())):
+        files = getattr(run, name)  # the release's own are no difference
+        own = {*splits} == {Path(file).stem for file in files} and all(map(_has_released_rows, files))
+        said[name] = () if own else files
+    return said
+
+
+def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a section and of those in it, by name."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

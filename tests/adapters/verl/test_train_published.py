@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ from agent_envs.adapters.verl.batch.layout import plan_layout
 from agent_envs.adapters.verl.batch.rows import mini_batches
 from agent_envs.adapters.verl.config.composed import Composed
 from agent_envs.adapters.verl.config.released import EXACT, RELEASES, Released, _read
+from agent_envs.adapters.verl.run.tasks import make_rows, write_rows
 from agent_envs.adapters.verl.run.training import describe, train
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
@@ -64,14 +66,14 @@ TASKS = {
         "hotpotqa": Task(Q3, (10240, 1024), (256, 256), (32, 8, 256), (1765, 14130), WIDE, (5, 10), THREE),
         "alfworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (135, 1110), WIDE, (5, 10), SEEN),
         "webshop": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (450, 3620), WIDE, (5, 10), ("test",)),
-        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 128), (1310, 10480), WIDE, (5, 10), ("test",)),
+        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 128), (1310, 10480), WIDE, (5, 10), ("real",)),
         "scienceworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 128), (140, 1120), WIDE, (5, 10), SOME_OF_TEST),
     },
     "steppo": {
         "hotpotqa": Task(Q25, (10240, 1024), (256, 256), (32, 8, 32), (1765, 14130), WIDE, (10, 100), ("validation",)),
         "alfworld": Task(Q3, (8192, 4096), (128, 128), (16, 8, 16), (270, 2220), TINY, (5, 50), SEEN),
         "webshop": Task(Q3, (8192, 4096), (128, 128), (16, 8, 16), (900, 7240), TINY, (5, 100), ("test",)),
-        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 16), (5240, 41920), TINY, (20, 100), ("test",)),
+        "papersearch": Task(Q3, (10240, 4096), (128, 128), (16, 8, 16), (5240, 41920), TINY, (20, 100), ("real",)),
     },
     "agent-r1-2025": {
         "hotpotqa-legacy": Task(Q15, (8192, 1024), (128, 64), (128, 5, 64), (200, 200), WIDE, (10, 100), THREE[:1]),
@@ -295,6 +297,41 @@ def test_what_was_not_released_is_refused_and_the_command_line_wins(capsys: pyte
         assert message in capsys.readouterr().err
 
 
+GIVEN = {
+    "actor_rollout_ref.rollout.temperature=0.5": {"actor_rollout_ref.rollout.temperature"},
+    "algorithm.lam=0.5": {"algorithm.lam"},
+    "trainer.val_before_train=false": {"trainer.val_before_train"},
+    "+data.apply_chat_template_kwargs.enable_thinking=false": {"data.apply_chat_template_kwargs.enable_thinking"},
+    "agentr1.scale_rewards=batch": {"agentr1.scale_rewards"},
+    "trainer.project_name=mine": set(),
+    "trainer.logger=[file]": set(),
+    "trainer.max_actor_ckpt_to_keep=2": set(),
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536": set(),
+    "ray_kwargs.ray_init.num_cpus=8": set(),
+    "actor_rollout_ref.rollout.enforce_eager=true": set(),
+}
+
+
+def test_whatever_the_command_line_changes_is_listed(tmp_path: Path) -> None:
+    """What changes no result is not: paths, names, seeds, what is saved, sizes of the hardware."""
+    preset = f"qwen3-4b/alfworld/steppo/h100-4{EXACT}"
+    options = {
+        "data": "generated", "steps": 7, "split": "valid_seen", "warm_start": 3, "val_fraction": 0.2,
+        "env_kwargs": '{"put_alias": true, "max_episode_steps": 9}', "wrappers": ["FormatReward(weight=0.1)"],
+    }  # fmt: skip
+    harmless = {"seed": 3, "out": str(tmp_path / "run"), "chosen": {"agent": None, "train_roles": []}}
+    run = composed(*GIVEN, preset=preset, **options, **harmless)
+    wanted = {"data", "steps", "split", "warm_start", "val_fraction", "env.put_alias", "env.max_episode_steps"}
+    assert {d.key for d in run.differences} == set().union({"wrappers"}, wanted, *GIVEN.values())
+    said = {d.key: (d.published, d.ours, d.why) for d in run.differences}
+    assert said["steps"] == (135, 7, "set on the command line") and said["data"][:2] == ("official", "generated")
+    assert said["env.put_alias"] == (None, True, "set on the command line")
+    nothing = {"data": "official", "split": "train", "steps": 135, "env_kwargs": '{"max_episode_steps": 20}'}
+    assert composed("algorithm.lam=1.0", preset=preset, **harmless, **nothing).differences == ()
+    plain = {d.key for d in composed("algorithm.lam=0.5", preset=preset.removesuffix(EXACT)).differences}
+    assert "algorithm.lam" in plain
+
+
 IDS = {"A": 11, "C": 12, "D": 15, "E": 22, "P": 13, "S": 8, "T": 20, "V": 7, "W": 6}
 
 
@@ -308,8 +345,12 @@ def test_each_released_behaviour_is_had_or_listed() -> None:
     for ids, entry in table["open"].items():  # each is of some run, and says nothing of a setting that a release sets
         listed = [cell for cell in cells if ids in cell.remaining(lambda key: None)]
         assert listed and entry["says"], ids
-        for key, begin in entry.get("unless", {}).items():
-            assert ids not in listed[0].remaining({key: f"{begin}..."}.get)
+        said = {key: f"{words}..." for key, words in entry.get("unless", {}).items()}
+        assert not said or ids not in listed[0].remaining(said.get)
+    golds = [cell.release for cell in cells if cell.task == "hotpotqa" and "E08" in cell.remaining(lambda key: None)]
+    assert {*golds} == {"steppo"}  # StepPO counts the ground truth alone
+    small = Released.find("webshop-small", "grpo", critic=False)
+    assert "E05" not in small.remaining(lambda key: None)  # whose score knows no nouns
 
 
 def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,13 +363,24 @@ def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> Non
     assert "S01 S03" not in run.remaining and {"T17", "D01 D03 D14"} <= {*run.remaining}
 
 
-def test_rows_of_the_release_are_no_difference(data_dir: Path) -> None:
+def test_rows_of_the_release_are_no_difference(data_dir: Path, tmp_path: Path) -> None:
     preset = f"qwen3-4b/papersearch/grpo/h100-4{EXACT}"
     run = composed(preset=preset, data=str(data_dir / "agentr1_release" / "pasa"))
-    assert "D06" not in run.remaining
+    assert "D06" not in run.remaining and run.differences == ()
+    folder = data_dir / "agentr1_release" / "hotpotqa"
+    for name, listed in (("train", set()), ("validation", {"train_files"})):
+        rows = shutil.copy(folder / "validation.parquet", tmp_path / f"{name}.parquet")
+        given = (f"data.train_files=[{rows}]", f"data.val_files={folder / 'validation.parquet'}")
+        run = composed(*given, preset=f"qwen3-4b/hotpotqa/grpo/h100-4{EXACT}")
+        assert "D01 D03 D14" not in run.remaining  # its three sets are of the release; one alone is no difference less
+        assert {d.key for d in run.differences} == {"val_files", *listed}
+    write_rows(tmp_path / "own.parquet", make_rows("AgentR1/HotpotQA-v0", [0]))
+    run = composed(f"data.train_files={tmp_path / 'own.parquet'}", preset=f"qwen3-4b/hotpotqa/grpo/h100-4{EXACT}")
+    assert "D01 D03 D14" in run.remaining and {d.key for d in run.differences} == {"train_files"}
     preset, goals = f"qwen3-4b/webshop/grpo/h100-4{EXACT}", str(data_dir / "agentr1_release" / "webshop")
     assert "D07 D08" in composed(preset=preset).remaining
-    assert "D07 D08" not in composed(preset=preset, env_kwargs=json.dumps({"goals": goals})).remaining
+    run = composed(preset=preset, env_kwargs=json.dumps({"goals": goals, "tagger": "spacy"}))
+    assert not {"D07 D08", "E05"} & {*run.remaining} and run.differences == ()
 
 
 def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:
@@ -339,7 +391,11 @@ def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> No
         train(run)
     assert composed(preset=preset, env_kwargs='{"selector": "http://localhost:1"}').needed  # scores of another form
     asked = '{"selector": "http://localhost:1#released=1"}'
-    assert not composed(preset=preset, env_kwargs=asked).needed
+    run = composed(preset=preset, env_kwargs=asked)
+    assert not run.needed and "S07" in run.remaining  # its prompt is not PaSa's
+    asked = '{"selector": "http://localhost:1#released=1&prompt=pasa.txt"}'
+    run = composed(preset=preset, env_kwargs=asked)
+    assert not run.needed and "S07" not in run.remaining and run.differences == ()
 
 
 def test_mini_batches_count_steps() -> None:
