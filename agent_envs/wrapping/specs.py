@@ -166,7 +166,12 @@ def takes_splits(env_id: str) -> bool:
     >>> takes_splits("AgentR1/GSM8K-v0"), takes_splits("FrozenLake-v1")
     (True, False)
     """
+    return takes_argument(env_id, "split")
+
+
+def takes_argument(env_id: str, name: str) -> bool:
+    """Return whether an environment has an argument; True of one that does not exist, which making it says."""
     try:
-        return "split" in argument_names(env_maker_of(env_id))
+        return name in argument_names(env_maker_of(env_id))
     except (gym.error.Error, ImportError, AttributeError, TypeError, ValueError):
         return True

@@ -24,9 +24,10 @@ from agent_envs.checks import choice
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.files import replacing
 from agent_envs.wrapping.recorded import recorded_env
-from agent_envs.wrapping.specs import make_text_env, takes_splits
+from agent_envs.wrapping.specs import make_text_env, takes_argument, takes_splits
 
 _SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
+_REAL = {"real": "test"}  # RealScholarQuery, as a folder of Agent-R1's data release calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def choose_tasks(
     counts: list[tuple[str, int]] = []
     if split != "all" and config.validation is not None:
         counts = _counts(config, config.validation)
+        counts = counts or _counts(config, [_REAL[name] for name in config.validation if name in _REAL])
         if not counts:
             raise ConfigError(f"the data has none of the splits to validate on: {', '.join(config.validation)}")
     elif split != "all":
@@ -141,7 +143,7 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
 
     A file whose rows name environments (``env_id``), as ``write_rows`` writes them, is taken unchanged, after a check
     that without ``trust`` they name nothing that only the user may (``recorded_env``). Any other holds tasks of the
-    run's environment, as its argument ``data``.
+    run's environment, as its argument ``data``, or ``goals`` where it has one.
     """
     rows: list[dict[str, Any]] = []
     for path in config.train_files if phase == "train" else config.val_files:
@@ -154,8 +156,11 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
             raise DataError(f"{path} cannot be read as parquet: {first_line(e)}") from e
         if not named and config.mixed:
             raise ConfigError(f"the rows of {path} do not name their environments (env_id), and the run has several")
+        before = len(rows)
         if not named:
             own = replace(config, data=path)
+            if takes_argument(config.env, "goals"):  # of a catalogue, which stays
+                own = replace(config, split="all", env_kwargs={**config.env_kwargs, "goals": path})
             count, split = _task_count(own)
             kwargs = own.env_kwargs_of(split)
             rows += make_rows(own.env, range(count), phase=phase, env_kwargs=kwargs, wrappers=own.wrappers)
@@ -163,12 +168,16 @@ def rows_of_files(config: RunConfig, phase: str, *, trust: bool) -> list[dict[st
             where, extra = f"{path}, row {number}", row.get("extra_info")
             try:
                 parts = {name: json.loads(row[name]) for name in ("env_kwargs", "wrappers") if row.get(name)}
-                index = int(extra["index"])
+                index, seed = extra["index"], extra.get("seed")
+                if not all(type(number) is int and number >= 0 for number in (index, 0 if seed is None else seed)):
+                    raise ValueError(f"got index {index!r:.40} and seed {seed!r:.40}")
             except (KeyError, TypeError, ValueError) as e:
-                raise DataError(f"{where}: expected a task's extra_info.index, and arguments as JSON: {e}") from e
+                expected = "a task's extra_info.index (and its seed, if any) from 0 on, and arguments as JSON"
+                raise DataError(f"{where}: expected {expected}: {e}") from e
             own_env, kwargs, wrappers = recorded_env({"env": row["env_id"], **parts}, where, trust=trust)
-            seed = extra.get("seed")
             rows += make_rows(own_env, [index], phase=phase, env_kwargs=kwargs, wrappers=wrappers, seed=seed)
+        if len(rows) == before:
+            raise DataError(f"{path} has no rows, of which each is a task: leave it out")
     return rows
 
 

@@ -276,7 +276,10 @@ def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
         ({"env_id": "os:system"}, ConfigError, "names 'os:system' as its environment"),
         ({"env_kwargs": '{"data": "/etc/passwd"}'}, ConfigError, "names '/etc/passwd' as the argument 'data'"),
         ({"env_kwargs": "{"}, DataError, "row 0: expected a task's extra_info.index"),
-        ({"extra_info": {"index": "first"}}, DataError, "row 0: expected a task's extra_info.index"),
+        *(
+            ({"extra_info": extra}, DataError, "row 0: expected a task's extra_info.index (and its seed, if any)")
+            for extra in ({"index": "first"}, {"index": -1}, {"index": 1.7}, {"index": True}, {"index": 0, "seed": "x"})
+        ),
     ],
 )
 def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
@@ -288,6 +291,40 @@ def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
     path.write_text("no parquet")
     with pytest.raises(AgentEnvsError, match="cannot be read as parquet"):
         validation_rows(run, [], trust=False)
+
+
+def test_files_without_rows_are_refused(tmp_path):
+    """A pass over no rows would never fill a batch."""
+    path = tmp_path / "none.parquet"
+    pq = pytest.importorskip("pyarrow.parquet")
+    write_rows(path, make_rows("AgentR1/GSM8K-v0", [0]))
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(DataError, match="none.parquet has no rows"):
+        training_rows(composed(f"data.train_files=[{path}]", steps=1).run, [], 4, trust=False)
+
+
+@pytest.mark.parametrize("name", ["train_files", "val_files"])
+def test_files_are_named_by_their_paths(name, tmp_path):
+    for value in ("null", "1", "[null]", "[]", "[a.parquet,2]", "''"):
+        with pytest.raises(ConfigError, match=f"data.{name} must be a file of rows or a list of them"):
+            composed(f"data.{name}={value}")
+    with pytest.raises(DataError, match=f"data.{name}: there is no file {tmp_path}/none.parquet"):
+        composed(f"data.{name}=[{tmp_path}/none.parquet]")
+
+
+def test_goals_of_files_are_bought_in_the_runs_catalogue(data_dir):
+    rows, shop = data_dir / "agentr1_release" / "webshop", str(data_dir / "webshop")
+    given = (f"data.train_files=[{rows / 'train.parquet'}]", f"data.val_files={rows / 'test.parquet'}")
+    run = composed(*given, env="AgentR1/WebShop-v0", data=shop, env_kwargs='{"site": "agentr1-small"}', steps=2).run
+    made = [training_rows(run, [], 4, trust=False)[0], validation_rows(run, [], trust=False)[0]]
+    for row, name in zip(made, ("train", "test"), strict=True):
+        kwargs = json.loads(row["env_kwargs"])
+        assert (kwargs["data"], kwargs["goals"], kwargs["split"]) == (shop, str(rows / f"{name}.parquet"), "all")
+
+
+def test_the_real_queries_of_the_release_are_its_test_split():
+    tasks = _tasks(composed("run.validation=[real]", env="AgentR1/PaperSearch-v0", steps=1))
+    assert [name for name, _ in tasks.held_out] == ["test"]
 
 
 def test_threads_are_those_that_were_asked_for_or_the_cores_of_this_process(monkeypatch, root):
