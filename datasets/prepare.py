@@ -49,12 +49,12 @@ FROM = ("huggingface", "modelscope")
 
 _MODELSCOPE = "https://modelscope.cn/datasets/Melmaphother/Agent-R1-data"
 _ANY = Product("", "", "", "", "", "", (), (), "", {}, (), "")  # stands for what a catalogue has of a goal's product
-_RELEASED: dict[str, tuple[tuple[str, ...], Callable[[Path], object]]] = {
-    "alfworld": (("alfworld",), lambda rows: alfworld_games(str(rows), "all")),
-    "papersearch": (("pasa",), lambda rows: query_rows(str(rows))),
-    "webshop": (("webshop_full", "webshop"), lambda rows: read_released_goals([rows], lambda asin: _ANY)),
-    "scienceworld": (("scienceworld",), lambda rows: science_rows(str(rows))),
-    **{name: (("hotpotqa", "corpus/hotpotqa"), lambda rows, name=name: qa_rows(name, str(rows))) for name in DATASETS},
+_RELEASED: dict[str, tuple[tuple[str, ...], Callable[[str], object]]] = {
+    "alfworld": (("alfworld",), lambda rows: alfworld_games(rows, "all")),
+    "papersearch": (("pasa",), query_rows),
+    "webshop": (("webshop_full", "webshop"), lambda rows: read_released_goals([Path(rows)], lambda asin: _ANY)),
+    "scienceworld": (("scienceworld",), science_rows),
+    **{name: (("hotpotqa", "corpus/hotpotqa"), functools.partial(qa_rows, name)) for name in DATASETS},
 }
 """Each task's folders in Agent-R1's data release, and what reads its rows: all that can be read without other data."""
 
@@ -115,5 +115,5 @@ def _release_folder(task: str, from_path: str | None) -> Path:
         raise DataError(f"{folder} has no rows of {task}, whose data_source is {begin!r}: got {sorted(sources)!r:.200}")
     if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():  # else they are read when the games are unpacked
         for file in [file for file in files if file.stem.startswith(begin)] or files:
-            read(file)
+            read(str(file))
     return folder

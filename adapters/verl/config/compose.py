@@ -26,19 +26,10 @@ from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
 from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
-from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig
+from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, flat
 from agent_envs.adapters.verl.config.engines import ENGINES, ORIGIN, derive
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.config.released import (
-    EXACT,
-    Released,
-    changed,
-    differences,
-    flat,
-    read_value,
-    split_name,
-    use_released,
-)
+from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
 from agent_envs.errors import ConfigError, DataError, MissingExtraError
 from agent_envs.policies.named import model_path
 from agent_envs.wrapping.order import Place, PlacedWrapper
@@ -175,11 +166,12 @@ def compose_run(
     preset_run.model_path = str(folder / "model") if run.model is None or run.warm_start else run.model
     origins |= dict.fromkeys(derive(config, overridden), ORIGIN)
     say = partial(read_value, config, run)
-    plain = compose_run(**{**given, **_UNSAID}) if released and says_more else None
+    alone = compose_run(**{**given, **_UNSAID}) if released and says_more else None
+    plain, but = (alone.unresolved, alone.run) if alone else None, released.spoken_of(say) if released and exact else ()
     composed = Composed(
         run=run, unresolved=config, groups=tuple(parts), origins=origins,
-        released=released.release if released else None, differences=differences(config, settings, run)
-        + (changed((config, run), (plain.unresolved, plain.run), {*settings, *released.reached(say)}) if plain else ()),
+        released=released.release if released else None,
+        differences=differences(config, settings, run, plain, but) if released else (),
         remaining=released.remaining(say) if released and exact else None,
         needed=released.remaining(say, needed=True) if released and exact else {},
     )  # fmt: skip

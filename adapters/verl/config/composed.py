@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.verl.config.released import Difference, flat
 from agent_envs.wrapping.specs import takes_splits
 
 
@@ -85,6 +84,20 @@ class RunConfig:
         return {name: value for name, value in asdict(self).items() if name not in ("steps", "out")}
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting whose value is not the released one."""
+
+    key: str
+    """verl's name of it, ``env.ARGUMENT``, or a setting of the run."""
+    published: Any
+    """The released value; None where there was none."""
+    ours: Any
+    """The preset's value."""
+    why: str
+    """The reason."""
+
+
 @dataclass(frozen=True)
 class Composed:
     """A run with all its settings, checked."""
@@ -136,6 +149,15 @@ class Composed:
                 said = f"{file}: {value}" if "${" in str(value) else file
                 origins[name] = said if now.get(name) == value else "compose.py"
         return _lines(own | others, origins | self.origins)
+
+
+def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a section and of those in it, by name."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "", indent: str = "") -> Iterator[str]:

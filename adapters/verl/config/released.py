@@ -19,6 +19,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from agent_envs.adapters.verl.config.composed import Difference, flat
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
 from agent_envs.tasks import is_verl_row, read_rows
@@ -33,6 +34,8 @@ RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
 
 _SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's, except what is said of it
 _FOLDER = Path(__file__).parent
+_ROWS = ("hotpotqa_", "2wiki", "musique", "bytedance/pasa", "openai/gsm8k", "alfworld_", "webshop_", "scienceworld_")
+"""How the `data_source` of released rows begins."""
 _GIVEN = "set on the command line"
 # What changes no result, whatever it is: places, names, logs, what is saved, memory and speed; and seeds, which no
 # released run has.
@@ -48,20 +51,6 @@ _HARMLESS = re.compile(
     r"|max_num_batched_tokens|max_num_seqs|\b(checkpoint|profiler)\..*)"
     r"|data\.((train|val)_files|seed|dataloader_num_workers)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A setting whose value is not the released one."""
-
-    key: str
-    """verl's name of it, ``env.ARGUMENT``, or a setting of the run."""
-    published: Any
-    """The released value; None where there was none."""
-    ours: Any
-    """The preset's value."""
-    why: str
-    """The reason."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +110,13 @@ class Released:
             out["wrappers"] = [spec[:-1] + fitted for spec in out["wrappers"]]
         return out
 
-    def reached(self, value: Any) -> set[str]:
-        """Return the settings that make up for what a run does otherwise; ``value`` as for `remaining`."""
-        unless = [entry.get("unless", {}) for entry in _read("remaining", ".")["open"].values()]
-        keys = {key for each in unless if _had(each, value) for key in each}
-        return keys | ({"data", "env.goals"} if value("rows") == "released" else set())
+    def spoken_of(self, value: Any) -> set[str]:
+        """Return the settings of which `remaining` says whether they make up for what the run does otherwise."""
+        open_ = _read("remaining", ".")["open"].values()
+        keys = {key for each in open_ if self.says(each.get("where", "every")) for key in each.get("unless", ())}
+        part = Path(str(value("data")))  # a file is a part of the data, of which training has one
+        whole = value("rows") == "released" and (part.suffix != ".parquet" or part.stem == "train")
+        return keys | ({"data", "env.goals"} if whole else set())
 
     def remaining(self, value: Any, *, needed: bool = False) -> dict[str, str]:
         """Return what the run does otherwise than the released one, by id; ``value`` returns a setting by name.
@@ -133,19 +124,17 @@ class Released:
         With ``needed`` only what it cannot run without.
         """
 
+        def had(words: Mapping[str, str]) -> bool:
+            return all(word in str(value(key)) for key, some in words.items() for word in some.split())
+
         name = "needs" if needed else "unless"
         return {
             ids: entry["says"]
             for ids, entry in _read("remaining", ".")["open"].items()
             if self.says(entry.get("where", "every"))
             and (name in entry or not needed)
-            and not (name in entry and _had(entry[name], value))
+            and not (name in entry and had(entry[name]))
         }
-
-
-def _had(words: Mapping[str, str], value: Any) -> bool:
-    """Return whether each setting has the words that are said of it."""
-    return all(word in str(value(key)) for key, some in words.items() for word in some.split())
 
 
 @functools.cache
@@ -186,11 +175,12 @@ def read_value(config: Any, run: Any, key: str) -> Any:
 
 
 def _has_released_rows(named: str) -> bool:
-    """Return whether a file, or the first of a folder, has the layout of the release's rows."""
+    """Return whether a file, or the first of a folder, has the release's rows."""
     data = Path(named).expanduser()
     files = [] if named in ("generated", "official") else [data, *sorted(data.glob("*.parquet"))]
     rows = next((read_rows(file) for file in files if file.is_file()), iter(()))
-    return is_verl_row(row := next(rows, (None, ""))[0]) and "env_id" not in row
+    row: Any = next(rows, (None, ""))[0]
+    return is_verl_row(row) and str(row.get("data_source")).startswith(_ROWS)
 
 
 def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given: Collection[str]) -> list[str]:
@@ -213,24 +203,25 @@ def use_released(config: Any, released: Mapping[str, Any], *, exact: bool, given
     return names
 
 
-def differences(config: Any, released: Mapping[str, Any], run: Any) -> tuple[Difference, ...]:
-    """Return the settings of a composed run whose values are not the released ones."""
+def differences(
+    config: Any, released: Mapping[str, Any], run: Any, plain: tuple[Any, Any] | None, but: Collection[str]
+) -> tuple[Difference, ...]:
+    """Return the settings of a composed run whose values are not the released ones.
+
+    Among them is what the command line changes beside the preset alone, ``plain`` (its settings and its run), except
+    keys in ``but``.
+    """
     whys = {**config.kept, **config.named}
-    return tuple(
+    found = [
         Difference(key, value, ours, whys.get(key, whys["env"] if key.startswith("env.") else _GIVEN))
         for key, value in released.items()
         if (ours := read_value(config, run, key)) != value
-    )
-
-
-def changed(ours: tuple[Any, Any], preset: tuple[Any, Any], but: Collection[str]) -> tuple[Difference, ...]:
-    """Return what the command line changes beside a preset alone, each as settings and run; ``but`` the keys named."""
-    now, before = _said(*ours), _said(*preset)
-    return tuple(
-        Difference(key, before.get(key), now.get(key), _GIVEN)
-        for key in dict.fromkeys([*now, *before])
-        if now.get(key) != before.get(key) and key not in but and not _HARMLESS.fullmatch(key)
-    )
+    ]
+    now, before = _said(config, run), _said(*(plain or (config, run)))
+    for key in dict.fromkeys([*now, *before]):
+        if now.get(key) != before.get(key) and not (key in released or key in but or _HARMLESS.fullmatch(key)):
+            found.append(Difference(key, before.get(key), now.get(key), _GIVEN))
+    return tuple(found)
 
 
 def _said(config: Any, run: Any) -> dict[str, Any]:
@@ -243,12 +234,3 @@ def _said(config: Any, run: Any) -> dict[str, Any]:
         own = {*splits} == {Path(file).stem for file in files} and all(map(_has_released_rows, files))
         said[name] = () if own else files
     return said
-
-
-def flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a section and of those in it, by name."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

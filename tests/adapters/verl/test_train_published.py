@@ -367,6 +367,10 @@ def test_rows_of_the_release_are_no_difference(data_dir: Path, tmp_path: Path) -
     preset = f"qwen3-4b/papersearch/grpo/h100-4{EXACT}"
     run = composed(preset=preset, data=str(data_dir / "agentr1_release" / "pasa"))
     assert "D06" not in run.remaining and run.differences == ()
+    row = {"data_source": "mine", "prompt": [{"role": "user", "content": "Ants?"}], "reward_model": {"style": "rule"}}
+    write_rows(tmp_path / "mine" / "train.parquet", [row])
+    run = composed(preset=preset, data=str(tmp_path / "mine"))
+    assert "D06" in run.remaining and [d.key for d in run.differences] == ["data"]
     folder = data_dir / "agentr1_release" / "hotpotqa"
     for name, listed in (("train", set()), ("validation", {"train_files"})):
         rows = shutil.copy(folder / "validation.parquet", tmp_path / f"{name}.parquet")
