@@ -28,8 +28,8 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ import numpy as np
 from tqdm import tqdm
 
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.environments import RunOptions
+from agent_envs.cli.environments import RunOptions, of_episode, same_env
 from agent_envs.cli.options import File, FileOrFolder, OutputOptions, option
 from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import read_episodes
@@ -51,6 +51,7 @@ from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.demonstrations import Demonstration, demonstrate, demonstrated
 from agent_envs.spaces import shows_pictures
 from agent_envs.text import count_of
+from agent_envs.wrapping.recorded import run_settings
 from agent_envs.wrapping.specs import make_text_env
 
 _SUFFIXES = (".jsonl", ".parquet")
@@ -69,6 +70,7 @@ class Options(RunOptions, OutputOptions):
     seed: int = option(0, "seed of the order of tasks and of the noise")
     noise: float = option(0.0, "share of actions that are wrong on purpose", "--noise", "--demo-noise")
     all: bool = option(False, "write failed episodes too (default: only solved ones)")
+    success: bool = option(False, "write solved episodes alone, which is the default")
     keep_duplicates: bool = option(False, "keep rows with the same conversation")
     quiet: bool = option(False, "show no progress bar")
 
@@ -76,36 +78,62 @@ class Options(RunOptions, OutputOptions):
 def run(options: Options) -> str:
     out = path_suffix("--out", options.output_file(), _SUFFIXES)
     integer("--n", options.n, minimum=1)
+    if options.all and options.success:
+        raise ConfigError("--all writes failed episodes too: leave out --all or --success")
     if options.from_ and options.noise:
         raise ConfigError("--noise is an expert's; recorded episodes are what they are, so leave out --noise or --from")
-    recorded = episode_paths([options.from_]) if options.from_ else []
-    if options.from_ and not options.run:
-        options.run = options.from_ if Path(options.from_).is_dir() else str(recorded[0].parent)
-    choice, tally = options.chosen_env(), Counter[str]()
-    policy = ExpertPolicy(noise=options.noise, seed=options.seed)
-    with contextlib.closing(make_text_env(*choice)) as env:
+    tally, pictured = Counter[str](), set[str]()
+    with contextlib.ExitStack() as stack:
         if options.from_:
-            words = env.get_wrapper_attr("tool_instructions")
-            stored = (episode for path in recorded for episode in read_episodes(path))
-            episodes: Iterable[Sequence[Demonstration]] = (demonstrated(episode, words) for episode in stored)
+            episodes: Iterable[Sequence[Demonstration]] = recorded_episodes(options, tally, pictured)
         else:
-            episodes = expert_episodes(env, policy, tally, seed=options.seed)
-        rows = demonstration_rows(
-            episodes, options.n, tally, pictured=shows_pictures(env.observation_space), every=options.all,
-            duplicates=options.keep_duplicates,
-        )  # fmt: skip
+            env = stack.enter_context(contextlib.closing(make_text_env(*(choice := options.chosen_env()))))
+            pictured |= {choice.env_id} if shows_pictures(env.observation_space) else set()
+            played = expert_episodes(
+                env, ExpertPolicy(noise=options.noise, seed=options.seed), tally, seed=options.seed
+            )
+            episodes = ([replace(part, env_id=choice.env_id) for part in parts] for parts in played)
+        how: dict[str, Any] = {"every": options.all, "duplicates": options.keep_duplicates}
+        rows = demonstration_rows(episodes, options.n, tally, pictured=pictured, **how)
         with tqdm(rows, unit="row", desc="demonstrations", disable=options.quiet, leave=False, delay=1) as bar:
-            write_rows(out, ({"env": choice.env_id, **row} for row in bar))
+            write_rows(out, bar)
     parts = [f"{count_of(tally['rows'], 'row')} of {count_of(tally['episodes'], 'episode')} in {out}"]
     if tally["episodes"] < options.n and not options.from_:
         parts.append(f"fewer than --n {options.n}: the split has no more tasks")
+    if tally["episodes"] == options.n and options.from_:
+        parts.append(f"--n {options.n} is reached: episodes after these, if any, were not read")
     left_out = {
+        "other": "left out as of another environment or split than --env and --split name",
         "failed": "left out as failed (--all keeps them)",
         "duplicates": "left out as the same conversation as another (--keep-duplicates keeps them)",
         "unsolvable": "left out for want of an expert",
     }
     parts += [f"{tally[name]} {what}" for name, what in left_out.items() if tally[name]]
     return "; ".join(parts)
+
+
+def recorded_episodes(options: Options, tally: Counter[str], pictured: set[str]) -> Iterator[Sequence[Demonstration]]:
+    """Yield the recorded episodes of --from, each with its own environment's id and words.
+
+    Of a run of verl they are those that it trained on, unless --split names another. `tally` counts `other` ones;
+    `pictured` gets the ids of the environments with pictures.
+    """
+    given, source, known = options.given_env(), Path(options.from_ or ""), dict[str, str]()
+    for path in episode_paths([source]):
+        if source.is_dir() and options.split is None and path.name.startswith("validation-"):
+            continue
+        settings = {} if options.bare else run_settings(Path(options.run) / "any" if options.run else path)
+        for episode in read_episodes(path):
+            wanted = options.split in (None, episode.reset_info.get("split"))
+            if not wanted or not same_env(given.env_id or episode.env_id, episode.env_id):
+                tally["other"] += 1
+                continue
+            choice = of_episode(given, settings, episode, trust=options.trust)
+            if repr(choice) not in known:
+                with contextlib.closing(make_text_env(*choice)) as env:
+                    known[repr(choice)] = env.get_wrapper_attr("tool_instructions")
+                    pictured |= {choice.env_id} if shows_pictures(env.observation_space) else set()
+            yield demonstrated(episode, known[repr(choice)], choice.env_id)
 
 
 def expert_episodes(
@@ -129,13 +157,14 @@ def expert_episodes(
 
 
 def demonstration_rows(
-    episodes: Iterable[Sequence[Demonstration]], count: int, tally: Counter[str], *, pictured: bool = False,
+    episodes: Iterable[Sequence[Demonstration]], count: int, tally: Counter[str], *, pictured: Container[str] = (),
     every: bool = False, duplicates: bool = False,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the rows of `count` episodes at most.
 
     Failed episodes are left out unless `every` is asked for, and conversations that have been seen without
     `duplicates`. `tally` counts `episodes` and `rows` that are yielded, episodes that `failed`, and `duplicates`.
+    `pictured` has the ids of the environments with pictures.
     """
     seen: set[bytes] = set()
     for parts in episodes:
@@ -143,7 +172,7 @@ def demonstration_rows(
             tally["failed"] += 1
             continue
         first_steps = accumulate((len(part.actions) for part in parts[:-1]), initial=0)
-        rows = [_row(part, step, pictured) for part, step in zip(parts, first_steps, strict=True)]
+        rows = [_row(part, step, part.env_id in pictured) for part, step in zip(parts, first_steps, strict=True)]
         new = [row for row in rows if duplicates or _is_new(row, seen)]
         tally["duplicates"] += len(rows) - len(new)
         if new:
@@ -156,6 +185,7 @@ def demonstration_rows(
 def _row(demonstration: Demonstration, step: int, pictured: bool) -> dict[str, Any]:
     info = demonstration.info
     row: dict[str, Any] = {
+        "env": demonstration.env_id,
         "task_id": str(info.get("task_id", "")),
         "split": str(info.get("split", "")),
         "index": int(info.get("index", 0)),

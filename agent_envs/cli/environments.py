@@ -24,9 +24,22 @@ _INSIDE = ("checkpoints", "actor", "huggingface", "checkpoint", "model")  # fold
 
 def of_episode(given: RecordedEnv, settings: Mapping[str, Any], episode: Episode, *, trust: bool) -> RecordedEnv:
     """Add what a run's settings (`run_settings`) and an episode say of the environment; what was given wins."""
+    settings = _of_one(settings, episode.env_id)
     of = {"env_id": episode.env_id, "episode_id": episode.episode_id, "reset_info": episode.reset_info}
     recorded = episode_env(of, settings, env_id=given.env_id, env_kwargs=given.env_kwargs, trust=trust)
     return recorded._replace(wrappers=(*recorded.wrappers, *given.wrappers))
+
+
+def same_env(one: str, other: str) -> bool:
+    """Return whether two names, either of which may have the module that registers it, are of one environment."""
+    return one.rpartition(":")[2] == other.rpartition(":")[2]
+
+
+def _of_one(record: Mapping[str, Any], env_id: str) -> dict[str, Any]:
+    """Return a run's record with the arguments of one of several environments, if it has them."""
+    several = record.get("mixed")
+    mixed = [each for each in several if isinstance(each, dict)] if isinstance(several, list) else []
+    return {**record, **next((each for each in mixed if same_env(str(each.get("env")), env_id)), {})}
 
 
 @dataclass(kw_only=True)
@@ -104,9 +117,7 @@ class RunOptions(EnvOptions):
                 why = "it names no environment" if record else "there is no such file"
                 raise ConfigError(f"{where}: {why}; name the --out of agentr1 train or eval, or an --env")
             return given
-        several = record.get("mixed")  # the environments of a run of several
-        mixed = [each for each in several if isinstance(each, dict)] if isinstance(several, list) else []
-        record = {**record, **next((each for each in mixed if each.get("env") == env_id), {})}
+        record = _of_one(record, env_id)
         if env_id not in ("", record["env"]):
             _say(f"--env is {env_id}, in {where} {record['env']}: its arguments and wrappers are left out")
             return given

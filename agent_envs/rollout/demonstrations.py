@@ -38,6 +38,8 @@ class Demonstration:
     """The info of `reset`."""
     tool_instructions: str = ""
     """The tools in words."""
+    env_id: str = ""
+    """The environment, where there may be several."""
 
     @property
     def messages(self) -> list[Message]:
@@ -81,14 +83,14 @@ def demonstrate(
     return parts.all(bool(info["success"]), total)
 
 
-def demonstrated(episode: Episode, tool_instructions: str = "") -> Sequence[Demonstration]:
+def demonstrated(episode: Episode, tool_instructions: str = "", env_id: str = "") -> Sequence[Demonstration]:
     """Return a recorded episode as `demonstrate` returns one; replies that were not for training are left out."""
     parts, info = _Parts(episode.instructions, episode.tools, tool_instructions, episode.reset_info), episode.reset_info
     for step in episode.steps:
         if step.trained:
             parts.add(step.observation, info, step.action)
         info = step.info
-    return parts.all(episode.success, episode.reward)
+    return [replace(part, env_id=env_id) for part in parts.all(episode.success, episode.reward)]
 
 
 class _Parts:

@@ -254,3 +254,33 @@ def test_the_solved_episodes_of_a_run(tmp_path, wrappers, agentr1):
         assert [text for texts in said for text in texts] == [step.action for e in wins for step in e.steps]
         assert 0 < len(wins) < 10 and all(row["tools"] and row["tool_instructions"] for row in rows)
     agentr1("demos", "--from", tmp_path / "run", "--noise", 0.5, "--out", tmp_path / "x.jsonl", status=2)
+
+
+def test_training_episodes_of_several_environments(tmp_path, agentr1):
+    """Held-out episodes are no supervised data unless asked for; a row has its own environment's id and words."""
+    hotpot, run = "AgentR1/HotpotQA-v0", tmp_path / "run"
+    (run / "episodes").mkdir(parents=True)
+    several = [{"env": f"agent_envs:{ENV}", "env_kwargs": {"level": 1}}, {"env": hotpot, "env_kwargs": {}}]
+    (run / "run.json").write_text(json.dumps({**several[0], "mixed": several}))
+    for name, split in (("train", "train"), ("validation", "test")):
+        for env in (ENV, hotpot):
+            how = ("--policy", "expert", "--split", split, "--indices", "0-2", "--quiet")
+            agentr1("eval", "--env", env, *how, "--out", tmp_path / name / env)
+            with (run / "episodes" / f"{name}-000001.jsonl").open("a") as file:
+                file.write((tmp_path / name / env / "episodes.jsonl").read_text())
+
+    def rows(*options: object) -> list[dict[str, Any]]:
+        out = tmp_path / "rows.jsonl"
+        said = agentr1("demos", "--from", run, "--success", "--force", "--trust", *options, "--out", out)
+        assert ("is reached" in said) == ("--n" in options)
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    assert Counter((row["env"], row["split"]) for row in rows()) == {
+        (f"agent_envs:{ENV}", "train"): 3, (hotpot, "train"): 3,
+    }  # fmt: skip
+    for row in rows("--n", 6):
+        name = "calculator" if "GSM8K" in row["env"] else "search"
+        assert name in row["tool_instructions"] or name in str(row["tools"])
+    assert {row["split"] for row in rows("--split", "test")} == {"test"}
+    assert {row["env"] for row in rows("--env", hotpot)} == {hotpot}
+    agentr1("demos", "--from", run, "--all", "--success", "--out", tmp_path / "x.jsonl", status=2)
