@@ -32,6 +32,7 @@ class Options:
 def run(options: Options) -> str:
     """Write the folder, which appears whole or not at all."""
     from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+    from agent_envs.policies.named import check_model_folder
 
     out = Path(options.out).absolute()
     if out.exists():
@@ -41,5 +42,6 @@ def run(options: Options) -> str:
         model = hugging_face_folder(options.source, scratch, trust=options.trust)
         if not model.is_relative_to(scratch):
             model = Path(shutil.copytree(model, Path(scratch) / "copy"))
+        check_model_folder(model)
         model.rename(out)
     return f"{options.out}: the model of {options.source}; serve it with: agentr1 serve-model {options.out}"

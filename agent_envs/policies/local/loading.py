@@ -11,11 +11,12 @@ from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
 from agent_envs.policies.local.positions import context_positions
 from agent_envs.policies.local.sampling import SamplingParams
-from agent_envs.policies.named import model_path
+from agent_envs.policies.named import UNREADABLE, model_path
 from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 
 with needs_extra("hf"):
     import torch
+    from safetensors import SafetensorError
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ def load_model(
 ) -> torch.nn.Module:
     """Load a language model for inference, with its vision tower if it has one: from a folder or by name.
 
-    The type "auto" is the one that the weights are stored in. A ConfigError says that there is no such model.
+    The type "auto" is the one that the weights are stored in; on the device "meta" none are read. A ConfigError says
+    that there is no such model.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -36,8 +38,11 @@ def load_model(
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         kind = AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
+        if str(device) == "meta":
+            with torch.device(device):
+                return kind.from_config(config)
         model = kind.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as e:
+    except (SafetensorError, *UNREADABLE) as e:
         raise ConfigError(f"{name!r} is not a Hugging Face causal language model: {first_line(e)}") from e
     return model.to(device).eval()
 
