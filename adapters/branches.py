@@ -2,11 +2,12 @@
 
 A trunk is an episode from the start. At a step that is drawn before it is played, and so independently of how it goes
 on, more episodes continue from its state. What all of them share is one trajectory, compared with the other trunks of
-the task; its last reward has the mean return of the n continuations. These are n trajectories of another group, that of
-the state, each counting 1/n. So with ``rloo`` every step is compared with the other episodes from the last state in
-which it was still open what it would do: a leave-one-out baseline per state, which does not depend on the action, and
-the gradient stays that of the expected return (tests/adapters/test_branches.py enumerates it). A baseline per turn
-would compare a step with continuations of its own action.
+the task; its last reward has the mean return of the n continuations, undiscounted, as groups compare returns. These are
+n trajectories of another group, that of the state, each counting 1/n. So with ``rloo`` every step is compared with the
+other episodes from the last state in which it was still open what it would do: a leave-one-out baseline per state,
+which does not depend on the action, and with the weighting ``row`` the gradient stays that of the expected return
+(tests/adapters/test_branches.py enumerates it). A baseline per turn would compare a step with continuations of its own
+action.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.adapters.estimators import get_estimator
+from agent_envs.adapters.estimators import get_estimator, say_once
 from agent_envs.adapters.trained import PLACE
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
@@ -108,13 +109,12 @@ class Segment(NamedTuple):
     """How much each of its steps counts."""
 
 
-def cut(tree: Tree, weighting: str = "row", gamma: float = 1.0) -> list[Segment]:
+def cut(tree: Tree, weighting: str = "row") -> list[Segment]:
     """Cut a tree at the state that it branches from; broken episodes are left out, and with the trunk the tree.
 
     Args:
         tree: The tree.
         weighting: What the loss is a mean over. With ``trajectory`` a step counts for its part of the whole episode.
-        gamma: The discount per step.
     """
 
     def segment(episode: Episode, member: int, inner: bool, share: float, lengths: Sequence[int]) -> Segment:
@@ -128,9 +128,9 @@ def cut(tree: Tree, weighting: str = "row", gamma: float = 1.0) -> list[Segment]
     whole = [(i, e) for i, e in enumerate(tree.episodes) if not e.stop_reason.broken and len(e.steps) > at]
     if len(whole) < 2 or whole[0][0]:
         return [segment(trunk, 0, False, 1.0, [len(trunk.steps)])]
-    later = sum(sum(gamma**t * s.reward for t, s in enumerate(e.steps[at:])) for _, e in whole) / len(whole)
+    later = sum(sum(step.reward for step in e.steps[at:]) for _, e in whole) / len(whole)
     *before, last = trunk.steps[:at]
-    last = replace(last, reward=last.reward + gamma * later)
+    last = replace(last, reward=last.reward + later)
     lengths = [len(e.steps) for _, e in whole]
     out = [segment(replace(trunk, steps=(*before, last)), 0, False, 1.0, lengths)]
     for member, episode in whole:
@@ -141,7 +141,7 @@ def cut(tree: Tree, weighting: str = "row", gamma: float = 1.0) -> list[Segment]
 
 
 def segments(
-    trees: Sequence[Tree], tasks: Sequence[int], weighting: str = "row", gamma: float = 1.0
+    trees: Sequence[Tree], tasks: Sequence[int], weighting: str = "row"
 ) -> tuple[list[Episode], list[int], list[float], list[int]]:
     """Cut trees, given the number of the task of each, as `cut` does.
 
@@ -153,8 +153,10 @@ def segments(
     states = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
     free = len(states)
     for tree, task in zip(trees, tasks, strict=True):
-        parts = cut(tree, weighting, gamma)
+        parts = cut(tree, weighting)
         pieces += [(part.episode, free if part.inner else states[task], part.share, task) for part in parts]
         free += len(parts) > 1
+    if trees and free == len(states):
+        say_once("no trunk was long enough to branch, so groups are the trunks alone: name earlier steps in branch")
     episodes, groups, counts, of_tasks = ([each[i] for each in pieces] for i in range(4))
     return episodes, groups, counts, of_tasks  # type: ignore[return-value]

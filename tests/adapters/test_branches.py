@@ -124,7 +124,7 @@ def test_the_gradient_is_unbiased_and_with_a_baseline_per_turn_it_is_not():
     assert float((biased - exact()).abs().max()) > 0.01
 
 
-def test_trees_are_cut_at_the_states_that_they_branch_from():
+def test_trees_are_cut_at_the_states_that_they_branch_from(caplog):
     long, other, short = episode((2, 1, 0), "a"), episode((2, 1, 1), "b"), episode((0,), "c")
     broken = toy_episode("d", long.steps, reason=StopReason.ERROR)
     episodes, groups, counts, tasks = segments(
@@ -132,6 +132,12 @@ def test_trees_are_cut_at_the_states_that_they_branch_from():
     )
     assert [[s.reward for s in part.steps] for part in episodes] == [[0.0, -0.4 + 1.0], [2.0], [0.0], [0.3]]
     assert groups == [0, 1, 1, 0] and counts == [1.0, 0.5, 0.5, 1.0] and tasks == [7] * 4
+    even = [Tree(1, [episode((2, 1, 0), "e"), episode((2, 1, 0), "f")]), Tree(9, [episode((2, 1, 0), "g")])]
+    returns = [sum(s.reward for s in part.steps) for part in segments(even, [0, 0])[0]]
+    assert returns[0] == pytest.approx(returns[3]), "trunks that return the same, one of which has branched"
+    assert "no trunk was long enough to branch" not in caplog.text
+    segments([Tree(9, [short]), Tree(9, [long])], [0, 0])
+    assert "no trunk was long enough to branch" in caplog.text
     parts = segments([Tree(2, [long, other])], [0], "trajectory")[2]  # of the three steps of each episode
     assert parts == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 

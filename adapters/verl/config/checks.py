@@ -69,6 +69,7 @@ def check_config(config: Any, estimator: Estimator) -> None:
         names = ("score", "step_timeout", "episode_timeout", "process_rewards")
         without = {f"agentr1.{name}": getattr(settings, name) for name in names}
         without["algorithm.use_kl_in_reward"] = config.algorithm.use_kl_in_reward
+        without["algorithm.gamma"] = estimator.name == "gigpo" and config.algorithm.gamma != 1
         group = config.actor_rollout_ref.rollout.n
         check_branches(settings.branch, group, estimator.name, without, setting=f"{_ROLLOUT}.n")
     for wrong, sentence in (*_of_training(config, estimator), *_of_playing_ahead(config), *_of_log_probs(config)):

@@ -130,7 +130,7 @@ def parts_of(
             out[0].append((each.episode, {"part": each.name, "peers": episode.episode_id if each.within else ""}))
         return out
     state = tree.episodes[0].episode_id
-    for part in cut(tree, weighting, gamma):
+    for part in cut(tree, weighting):
         inner = {"part": "/", "peers": state} if part.inner else {}
         out[part.member].append((part.episode, {**inner, "share": part.share}))
     return out
