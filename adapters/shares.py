@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_envs.checks import number
@@ -28,6 +29,22 @@ def read_shares(given: str | Sequence[str] | None) -> dict[str, float]:
         except ValueError as e:
             raise ConfigError(f"the weight of --env {name} must be a number above 0, got {weight!r}") from e
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+def registered_id(name: str) -> str:
+    """Return the id in a name that may have the module that registers it, as episodes record it."""
+    return name.rpartition(":")[2]
+
+
+def short_names(envs: Iterable[str]) -> list[str]:
+    """Return the names of environments in metrics: their ids without namespace, with it where they are the same.
+
+    >>> short_names(["AgentR1/GSM8K-v0", "mine:A/X-v0", "B/X-v0"])
+    ['GSM8K-v0', 'A/X-v0', 'B/X-v0']
+    """
+    ids = [registered_id(env) for env in envs]
+    count = Counter(env.rpartition("/")[2] for env in {*ids})
+    return [short if count[short := env.rpartition("/")[2]] == 1 else env for env in ids]
 
 
 def env_kwargs_by_env(found: Mapping[str, Any], envs: Collection[str]) -> dict[str, dict[str, Any]]:

@@ -51,7 +51,7 @@ class Teacher:
     weight: float = 1.0
     """w: of the labels' cross-entropy, beside a policy loss of weight 1."""
     until: int = 0
-    """Iteration before which the weight falls to 0 in a straight line; 0 to keep it."""
+    """Iterations over which the weight falls in a straight line, to 0 in the one after them; 0 to keep it."""
     mode: str = "mixed"
     """One of `MODES`."""
 

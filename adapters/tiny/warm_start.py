@@ -23,7 +23,7 @@ from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
-from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.errors import ConfigError, DataError, PolicyError, first_line
 from agent_envs.files import replacing
 from agent_envs.policies import ExpertPolicy
 from agent_envs.policies.local.loading import load_model
@@ -104,7 +104,10 @@ def make_warm_model(
         )  # fmt: skip
         state = Path(folder).with_name(f".{Path(folder).name}.warm-start.pt")
         if state.exists():
-            trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
+            try:
+                trainer.resume(torch.load(state, map_location="cpu", weights_only=True))
+            except Exception as e:  # what a damaged file raises has no common base
+                raise DataError(f"{state} is damaged ({first_line(e)}): delete it to begin the warm start anew") from e
         saved = time.monotonic()
         for _ in trange(trainer.step, steps, desc="warm start", unit="step", disable=not progress):
             trainer.train_step()

@@ -47,7 +47,8 @@ from agent_envs.adapters.torch.run import Run, about, named, solved, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
 from agent_envs.adapters.trees.passes import tree_passes
 from agent_envs.episodes.record import Episode
-from agent_envs.errors import BackendError, run_command
+from agent_envs.episodes.run_folder import locked_folder
+from agent_envs.errors import BackendError, ConfigError, run_command
 from agent_envs.policies.local.features import forward_arguments, without_tokens
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
@@ -324,7 +325,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
     parts: tuple[Any, ...] = ()
     if config.branch:
         trees, of_tree = zip(*((tree, i) for i, group in enumerate(groups) for tree in group.trees), strict=True)
-        episodes, of_group, *parts = segments(trees, of_tree, config.weighting, config.gamma)  # type: ignore[assignment]
+        episodes, of_group, *parts = segments(trees, of_tree, config.weighting)  # type: ignore[assignment]
     labels_of = run.labels if config.teaching.labels_at(number) else None
     laid = (run.layout, run.pictures, config.gamma, config.train_roles, labels_of)
     batch = assemble(episodes, of_group, baselines, *laid, *parts)
@@ -356,26 +357,32 @@ def train(config: LoopConfig) -> list[Record]:
         The lines of OUT/metrics.jsonl: one per iteration, with ``val/success`` where held-out tasks were played.
 
     Raises:
-        ConfigError: The environment or model does not exist, or OUT holds a run with other settings.
-        BackendError: Too many episodes broke.
+        ConfigError: The environment or model does not exist, or OUT holds a run with other settings or is in use.
+        BackendError: Too many episodes broke; what was learned before is in the checkpoint.
     """
-    run, failures = Run(config), FailureBudget(config.max_broken)
-    if not run.records:
-        run.log({"step": 0, **evaluate(run, 0)})
-        if not config.steps:  # a warm start alone
+    if not config.env or not config.out:
+        raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
+    with locked_folder(config.out):
+        run, failures = Run(config), FailureBudget(config.max_broken)
+        if not run.records:
+            run.log({"step": 0, **evaluate(run, 0)})
+        elif run.evaluates(run.step) and "val/episodes" not in run.records[-1]:  # it failed when it was due
+            run.amend(evaluate(run, run.step))
+        if not config.steps and run.resumed is None:  # a warm start alone
             run.save(0)
-    for number in run.iterations():
-        try:
-            record: Record = {"step": number, **iterate(run, number, failures)}
-        except BackendError:
-            if number > 1:
-                run.save(number - 1, due=True)  # what was learned before is not lost
-            raise
-        if run.evaluates(number):
-            record |= evaluate(run, number)
-        run.log(record)
-        run.save(number)
-    return run.records
+        for number in run.iterations():
+            done = number - 1
+            try:
+                run.log({"step": number, **iterate(run, number, failures)})
+                done = number
+                if run.evaluates(number):
+                    run.amend(evaluate(run, number))
+            except BackendError:
+                if done:
+                    run.save(done, due=True)  # what was learned before is not lost
+                raise
+            run.save(number)
+        return run.records
 
 
 def main(argv: Sequence[str] | None = None) -> int:

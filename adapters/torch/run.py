@@ -21,6 +21,7 @@ from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import labels_in
+from agent_envs.adapters.tiny.base import base_folder, vision_folder
 from agent_envs.adapters.tiny.model import writing_weights
 from agent_envs.adapters.tiny.supervised import NO_BFLOAT16, computes_bfloat16
 from agent_envs.adapters.torch.distillation import TeacherServer
@@ -34,7 +35,7 @@ from agent_envs.episodes.statistics import share
 from agent_envs.errors import BackendError, ConfigError, DataError, first_line, what_failed
 from agent_envs.files import move_folder, read_text
 from agent_envs.policies.local.loading import check_pictures, context_length, load_model
-from agent_envs.policies.named import model_path
+from agent_envs.policies.named import UNREADABLE, model_path
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import load_picture_tokens
@@ -66,8 +67,6 @@ class Run:
     """
 
     def __init__(self, config: LoopConfig) -> None:
-        if not config.env or not config.out:
-            raise ConfigError("a run needs an environment and a folder: env='AgentR1/GSM8KTool-v0', out='runs/loop'")
         device = _device(config.device)
         self.config, self.folder = config, Path(config.out)
         self._began, self.stopped = time.monotonic(), False
@@ -100,10 +99,22 @@ class Run:
             """The lines of metrics.jsonl."""
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
+        if self.step and self.step not in [record["step"] for record in self.records]:
+            raise DataError(
+                f"{self.folder}/metrics.jsonl lacks step {self.step}, which the checkpoint is of: put the file back, "
+                "or choose another folder"
+            )
         self._collapse = CollapseWatch()
         for record in self.records:
             self._collapse.update(record)
 
+        tiny = (vision_folder if shows_pictures(space) else base_folder)()
+        given = model_path(config.model) if config.model else str(tiny)
+        words, taught = load_tokenizer(given), config.teaching
+        # before anything is written that stands in the way of another one
+        self.teacher = TeacherServer(taught, words, config.concurrency) if taught.server else None
+        """The model that teaches, if it is behind a server."""
+        tqdm.write(f"memory: about {gigabytes(self.config, given):.1f} GB", file=sys.stderr)
         start = self._start_model(shows_pictures(space))
         self.tokenizer = load_tokenizer(start)
         self.pictures = load_picture_tokens(start, self.tokenizer)
@@ -114,10 +125,6 @@ class Run:
             raise ConfigError(
                 f"a critic cannot see pictures, and {start} takes them: use an algorithm without a critic, such as grpo"
             )
-        self.teacher = (
-            TeacherServer(config.teaching, self.tokenizer, config.concurrency) if config.teaching.server else None
-        )
-        """The model that teaches, if it is behind a server."""
         if self.teacher is not None and self.pictures is not None:
             raise ConfigError("a teacher behind a server sees no pictures: leave out teacher, or take expert")
         self.models = {"model": load_model(self._at("model", start), dtype=torch.float32, device=device)}
@@ -161,7 +168,6 @@ class Run:
     def iterations(self) -> Iterator[int]:
         """Yield the numbers of the remaining iterations that the limit of time leaves, setting their learning rates."""
         steps = self.config.steps
-        tqdm.write(f"memory: about {self.gigabytes():.1f} GB", file=sys.stderr)
         for number in tqdm(range(self.step + 1, steps + 1), initial=self.step, total=steps, unit="step"):
             for name, rate in self.rates.items():
                 for group in self.optimizers[name].param_groups:
@@ -169,13 +175,6 @@ class Run:
             yield number
             if self.stopped:
                 return
-
-    def gigabytes(self) -> float:
-        """Return about what the run takes: weights, gradients, AdamW's moments, a micro-batch, and the libraries."""
-        sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in self.models.items()}
-        state = sum(count * (16 if name in self.optimizers else 4) for name, count in sizes.items())
-        model, tokens = self.models["model"], self.config.micro_tokens or fitting_tokens(self.models["model"])
-        return (state + tokens * token_bytes(model.config)) / 1e9 + _LIBRARIES
 
     def evaluates(self, number: int) -> bool:
         """Whether the held-out tasks are played after an iteration."""
@@ -199,6 +198,11 @@ class Run:
             _log.warning("%s", reason)
         self.records.append(record)
         append_record(self.folder / "metrics.jsonl", record)
+
+    def amend(self, metrics: Record) -> None:
+        """Add metrics to the last line of metrics.jsonl."""
+        self.records[-1] |= metrics
+        write_records(self.folder / "metrics.jsonl", self.records)
 
     def save(self, number: int, due: bool = False) -> None:
         """Write a checkpoint if one is due or time is up; it replaces the last one as a whole.
@@ -254,6 +258,24 @@ def _device(name: str) -> str:
     return name
 
 
+def gigabytes(config: LoopConfig, path: str) -> float:
+    """Return about what a run from a model takes at most.
+
+    These are weights, gradients and AdamW's moments; a micro-batch; the keys and values of the episodes that are played
+    at once, if all are as long as they may be; and the libraries.
+    """
+    model, width = load_model(path, device="meta"), 2 if config.dtype == "bfloat16" else 4
+    text = model.config.get_text_config()
+    trained = 1 + get_estimator(config.estimator).needs_critic
+    copies = 16 * trained + 4 * (config.kl != "none") + 2 * (width == 2)  # bytes; bfloat16 plays with a copy
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    played = min(config.concurrency, max(config.tasks * config.group, config.eval_tasks)) * config.max_tokens
+    passes = (config.micro_tokens or fitting_tokens(model)) * token_bytes(text)
+    cache = 2 * width * text.num_hidden_layers * heads * head * played
+    return (copies * sum(p.numel() for p in model.parameters()) + passes + cache) / 1e9 + _LIBRARIES
+
+
 def load_critic(path: str, device: str, seed: int = 0) -> Any:
     """Load a critic in float32: a causal language model's body with one output."""
     with torch.random.fork_rng(devices=[]):
@@ -262,7 +284,7 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
             model = AutoModelForTokenClassification.from_pretrained(
                 path, dtype=torch.float32, num_labels=1, trust_remote_code=False
             )
-        except (OSError, ValueError) as e:
+        except UNREADABLE as e:
             raise ConfigError(f"{path} cannot be a critic: {first_line(e)}") from e
     return model.to(device).eval()
 

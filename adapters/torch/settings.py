@@ -73,7 +73,7 @@ class LoopConfig:
     teacher_weight: float = _option(
         1.0, "weight of the labels' cross-entropy, or of the model's advantages, beside the policy loss"
     )
-    teacher_until: int = _option(0, "iteration by which that weight has fallen to 0; 0 to keep it")
+    teacher_until: int = _option(0, "iterations over which that weight falls to 0; 0 to keep it")
     teacher_mode: str = _option(
         "mixed", "mixed with the policy loss, alone in its place, or silent: only for groups without a signal"
     )
@@ -125,8 +125,9 @@ class LoopConfig:
             number(name, getattr(self, name), above=0)
         for name in ("steps", "eval_tasks", "eval_every", "warmup", "warm_start", "seed", "micro_tokens", "refill"):
             integer(name, getattr(self, name), minimum=0)
-        number("max_broken", self.max_broken, minimum=0, maximum=1)
-        for name in ("kl_coef", "minutes", "step_timeout"):
+        for name in ("max_broken", "demo_noise"):
+            number(name, getattr(self, name), minimum=0, maximum=1)
+        for name in ("kl_coef", "entropy_coef", "minutes", "step_timeout"):
             number(name, getattr(self, name), minimum=0)
         if "split" in self.env_kwargs:
             raise ConfigError("name the splits with split and eval_split (--split, --eval-split), not in env_kwargs")
@@ -140,7 +141,8 @@ class LoopConfig:
             raise ConfigError(f"curriculum={self.curriculum} chooses among levels: add levels")
         if self.branch:
             without = {name: getattr(self, name) for name in ("agent", "score", "step_timeout")}
-            check_branches(self.branch, self.group, self.estimator, {**without, "kl": self.kl == "reward"})
+            without |= {"kl": self.kl == "reward", "gamma": self.estimator == "gigpo" and self.gamma != 1}
+            check_branches(self.branch, self.group, self.estimator, without)
         if self.refill and not get_estimator(self.estimator).compares_groups:
             raise ConfigError(f"refill is for estimators that compare a group, such as grpo; got {self.estimator!r}")
         if self.refill and self.teaching.mode != "mixed":

@@ -11,6 +11,7 @@ import numpy as np
 
 from agent_envs.adapters.curriculum import Curriculum, number_of_round
 from agent_envs.adapters.run import Record
+from agent_envs.adapters.shares import registered_id, short_names
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
@@ -39,10 +40,10 @@ class RunTasks:
 
     def __init__(self, config: LoopConfig) -> None:
         self.config = config
-        several = len(config.environments) > 1
+        several, names = len(config.environments) > 1, short_names(str(one.env) for _, one in config.environments)
         self.weights = [weight for weight, _ in config.environments]
         self.environments = [
-            tasks_of(one, str(one.env).rpartition("/")[2] if several else "") for _, one in config.environments
+            tasks_of(one, name if several else "") for (_, one), name in zip(config.environments, names, strict=True)
         ]
         """What is held out is of these."""
         self.trained = self.environments
@@ -84,7 +85,7 @@ class RunTasks:
 
     def tool_instructions(self, episode: Episode) -> str:
         """Return the tools of an episode's environment in words."""
-        known = {str(tasks.config.env): tasks.tool_instructions for tasks in self.environments}
+        known = {registered_id(str(tasks.config.env)): tasks.tool_instructions for tasks in self.environments}
         return known[episode.env_id] if len(known) > 1 else self.environments[0].tool_instructions
 
 

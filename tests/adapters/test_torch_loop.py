@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from fractions import Fraction
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from comparisons import assert_same_records, relative, without_times  # noqa: E402
 from toy_episodes import drawn_episodes, toy_episode  # noqa: E402
@@ -45,16 +46,18 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     train,
     update,
 )
-from agent_envs.adapters.torch.run import Run  # noqa: E402
+from agent_envs.adapters.torch.run import Run, gigabytes  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.cli.main import main as agentr1  # noqa: E402
 from agent_envs.episodes.record import Step, StopReason, read_episodes  # noqa: E402
+from agent_envs.episodes.run_folder import locked_folder  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
-from agent_envs.errors import BackendError, ConfigError  # noqa: E402
+from agent_envs.errors import BackendError, ConfigError, DataError  # noqa: E402
 from tests.helpers import full_disk  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
+NO_NUMBERS = (float("nan"), float("inf"), -5.0)
 
 
 def config(**settings):
@@ -377,6 +380,95 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
     assert ["val/success" in record for record in more] == [True, False, False, True, True]
 
 
+def test_every_number_of_the_settings_is_finite():
+    for field in dataclasses.fields(LoopConfig):
+        if isinstance(field.default, float):
+            for value in NO_NUMBERS[:2]:
+                with pytest.raises(ConfigError, match=f"{field.name}.* must be a number"):
+                    LoopConfig(env="Toy-v0", out="x", teacher="expert", **{field.name: value})
+
+
+def test_a_failed_evaluation_loses_no_iteration(model_path, tmp_path, monkeypatch):
+    """What it would have said is said by the run that goes on."""
+    from agent_envs.adapters.torch import loop as torch_loop
+
+    run = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2, eval_every=2), save_every=9)
+    really = torch_loop.evaluate
+
+    def down(run, number):
+        if number:
+            raise BackendError("nothing answers")
+        return really(run, number)
+
+    monkeypatch.setattr(torch_loop, "evaluate", down)
+    with pytest.raises(BackendError, match="nothing answers"):
+        train(run)
+    monkeypatch.setattr(torch_loop, "evaluate", really)
+    records = train(run)
+    assert_same_records(records, train(dataclasses.replace(run, out=str(tmp_path / "whole"))))
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records and "val/success" in records[2]
+
+
+def test_environments_of_one_name_are_told_apart(monkeypatch):
+    """In metrics by their namespaces; episodes record ids without the module that registers them."""
+    from agent_envs.adapters.torch import tasks
+
+    monkeypatch.setattr(
+        tasks, "tasks_of", lambda one, name: tasks.Tasks(name, one, 1, [], None, f"tools of {one.env}")
+    )
+    c = LoopConfig(env=("mine:A/X-v0=1", "B/X-v0=1", "B/Y-v0=1"), out="x")
+    own = tasks.RunTasks(c)
+    assert [of.name for of in own.environments] == ["A/X-v0", "B/X-v0", "Y-v0"]
+    assert own.tool_instructions(SimpleNamespace(env_id="A/X-v0")) == "tools of mine:A/X-v0"
+
+
+def test_one_process_at_a_time_uses_a_folder(model_path, tmp_path):
+    run = settings(tmp_path / "run", model_path, steps=0)
+    with locked_folder(tmp_path / "run"), pytest.raises(ConfigError, match="another process is using"):
+        train(run)
+    train(run)
+
+
+def test_metrics_or_checkpoint_that_a_kill_or_a_user_took(model_path, tmp_path):
+    run, folder = settings(tmp_path / "run", model_path, steps=0), tmp_path / "run"
+    train(run)
+    shutil.rmtree(folder / "checkpoint")  # as a kill leaves it before the first one is there
+    assert [record["step"] for record in train(run)] == [0] and (folder / "checkpoint" / "model").is_dir()
+    train(dataclasses.replace(run, steps=1))
+    (folder / "metrics.jsonl").unlink()
+    with pytest.raises(DataError, match="metrics.jsonl lacks step 1, which the checkpoint is of"):
+        train(dataclasses.replace(run, steps=2))
+    assert not (folder / "metrics.jsonl").exists()
+
+
+def test_a_wrong_teacher_or_a_damaged_warm_start_is_one_message(model_path, tmp_path, capsys):
+    """What the run takes is said before anything is computed, and nothing is left that stands in the way."""
+    run = settings(tmp_path / "run", "", steps=0, teacher="x@http://127.0.0.1:9/v1")
+    with pytest.raises(BackendError):
+        train(run)
+    (tmp_path / "run" / ".start.warm-start.pt").write_bytes(b"damaged")
+    assert not (tmp_path / "run" / "start").exists()
+    (tmp_path / "run" / ".start.warm-start.pt").unlink()
+    train(dataclasses.replace(run, teacher="expert", eval_tasks=0))
+    warm = dataclasses.replace(run, out=str(tmp_path / "warm"), teacher="", warm_start=2, model=model_path)
+    (tmp_path / "warm").mkdir()
+    (tmp_path / "warm" / ".start.warm-start.pt").write_bytes(b"damaged")
+    capsys.readouterr()
+    with pytest.raises(DataError, match="start.warm-start.pt is damaged .* delete it"):
+        train(warm)
+    assert "memory: about" in capsys.readouterr().err
+
+
+def test_the_memory_of_a_run_grows_with_the_episodes_played_at_once(model_path):
+    run = settings("x", model_path, steps=1)
+    few, many = (gigabytes(dataclasses.replace(run, tasks=64, concurrency=n), model_path) for n in (1, 65))
+    text = transformers.AutoConfig.from_pretrained(model_path)
+    head = text.hidden_size // text.num_attention_heads
+    cache = 2 * 4 * text.num_hidden_layers * text.num_key_value_heads * head * run.max_tokens
+    assert many - few == pytest.approx(64 * cache / 1e9)
+
+
 def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tmp_path, monkeypatch, capsys):
     run = settings(tmp_path / "run", model_path, steps=2)
     train(dataclasses.replace(run, steps=1))
@@ -442,7 +534,11 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
         ({"branch": "1:1", "estimator": "gae"}, "such as rloo; got 'gae'"),
         ({"branch": "1:1", "kl": "reward"}, "whose returns are the environment's: leave out kl"),
         ({"branch": "1:1", "step_timeout": 5.0}, "leave out step_timeout"),
+        ({"branch": "1:1", "estimator": "gigpo", "gamma": 0.9}, "leave out gamma"),
+        *(({"entropy_coef": value}, "entropy_coef must be a number of at least 0") for value in NO_NUMBERS),
+        *(({"demo_noise": value}, "demo_noise must be a number from 0 to 1") for value in NO_NUMBERS),
         ({"curriculum": "fixed"}, "chooses among levels: add levels"),
+        ({"levels": {"split": ["train", "test"]}}, "name the splits and the data with"),
         ({"refill": 3, "estimator": "gae"}, "refill is for estimators"),
         ({"refill": 3, "teacher": "expert", "teacher_mode": "silent"}, "leave out one"),
         ({"env": ("A-v0=1", "B-v0=1"), "warm_start": 5}, "of one environment: leave them out with several"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.adapters.estimators import check_episodes
+from agent_envs.adapters.shares import short_names
 from agent_envs.adapters.trained import call_metrics
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import score_families
@@ -97,8 +98,9 @@ def training_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     played = _learned_from(records)
     apart: dict[str, float] = {}
-    for env in sorted(envs) if len(envs := {r["env"] for r in played}) > 1 else ():
-        apart |= _of_set(f"env/{env.rpartition('/')[2]}", [r for r in played if r["env"] == env])
+    envs = sorted({r["env"] for r in played})
+    for env, name in zip(envs, short_names(envs), strict=True) if len(envs) > 1 else ():
+        apart |= _of_set(f"env/{name}", [r for r in played if r["env"] == env])
     for level in sorted({r["level"] for r in played if "level" in r}):
         apart |= _of_set(f"env/{level}", [r for r in played if r["level"] == level])
     return {
@@ -200,10 +202,10 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
         **_common("val", records),
         "val/lost_episodes": float(max(expected - len(records), 0)),
     }
-    sets = {(r["env"], r["split"]) for r in played}
-    for env, split in sorted(sets) if len(sets) > 1 else ():
+    sets = sorted({(r["env"], r["split"]) for r in played})
+    for (env, split), short in zip(sets, short_names(env for env, _ in sets), strict=True) if len(sets) > 1 else ():
         own = [r for r in played if (r["env"], r["split"]) == (env, split)]
-        out |= _of_set("/".join(filter(None, ("val", env.rpartition("/")[2], split))), own)
+        out |= _of_set("/".join(filter(None, ("val", short, split))), own)
     for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
         out[f"val/{score.metric}/success"] = score.success
         out[f"val/{score.metric}/episodes"] = float(score.episodes)

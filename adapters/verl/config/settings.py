@@ -60,7 +60,7 @@ class Settings:
     teacher_weight: float = 1.0
     """Weight of the labels' cross-entropy beside the policy loss."""
     teacher_until: int = 0
-    """Step by which that weight has fallen to 0; 0 to keep it."""
+    """Steps over which that weight falls to 0; 0 to keep it."""
     teacher_mode: str = "mixed"
     """``mixed`` with the policy loss, ``alone`` in its place, or ``silent``: only for groups without a signal."""
     branch: str = ""
