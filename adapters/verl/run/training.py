@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +171,16 @@ def train(composed: Composed, *, trust: bool = False) -> str:
 
 
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
-    """Return whether the environment shows pictures, to a model that sees them.
+    """Return whether the environment shows pictures, to a model that sees them; each level is made, as it is taught.
 
     Without ``fetch``, a first task is begun, and a model on the hub is not asked.
     """
-    spaces = []
-    for part in run.parts():
+    spaces, settings = [], read_settings(config)
+    levels = [{}] if settings.chosen is None else settings.chosen.env_kwargs
+    for part in (replace(part, env_kwargs=part.env_kwargs | own) for part in run.parts() for own in levels):
+        if settings.teacher:
+            env_kwargs, wrappers = settings.teaching.asked(part.env_kwargs, part.wrappers)
+            part = replace(part, env_kwargs=env_kwargs, wrappers=wrappers)
         with contextlib.closing(make_env(part)) as env:
             if not fetch:
                 env.reset(options={"index": 0})
