@@ -71,7 +71,7 @@ def test_a_run_of_the_loop(loop_run, tmp_path, agentr1, part):
 def test_what_could_not_be_served_is_not_exported(loop_run, tmp_path, agentr1, file):
     model, out = shutil.copytree(loop_run / "checkpoint" / "model", tmp_path / "model"), tmp_path / "out"
     (model / file).unlink() if file == "tokenizer.json" else (model / file).write_bytes(b"garbage")
-    assert "is not a whole model" in agentr1("export", model, "--out", out, status=1)
+    assert "is not a whole model" in agentr1("export", model, "--out", out, status=2)
     assert not out.exists()
 
 

@@ -44,16 +44,16 @@ def test_a_damaged_model_is_noticed(tmp_path, agentr1):
 
     for name, content in (("model.safetensors", weights[:-100]), ("config.json", b"[1]")):
         damaged(name, content)
-        assert "is not a whole model" in agentr1("model", NAME, status=1)
+        assert "is not a whole model" in agentr1("model", NAME, status=2)
         said = agentr1(*evaluate, status=2)
         assert "Traceback" not in said and NAME in said
     for name in ("model.safetensors", "tokenizer.json"):
         damaged(name, b"")
         (folder / name).unlink()
-        assert "is not a whole model" in agentr1("model", NAME, status=1)
+        assert "is not a whole model" in agentr1("model", NAME, status=2)
     shutil.rmtree(folder)
     folder.touch()
-    assert "is not a whole model" in agentr1("model", NAME, status=1)
+    assert "is not a whole model" in agentr1("model", NAME, status=2)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "...", "./"])
