@@ -106,17 +106,19 @@ def process_rewards(rows: StepRows, options: ProcessRewards) -> tuple[StepRows, 
 def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Divide process rewards by the batch's largest reward-to-go (PRIME, arXiv 2502.01456, its ``batch_norm``).
 
-    $c_t = p_t + p_{t+1} + ...$ within the trajectory; $p <- p / (max |c| + 1e-6)$ over the batch. Zeros stay zeros.
+    $c_t = p_t + p_{t+1} + ...$ within the trajectory; $p <- p / (max |c| + 1e-6)$ over the batch, of several
+    environments over each one's part of it. Zeros stay zeros.
 
     Takes the whole batch, before it is split over ranks: the scale depends on all of it. Returns the process rewards,
-    float64, shape [rows], and the divisor.
+    float64, shape [rows], and the divisor, the largest of several.
 
     Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2.
     """
-    steps = lay_out(rows)
-    to_go = discounted_sums(steps.take(p), steps.lengths, 1.0)
-    scale = float(to_go.abs().max()) if len(to_go) else 0.0
-    return torch.where(rows.valid, p.double() / (scale + 1e-6), 0.0), scale + 1e-6
+    scale = torch.ones(len(p), dtype=torch.float64)
+    for _, own in rows.by_env():
+        steps = lay_out(replace(rows, valid=own))
+        scale[own] = float(discounted_sums(steps.take(p), steps.lengths, 1.0).abs().max()) + 1e-6
+    return torch.where(rows.valid, p.double() / scale, 0.0), float(scale[rows.valid].max()) if rows.valid.any() else 1e-6
 
 
 class RewardScale:
@@ -124,7 +126,8 @@ class RewardScale:
 
     It is the unbiased standard deviation of $R_i = sum_t gamma^t r_t$ over trajectories: of the batch, or of all
     batches so far including this one (as in Engstrom et al., arXiv 2005.12729, there over running returns).
-    With fewer than two trajectories, or returns that are all equal, rewards are unchanged.
+    With fewer than two trajectories, or returns that are all equal, rewards are unchanged. Each of several environments
+    has its own.
 
     Args:
         kind: ``batch`` or ``running``.
@@ -136,47 +139,48 @@ class RewardScale:
     def __init__(self, kind: str, gamma: float = 1.0) -> None:
         self.kind = choice("scale_rewards", kind, ("batch", "running"))
         self.gamma = gamma
-        self._count, self._mean, self._squares = 0, 0.0, 0.0
+        self._moments: dict[str, tuple[int, float, float]] = {}  # count, mean and squares, by environment
 
     def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
         """Return the rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``.
+
+        Of several environments, ``reward_scale/ENV`` is each one's.
 
         Raises:
             DataError: A reward is not a finite number; names the trajectory. The moments so far are kept.
         """
         check_rows(rows)
-        steps = lay_out(rows)
-        to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, self.gamma))
-        returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
-        if self.kind == "batch":
-            self._count, self._mean, self._squares = 0, 0.0, 0.0
-        self._update(returns)
-        sigma = math.sqrt(self._squares / (self._count - 1)) if self._count > 1 else 0.0
-        if sigma <= 1e-8 * max(1.0, abs(self._mean)):
-            sigma = 1.0
-        tokens = rows.tokens
+        every, found = torch.ones(len(rows.rewards) + 1, dtype=torch.float64), dict[str, float]()  # -1 reads the last
+        for name, own in rows.by_env():
+            steps = lay_out(replace(rows, valid=own))
+            to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, self.gamma))
+            returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
+            found[name] = every[:-1][own] = self._update(name, returns)
+        if len(found) < 2:
+            every[:] = next(iter(found.values()), 1.0)
+        tokens, sigma = rows.tokens, every[:-1]
         if tokens is not None and tokens.rewards is not None:
-            tokens = replace(tokens, rewards=tokens.rewards / sigma)
+            tokens = replace(tokens, rewards=tokens.rewards / every[tokens.step_row])
         baseline = None if rows.baseline is None else rows.baseline / sigma
-        return replace(rows, rewards=rows.rewards / sigma, tokens=tokens, baseline=baseline), {"reward_scale": sigma}
+        metrics = {f"reward_scale/{name}": value for name, value in found.items()}
+        metrics = metrics if len(found) > 1 else {"reward_scale": float(every[-1])}
+        return replace(rows, rewards=rows.rewards / sigma, tokens=tokens, baseline=baseline), metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
-        return {"count": self._count, "mean": self._mean, "squares": self._squares}
+        return {"moments": dict(self._moments)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self._count, self._mean, self._squares = int(state["count"]), float(state["mean"]), float(state["squares"])
+        self._moments = {name: (int(n), float(mean), float(sq)) for name, (n, mean, sq) in state["moments"].items()}
 
-    def _update(self, x: torch.Tensor) -> None:
-        """Merge the moments of ``x`` into those so far (Chan et al. 1979)."""
-        n = len(x)
-        if not n:
-            return
-        mean = float(x.mean())
-        squares = float((x - mean).square().sum())
-        total = self._count + n
-        shift = mean - self._mean
-        self._squares += squares + shift * shift * self._count * n / total
-        self._mean += shift * n / total
-        self._count = total
+    def _update(self, env: str, x: torch.Tensor) -> float:
+        """Merge the moments of ``x`` into an environment's so far (Chan et al. 1979); return the deviation."""
+        count, mean, squares = self._moments.get(env, (0, 0.0, 0.0)) if self.kind == "running" else (0, 0.0, 0.0)
+        n, own = len(x), float(x.mean())
+        total, shift = count + n, own - mean
+        squares += float((x - own).square().sum()) + shift * shift * count * n / total
+        mean += shift * n / total
+        self._moments[env] = total, mean, squares
+        sigma = math.sqrt(squares / (total - 1)) if total > 1 else 0.0
+        return sigma if sigma > 1e-8 * max(1.0, abs(mean)) else 1.0

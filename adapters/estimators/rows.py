@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -76,6 +76,8 @@ class StepRows:
     """Number of the trajectory's role, int64; None without roles. Those of a role are whitened among themselves."""
     env: torch.Tensor | None = None
     """Number of the trajectory's environment, int64; None if there is one. Each has its own normalisers."""
+    env_names: Sequence[str] = ()
+    """Names of environments by number, by which what normalises them lasts for all batches."""
     names: Sequence[str] | None = None
     """Names of trajectories by number, for error messages."""
 
@@ -103,6 +105,12 @@ class StepRows:
             paid[at] = torch.where(last[step_row[at]] == at, rewards[step_row[at]], 0.0)
         tokens = replace(self.tokens, rewards=paid + extra)
         return replace(self, rewards=rewards.index_add(0, step_row[at], extra[at]), tokens=tokens)
+
+    def by_env(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the name of each environment, "" if it is not known, and which valid rows are of it, shape [rows]."""
+        env = torch.zeros_like(self.trajectory) if self.env is None else self.env
+        for number in env[self.valid].unique().tolist():
+            yield self.env_names[number] if self.env_names else str(number or ""), self.valid & (env == number)
 
     def name(self, trajectory: int) -> str:
         """Return a trajectory's name for an error message."""

@@ -123,6 +123,24 @@ def test_scaling_by_the_deviation_of_returns():
     assert RewardScale("batch", 0.5).scale(greedy)[0].baseline.tolist() == pytest.approx([2.0 / sigma] * 5)
 
 
+def test_each_environment_has_its_own_scale():
+    """Also where a batch has one of them alone: it is the one it was before."""
+    n = torch.arange(8)
+    zeros = torch.zeros(8, dtype=torch.int64)
+    returns = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 100.0, 0.0, 100.0])
+    rows = StepRows(returns, n, zeros, n, n >= 0, n < 0, env=n // 4, env_names=("A/X-v0", "B/Y-v0"))
+    scale = RewardScale("running")
+    scaled, metrics = scale.scale(rows)
+    assert scaled.rewards[:4].tolist() == pytest.approx(scaled.rewards[4:].tolist())
+    assert metrics["reward_scale/B/Y-v0"] == pytest.approx(100 * metrics["reward_scale/A/X-v0"])
+    again = RewardScale("running")
+    again.load_state_dict(scale.state_dict())
+    alone = replace(rows, valid=n < 4, env=None, env_names=("A/X-v0",))
+    assert again.scale(alone)[1]["reward_scale"] == pytest.approx(float(returns[:4].repeat(2).std()))
+    p = prime_normalised(rows, returns)[0]
+    assert p[:4].tolist() == pytest.approx(p[4:].tolist(), rel=1e-5)
+
+
 def test_running_scale_is_that_of_all_batches_and_survives_a_restart():
     returns = torch.randn(40, generator=torch.Generator().manual_seed(0)) + 3.0
     scale = RewardScale("running")

@@ -131,6 +131,7 @@ def step_table(
             time=ints(step["time"] for step in steps) if steps and "time" in steps[0] else None,
             role=ints(map(roles.__getitem__, role)) if len(roles) > 1 else None,
             env=ints(envs[env] for env in played) if len(envs) > 1 else None,
+            env_names=tuple(envs),
             names=tuple(name for name, _ in numbers),
         ),
         row=ints(item[1] for item in rows),
