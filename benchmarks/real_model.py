@@ -19,7 +19,7 @@ import resource
 import shlex
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ import torch
 from agent_envs.adapters.run import Record
 from agent_envs.adapters.torch.loop import train
 from agent_envs.adapters.torch.settings import LoopConfig
-from agent_envs.errors import run_command
+from agent_envs.checks import json_object, number
+from agent_envs.errors import ConfigError, did_you_mean, run_command
 from agent_envs.files import write_text
 from agent_envs.policies.named import model_path
 from benchmarks.clock import counted_seconds
@@ -105,18 +106,29 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=90.0, help="stop after so many (default: %(default)s)")
     parser.add_argument("--model", default=MODEL, help="a Hugging Face folder or name (default: %(default)s)")
-    parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="other settings of the loop")
+    parser.add_argument("--set", metavar="JSON", help="other settings of the loop")
     options = parser.parse_args(words)
     return run_command(lambda: learn(options))
 
 
 def learn(options: argparse.Namespace) -> str:
     """Go on for as long as `--minutes` says, write the JSON, and return a line about it."""
+    number("--minutes", options.minutes, above=0)
+    changed = json_object("--set", options.set)
+    of_the_loop = {field.name for field in fields(LoopConfig)} - {"env", "model", "out", "seed", "data", "minutes"}
+    if strange := [name for name in changed if name not in of_the_loop]:
+        raise ConfigError(
+            f"--set names no setting of the loop by {strange[0]!r}.{did_you_mean(strange[0], sorted(of_the_loop))}"
+        )
+    if options.cell == "GSM8K-rows" and options.data is None:
+        raise ConfigError(
+            "the cell GSM8K-rows is of released rows: give --data, a folder with train.jsonl and test.jsonl"
+        )
     began, cell, device = time.monotonic(), CELLS[options.cell], "cuda" if torch.cuda.is_available() else "cpu"
     name = f"{options.cell}.{options.seed}"
     folder = options.out / name
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {**LOOP, "warm_start": cell.warm_start, "demo_noise": cell.noise, **cell.loop, **options.set}
+    settings = {**LOOP, "warm_start": cell.warm_start, "demo_noise": cell.noise, **cell.loop, **changed}
     of_all: dict[str, Any] = {
         "env": cell.env, "env_kwargs": cell.env_kwargs, "wrappers": cell.wrappers, "model": model_path(options.model),
         "seed": options.seed, "eval_split": "validation", "data": str(options.data or "generated"),
@@ -143,7 +155,8 @@ def learn(options: argparse.Namespace) -> str:
         "minutes": round(float((folder / "seconds").read_text()) / 60, 1),
         "command": "python -m benchmarks.real_model " + shlex.join(
             ["--cell", options.cell, *(["--data", options.data.name] if data else []), "--seed", str(options.seed),
-             "--out", "runs/real"]),
+             *(["--model", Path(options.model).name] if options.model != MODEL else []),
+             *(["--set", json.dumps(changed)] if changed else []), "--out", "runs/real"]),
         "held_out": settings["eval_tasks"], "steps": records[-1]["step"],
         "sampled_tokens": sum(record.get("env/tokens/trained", 0) for record in records),
         "seconds": {part: mean(records, f"seconds/{part}") for part in ("play", "update")},

@@ -25,3 +25,19 @@ def test_a_cell_has_a_row_for_each_stage_and_goes_on(load_file, tmp_path, capsys
     assert [point["step"] for point in result["curve"]] == [0, 1, 2] and len(result["training"]) == 2
     assert result["start"] == "2 steps of demonstrations, 30% of the actions wrong" and result["sampled_tokens"] > 0
     assert str(tmp_path) not in result["command"]
+    assert f"--model {base_folder().name} --set '{json.dumps(small)}'" in result["command"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--set", "[1]"], "--set must be a JSON object"),
+        (["--set", '{"stpes": 1}'], "Did you mean 'steps'?"),
+        (["--minutes", "nan"], "--minutes must be a number above 0, got nan"),
+        (["--cell", "GSM8K-rows"], "the cell GSM8K-rows is of released rows: give --data"),
+    ],
+)
+def test_what_a_cell_cannot_be_is_one_message(load_file, tmp_path, capsys, words, says):
+    script = load_file("benchmarks/real_model.py")
+    assert script.main(["--cell", "GSM8KTool", "--out", str(tmp_path / "x"), *words]) == 2
+    assert says in capsys.readouterr().err and not (tmp_path / "x").exists()
