@@ -114,11 +114,11 @@ def prime_normalised(rows: StepRows, p: torch.Tensor) -> tuple[torch.Tensor, flo
 
     Rewards to go 0.5 + 1.5 = 2, 1.5 and -1, so everything is divided by 2.
     """
-    scale = torch.ones(len(p), dtype=torch.float64)
+    scale = torch.full((len(p),), 1e-6, dtype=torch.float64)
     for _, own in rows.by_env():
         steps = lay_out(replace(rows, valid=own))
-        scale[own] = float(discounted_sums(steps.take(p), steps.lengths, 1.0).abs().max()) + 1e-6
-    return torch.where(rows.valid, p.double() / scale, 0.0), float(scale[rows.valid].max()) if rows.valid.any() else 1e-6
+        scale[own] += float(discounted_sums(steps.take(p), steps.lengths, 1.0).abs().max())
+    return torch.where(rows.valid, p.double() / scale, 0.0), max([1e-6, *scale[rows.valid].tolist()])
 
 
 class RewardScale:

@@ -109,8 +109,8 @@ class StepRows:
     def by_env(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the name of each environment, "" if it is not known, and which valid rows are of it, shape [rows]."""
         env = torch.zeros_like(self.trajectory) if self.env is None else self.env
-        for number in env[self.valid].unique().tolist():
-            yield self.env_names[number] if self.env_names else str(number or ""), self.valid & (env == number)
+        for one in env[self.valid].unique().tolist():
+            yield self.env_names[one] if self.env_names else str(one or ""), self.valid & (env == one)
 
     def name(self, trajectory: int) -> str:
         """Return a trajectory's name for an error message."""
