@@ -97,13 +97,10 @@ class Run:
             records = read_records(self.folder / "metrics.jsonl")
             self.records: list[Record] = [r for r in records if r["step"] <= self.step]  # the rest is played again
             """The lines of metrics.jsonl."""
+            if self.step and self.step not in [record["step"] for record in self.records]:
+                raise ValueError(f"metrics.jsonl lacks its step, {self.step}: put the file back, or take another folder")
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
-        if self.step and self.step not in [record["step"] for record in self.records]:
-            raise DataError(
-                f"{self.folder}/metrics.jsonl lacks step {self.step}, which the checkpoint is of: put the file back, "
-                "or choose another folder"
-            )
         self._collapse = CollapseWatch()
         for record in self.records:
             self._collapse.update(record)
@@ -259,14 +256,11 @@ def _device(name: str) -> str:
 
 
 def gigabytes(config: LoopConfig, path: str) -> float:
-    """Return about what a run from a model takes at most.
-
-    These are weights, gradients and AdamW's moments; a micro-batch; the keys and values of the episodes that are played
-    at once, if all are as long as they may be; and the libraries.
+    """Return about what a run from a model takes: weights, gradients, AdamW's moments, a micro-batch, the libraries, and
+    keys and values of the episodes played at once, if all are as long as they may be.
     """
     model, width = load_model(path, device="meta"), 2 if config.dtype == "bfloat16" else 4
-    text = model.config.get_text_config()
-    trained = 1 + get_estimator(config.estimator).needs_critic
+    text, trained = model.config.get_text_config(), 1 + get_estimator(config.estimator).needs_critic
     copies = 16 * trained + 4 * (config.kl != "none") + 2 * (width == 2)  # bytes; bfloat16 plays with a copy
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

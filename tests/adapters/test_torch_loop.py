@@ -437,7 +437,7 @@ def test_metrics_or_checkpoint_that_a_kill_or_a_user_took(model_path, tmp_path):
     assert [record["step"] for record in train(run)] == [0] and (folder / "checkpoint" / "model").is_dir()
     train(dataclasses.replace(run, steps=1))
     (folder / "metrics.jsonl").unlink()
-    with pytest.raises(DataError, match="metrics.jsonl lacks step 1, which the checkpoint is of"):
+    with pytest.raises(DataError, match="cannot be resumed.*metrics.jsonl lacks its step, 1: put the file back"):
         train(dataclasses.replace(run, steps=2))
     assert not (folder / "metrics.jsonl").exists()
 

@@ -322,6 +322,7 @@ def test_a_checkpoint_of_the_torch_loop_runs_nothing(tmp_path):
     save_model(build_model(tokenizer), tokenizer, tmp_path / "start")
     config = LoopConfig(env=ENV, out=str(tmp_path / "run"), model=str(tmp_path / "start"), eval_tasks=0, device="cpu")
     run = Run(dataclasses.replace(config, save_every=1))
+    run.log({"step": 1})
     run.save(1)
     assert Run(config).step == 1
     checkpoint = tmp_path / "run" / "checkpoint"
