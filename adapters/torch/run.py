@@ -98,7 +98,7 @@ class Run:
             self.records: list[Record] = [r for r in records if r["step"] <= self.step]  # the rest is played again
             """The lines of metrics.jsonl."""
             if self.step and self.step not in [record["step"] for record in self.records]:
-                raise ValueError(f"metrics.jsonl lacks its step, {self.step}: put the file back, or take another folder")
+                raise ValueError(f"metrics.jsonl lacks its step, {self.step}: put it back, or take another folder")
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"the run in {self.folder} cannot be resumed from its checkpoint: {e!r:.200}") from e
         self._collapse = CollapseWatch()
@@ -256,8 +256,8 @@ def _device(name: str) -> str:
 
 
 def gigabytes(config: LoopConfig, path: str) -> float:
-    """Return about what a run from a model takes: weights, gradients, AdamW's moments, a micro-batch, the libraries, and
-    keys and values of the episodes played at once, if all are as long as they may be.
+    """Return about what a run from a model takes: weights, gradients, AdamW's moments, a micro-batch, the libraries,
+    and keys and values of the episodes played at once, if all are as long as they may be.
     """
     model, width = load_model(path, device="meta"), 2 if config.dtype == "bfloat16" else 4
     text, trained = model.config.get_text_config(), 1 + get_estimator(config.estimator).needs_critic

@@ -202,7 +202,7 @@ def test_in_verl_the_same_trees_give_the_same_gradients(actor, model_path, weigh
     tasks = [0, 0, 1, 1]
     config = LoopConfig(env="Toy-v0", out="x", estimator="rloo", branch="1-2:2", group=6, gamma=0.9,
                         weighting=weighting)  # fmt: skip
-    episodes, groups, counts, of_tasks = segments(trees, tasks, weighting, 0.9)
+    episodes, groups, counts, of_tasks = segments(trees, tasks, weighting)
     ours = assemble(episodes, groups, layout="merged", counts=counts, tasks=of_tasks)
     model = AutoModelForCausalLM.from_pretrained(model_path).eval()
     scores = Scores(score(model, ours, config))

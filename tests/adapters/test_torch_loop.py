@@ -414,9 +414,7 @@ def test_environments_of_one_name_are_told_apart(monkeypatch):
     """In metrics by their namespaces; episodes record ids without the module that registers them."""
     from agent_envs.adapters.torch import tasks
 
-    monkeypatch.setattr(
-        tasks, "tasks_of", lambda one, name: tasks.Tasks(name, one, 1, [], None, f"tools of {one.env}")
-    )
+    monkeypatch.setattr(tasks, "tasks_of", lambda one, name: tasks.Tasks(name, one, 1, [], None, f"tools of {one.env}"))
     c = LoopConfig(env=("mine:A/X-v0=1", "B/X-v0=1", "B/Y-v0=1"), out="x")
     own = tasks.RunTasks(c)
     assert [of.name for of in own.environments] == ["A/X-v0", "B/X-v0", "Y-v0"]
@@ -437,7 +435,7 @@ def test_metrics_or_checkpoint_that_a_kill_or_a_user_took(model_path, tmp_path):
     assert [record["step"] for record in train(run)] == [0] and (folder / "checkpoint" / "model").is_dir()
     train(dataclasses.replace(run, steps=1))
     (folder / "metrics.jsonl").unlink()
-    with pytest.raises(DataError, match="cannot be resumed.*metrics.jsonl lacks its step, 1: put the file back"):
+    with pytest.raises(DataError, match="cannot be resumed.*metrics.jsonl lacks its step, 1: put it back"):
         train(dataclasses.replace(run, steps=2))
     assert not (folder / "metrics.jsonl").exists()
 
