@@ -110,9 +110,8 @@ def _write(name: str, scratch: Path, *, from_package: bool) -> Path:
     with needs_extra("hf"):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
-    known, source, more = NAMED.get(name), name, dict[str, Any]()
-    if known:
-        source = known.hub
+    known, more = NAMED.get(name), dict[str, Any]()
+    source = known.hub if known else name
     if known and from_package:
         source, more = str(scratch), {"gguf_file": _unpacked(known, scratch).name}
     try:
