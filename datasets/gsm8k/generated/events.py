@@ -13,6 +13,8 @@ from agent_envs.datasets.generated_tasks import Impossible
 from agent_envs.datasets.gsm8k.generated.world import HAS, PARTS, PERCENTS, TIMES, Event, Quantity, World
 from agent_envs.files import table
 
+_TABLE = table(__package__, "events.json")
+_WORDINGS: dict[str, tuple[str, ...]] = _TABLE["wordings"]
 EVENTS: list[Event] = []
 """All events, in the order that choices are drawn from."""
 
@@ -32,11 +34,11 @@ def _change(
     name: str, kinds: str, sign: str, texts: Sequence[str], plain: bool = False, to: str = "", top: int = 0
 ) -> None:
     """Add an event that changes the quantity; with `to="other"` the story goes on with another person's."""
-    named = any("{B}" in text for text in texts)
 
+    @event(name, "event", kinds, sign, plain=plain)
     def run(world: World) -> None:
         n = world.draws.between(2, min(top, world.cap // world.now.value)) if top else world.number(sign)
-        other = world.someone() if named else 0
+        other = world.someone(texts)
         more = {"times": TIMES.get(n) or f"{n} times"} if top else {}
         world.tell(texts, link=not to, B=other, n=n, **more)
         before = world.now
@@ -46,35 +48,31 @@ def _change(
         world.now = world.work(before, sign, Quantity(n), HAS[world.kind])
         world.key += (name, str(n))
 
-    event(name, "event", kinds, sign, plain=plain)(run)
-
 
 def _question(
     name: str, kinds: str, sign: str, says: str, texts: Sequence[str], plain: bool = False, owned: Sequence[str] = ()
 ) -> None:
     """Add an event that asks the question; `owned` is its wording where other people have such things too."""
-    named = any("{B}" in text for text in texts)
 
+    @event(name, "close", kinds, sign, plain=plain)
     def run(world: World) -> None:
         n = world.number(sign)
-        other = world.someone() if named else 0
+        other = world.someone(texts)
         world.tell(owned if owned and world.known else texts, B=other, n=n)
         world.now = world.work(world.now, sign, Quantity(n), says, B=other, n=n)
         world.key += (name, str(n))
 
-    event(name, "close", kinds, sign, plain=plain)(run)
 
-
-for _row in table(__package__, "events.json")["changes"]:
+for _row in _TABLE["changes"]:
     _change(**_row)
-for _row in table(__package__, "events.json")["questions"]:
+for _row in _TABLE["questions"]:
     _question(**_row)
 
 
 @event("goal", "close", "items dollars", "-", plain=True)
 def _goal(world: World) -> None:
     goal = Quantity(world.now.value + world.draws.between(2, 40))
-    world.tell(("{A} wants to have {n} {unit}. How many more {unit} does {A} need?",), n=goal.value)
+    world.tell(_WORDINGS["goal"], n=goal.value)
     world.now = world.work(goal, "-", world.now, "{A} needs {x} more {unit}.")
     world.key += ("goal", str(goal.value))
 
@@ -85,27 +83,22 @@ def _opening(
 ) -> None:
     """Add an event that begins with two numbers, each from a range, or one that suits the sign if that is empty."""
 
+    @event(name, "open", kinds, sign, plain=plain)
     def run(world: World) -> None:
         first, second = (Quantity(world.draws.between(*ends)) if ends else world.start(sign) for ends in numbers)
         world.tell(texts, n=first.value, m=second.value)
         world.now = world.work(first, sign, second, HAS[world.kind])
         world.key += (name, str(first.value), str(second.value))
 
-    event(name, "open", kinds, sign, plain=plain)(run)
 
-
-for _row in table(__package__, "events.json")["openings"]:
+for _row in _TABLE["openings"]:
     _opening(**_row)
 
 
 @event("sell_all", "event", "items", "*")
 def _sell_all(world: World) -> None:
     price = world.draws.between(2, min(12, world.cap // world.now.value))
-    texts = (
-        "{A}, who has no money yet, sells all of them for {n} dollars each.",
-        "{A} has no money, and sells all the {it} for {n} dollars apiece.",
-    )
-    world.tell(texts, n=price)
+    world.tell(_WORDINGS["sell_all"], n=price)
     world.now = world.work(world.now, "*", Quantity(price), "{A} gets {x} dollars.")
     world.kind = "dollars"
     world.known = ()
@@ -116,7 +109,7 @@ def _sell_all(world: World) -> None:
 @event("both", "close", "items dollars", "+")
 def _both(world: World) -> None:
     other, held = _someone_known(world)
-    world.tell(("How many {unit} do {A} and {B} have together?",), B=other)
+    world.tell(_WORDINGS["both"], B=other)
     world.now = world.work(world.now, "+", held, "Together they have {x} {unit}.")
     world.key.append("both")
 
@@ -124,11 +117,8 @@ def _both(world: World) -> None:
 @event("gap", "close", "items dollars", "-")
 def _gap(world: World) -> None:
     other, held = _someone_known(world)
-    more, less, low = world.now, held, other
-    high = world.owner
-    if more.value < less.value:
-        more, less, high, low = held, world.now, other, world.owner
-    world.tell(("How many more {unit} does {H} have than {L}?",), H=high, L=low)
+    (less, low), (more, high) = sorted([(held, other), (world.now, world.owner)], key=lambda pair: pair[0].value)
+    world.tell(_WORDINGS["gap"], H=high, L=low)
     world.now = world.work(more, "-", less, "{H} has {x} more {unit} than {L}.", H=high, L=low)
     world.key.append("gap")
 
@@ -136,7 +126,7 @@ def _gap(world: World) -> None:
 @event("merge", "event", "items dollars", "+")
 def _merge(world: World) -> None:
     other, held = _someone_known(world)
-    world.tell(("{B} gives everything to {A}.", "{A} is given all the {unit} of {B}."), link=True, B=other)
+    world.tell(_WORDINGS["merge"], link=True, B=other)
     world.now = world.work(world.now, "+", held, HAS[world.kind])
     world.known = tuple(pair for pair in world.known if pair[0] != other)
     world.key.append("merge")
@@ -151,30 +141,28 @@ def _someone_known(world: World) -> tuple[int, Quantity]:
 # -- two and three operations
 def _repeat(name: str, kinds: str, sign: str, says: str, texts: Sequence[str]) -> None:
     """Add an event in which an amount comes in (+) or goes out (-) several times."""
-    named = any("{B}" in text for text in texts)
 
+    @event(name, "event", kinds, "*", cost=2)
     def run(world: World) -> None:
         count, each = world.draws.between(2, 9), world.draws.between(2, 15)
         if sign == "-" and count * each >= world.now.value:
             raise Impossible
-        other = world.someone() if named else 0
+        other = world.someone(texts)
         world.tell(texts, link=True, B=other, n=count, m=each)
         moved = world.work(Quantity(count), "*", Quantity(each), says, B=other)
         world.now = world.work(world.now, sign, moved, HAS[world.kind])
         world.key += (name, str(count), str(each))
 
-    event(name, "event", kinds, "*", cost=2)(run)
 
-
-for _row in table(__package__, "events.json")["repeats"]:
+for _row in _TABLE["repeats"]:
     _repeat(**_row)
 
 
 @event("part_gone", "event", "items dollars", "/", cost=2)
 def _part_gone(world: World) -> None:
     part = world.divisor(world.now.value, 5)
-    texts = ("{A} gives {part} of the {unit} to {B}.", "{A} hands {part} of the {unit} over to {B}.")
-    world.tell(texts, link=True, B=world.someone(), part=PARTS[part])
+    texts = _WORDINGS["part_gone"]
+    world.tell(texts, link=True, B=world.someone(texts), part=PARTS[part])
     moved = world.work(world.now, "/", Quantity(part), "That is {x} {unit}.")
     world.now = world.work(world.now, "-", moved, HAS[world.kind])
     world.key += ("part_gone", str(part))
@@ -185,9 +173,7 @@ def _fraction(world: World) -> None:
     whole = world.divisor(world.now.value, 10)
     part = world.draws.between(2, whole - 1)
     color = world.draws.pick(("red", "green", "old", "new", "small", "blue"))
-    world.tell(
-        ("{p}/{q} of the {it} of {A} are {color}. How many {color} {it} does {A} have?",), p=part, q=whole, color=color
-    )
+    world.tell(_WORDINGS["fraction"], p=part, q=whole, color=color)
     one = world.work(world.now, "/", Quantity(whole), "1/{q} of them is {x}.", q=whole)
     world.now = world.work(one, "*", Quantity(part), "There are {x} {color} {it}.", color=color)
     world.key += ("fraction", str(part), str(whole))
@@ -202,29 +188,25 @@ def _percent_of(world: World, says: str) -> tuple[int, Quantity]:
     return percent, world.work(product, "/", Quantity(100), says)
 
 
-@event("percent_gone", "event", "items dollars", "*", cost=3)
-def _percent_gone(world: World) -> None:
-    percent, moved = _percent_of(world, "That is {x} {unit}.")
-    other = world.someone()
-    world.tell(
-        ("{A} gives {n}% of the {unit} to {B}.", "{A} lets {B} have {n}% of the {unit}."), link=True, B=other, n=percent
-    )
-    world.now = world.work(world.now, "-", moved, HAS[world.kind])
-    world.key += ("percent_gone", str(percent))
+def _percent(name: str, sign: str, texts: Sequence[str], link: bool = False) -> None:
+    """Add an event in which a percentage comes in (+) or is given away (-)."""
+
+    @event(name, "event", "items dollars", "*", cost=3)
+    def run(world: World) -> None:
+        percent, moved = _percent_of(world, "That is {x} {unit}.")
+        world.tell(texts, link=link, B=world.someone(texts), n=percent)
+        world.now = world.work(world.now, sign, moved, HAS[world.kind])
+        world.key += (name, str(percent))
 
 
-@event("percent_more", "event", "items dollars", "*", cost=3)
-def _percent_more(world: World) -> None:
-    percent, moved = _percent_of(world, "That is {x} {unit}.")
-    world.tell(("{A} gets {n}% more {unit}.", "The number of {unit} that {A} has goes up by {n}%."), n=percent)
-    world.now = world.work(world.now, "+", moved, HAS[world.kind])
-    world.key += ("percent_more", str(percent))
+for _row in _TABLE["percents"]:
+    _percent(**_row)
 
 
 @event("percent_of", "close", "items", "*", cost=2)
 def _percent_question(world: World) -> None:
     percent, world.now = _percent_of(world, "{x} of the {it} {are} painted.")
-    world.tell(("{n}% of the {it} of {A} are painted. How many painted {it} does {A} have?",), n=percent)
+    world.tell(_WORDINGS["percent_of"], n=percent)
     world.key += ("percent_of", str(percent))
 
 
@@ -233,11 +215,7 @@ def _leftover(world: World) -> None:
     size = world.draws.between(3, 12)
     if world.now.value % size == 0:
         raise Impossible
-    texts = (
-        "{A} fills as many {box} of {n} as possible. How many {it} are left over?",
-        "{A} packs the {it} into {box} that hold exactly {n} each. How many {it} do not fit into a full one?",
-    )
-    world.tell(texts, n=size)
+    world.tell(_WORDINGS["leftover"], n=size)
     full = world.work(world.now, "//", Quantity(size), "{A} fills {x} {box}.")
     packed = world.work(full, "*", Quantity(size), "They hold {x} {it}.")
     world.now = world.work(world.now, "-", packed, "{x} {it} {are} left over.")

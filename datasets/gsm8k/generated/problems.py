@@ -18,16 +18,7 @@ from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
 from agent_envs.datasets.gsm8k.generated.events import EVENTS
-from agent_envs.datasets.gsm8k.generated.world import (
-    NAMES,
-    WORDS,
-    Event,
-    Mark,
-    Note,
-    Operation,
-    Wording,
-    World,
-)
+from agent_envs.datasets.gsm8k.generated.world import NAMES, WORDS, Event, Mark, Note, Operation, Wording, World
 
 DEFAULT_LEVEL = "1-8"
 Level = int | str | Sequence[int]

@@ -139,8 +139,10 @@ class World:
         self.notes.append((says, self.kind, self.owner, more))
         return Quantity(result, done)
 
-    def someone(self) -> int:
-        """Return a person who has not been mentioned yet."""
+    def someone(self, templates: Sequence[str]) -> int:
+        """Return a person who has not been mentioned yet; 0 if no template has a {B} for one."""
+        if not any("{B}" in template for template in templates):
+            return 0
         self.people += 1
         return self.people - 1
 
