@@ -36,11 +36,7 @@ PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
 SOURCES: dict[str, str] = {
     "alfworld": RELEASES,
     "webshop": LINKS,
-    **{
-        name: f"https://huggingface.co/datasets/{hub_source(name)[0]}"
-        for name in PREPARERS
-        if name not in ("alfworld", "webshop")
-    },
+    **{name: f"https://huggingface.co/datasets/{hub_source(name)[0]}" for name in ("gsm8k", "papersearch", *DATASETS)},
 }
 """Where each task's data is released."""
 

@@ -15,22 +15,12 @@ from typing import Any
 from agent_envs.datasets.alfworld.pddl import read_expression
 from agent_envs.datasets.alfworld.problem import Wording
 from agent_envs.errors import DataError
+from agent_envs.files import table
 
 _DOMAIN = "1b4fb59316b5c4e0d8cf319b86f880ee"  # of the domain without `help` and without the part that lets sinks clean
 _GRAMMAR = "d15c1ea3ec73e90ab8850df0158f6051"  # of the rules that are used, without the phrases of `Wording`
 
-_ACTIONS = (
-    *("GotoLocation", "OpenObject", "CloseObject", "PickupObject", "PutObject", "inventory", "examineReceptacle"),
-    *("examineObject", "ToggleObject", "HeatObject", "CleanObject", "CoolObject", "SliceObject", "look"),
-)
-_ANSWERS = (
-    *("OpenObject", "CloseObject", "PickupObject", "inventory", "examineReceptacle", "examineObject", "toggleObject"),
-    *("heatObject", "cleanObject", "coolObject", "sliceObject", "look"),
-)
-_RULES = (
-    *("intro", *(f"{name}.feedback" for name in _ANSWERS), "look-variations", "list_objects_on_the_floor"),
-    *("list_appliances", "overview(o)", "overview(r)", "list_empty", "list_separator", "list_last_separator"),
-)
+_ACTIONS, _RULES = (table(__package__, "game.json")["checked"][kind] for kind in ("actions", "rules"))
 _PLAIN = r'[^;|"<>\[\]#{}]*'  # literal text in a grammar
 _TASK = re.compile(r'"Your task is to: ([^;|"<>\[\]#{}\\\n]*)\."')
 _BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""\s*;', re.DOTALL)

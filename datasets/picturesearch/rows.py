@@ -115,15 +115,9 @@ def _vstar(path: Path) -> Iterator[PictureTask]:
         letters = "".join(letter for letter, _ in options)
         if not options or not _LETTERS.startswith(letters) or label not in letters or len(label) != 1:
             raise DataError(f"{where}: expected options (A), (B), ... in the text and one of their letters as label")
-        yield PictureTask(
-            "",
-            text,
-            (label,),
-            None,
-            family=text_field(fields, "category", where),
-            options=tuple(option for _, option in options),
-            picture=(str(_beside(path, text_field(fields, "image", where), where)), ""),
-        )
+        family, texts = text_field(fields, "category", where), tuple(option for _, option in options)
+        picture = _beside(path, text_field(fields, "image", where), where)
+        yield PictureTask("", text, (label,), None, family=family, options=texts, picture=(str(picture), ""))
 
 
 def _beside(path: Path, image: str, where: str) -> Path:

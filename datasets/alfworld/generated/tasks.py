@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_envs.datasets.alfworld import object_classes
-from agent_envs.datasets.alfworld.generated.houses import (
-    DEFAULT_SIZE,
-    SPLITS,
-    GeneratedHouse,
-    build_house,
-    parse_size,
-    parse_split,
-)
+from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.pddl import family_goal
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
@@ -44,7 +37,7 @@ def mangled(identity: str) -> str:
     return sys.intern(identity.translate(_MARKS).lower())  # the houses of a scene share places
 
 
-def house_problem(house: GeneratedHouse) -> Problem:
+def house_problem(house: houses.GeneratedHouse) -> Problem:
     """Return a house as a problem: its objects, facts and goal."""
     start = mangled(house.scene.start)
     objects = {_AGENT: "agent", **_CLASSES, start: "location"}
@@ -121,15 +114,15 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
         families: The families to draw from; None for all six.
     """
 
-    sizes = SPLITS
+    sizes = houses.SPLITS
 
     def __init__(
         self,
         split: str = "train",
-        size: int | str | Sequence[int] = DEFAULT_SIZE,
+        size: int | str | Sequence[int] = houses.DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
-        split, self.size = parse_split(split), parse_size(size)
+        split, self.size = houses.parse_split(split), houses.parse_size(size)
         self.families = parse_families(families, FAMILIES)
         super().__init__(split, split, self.size, self.families, cache=1024)
 
@@ -151,5 +144,5 @@ def _problem(house: _House) -> Problem:
 
 
 @functools.lru_cache(maxsize=4)
-def _built(house: _House) -> GeneratedHouse:
-    return build_house(*house)
+def _built(house: _House) -> houses.GeneratedHouse:
+    return houses.build_house(*house)

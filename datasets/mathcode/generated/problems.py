@@ -47,11 +47,8 @@ def _divisible(draws: Draws, level: int) -> Posed:
 
     def up_to(top: int) -> int:
         """Count by inclusion and exclusion."""
-        total = 0
-        for size in range(1, len(divisors) + 1):
-            for chosen in combinations(divisors, size):
-                total += (-1) ** (size + 1) * (top // math.lcm(*chosen))
-        return total
+        subsets = (chosen for size in range(1, len(divisors) + 1) for chosen in combinations(divisors, size))
+        return sum((-1) ** (len(chosen) + 1) * (top // math.lcm(*chosen)) for chosen in subsets)
 
     fields = {"low": low, "high": high, "divisors": divisors, "words": _listed(divisors, "or")}
     return up_to(high) - up_to(low - 1), fields

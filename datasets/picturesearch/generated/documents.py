@@ -66,17 +66,9 @@ def chart(draft: Draft) -> Asked:
             line, code, value = values[bar]
             low = min(line // steps, labelled - 2)
             marks = ticks[low : low + 2] if steps > 1 else [ticks[line]]
-            proof = draft.looks(labels[bar], tops[bar], *marks)
-            question = Asked(
-                f"On the chart with the {colour} head, what is the value of the bar labelled {code}?",
-                (str(value // steps),),
-                (
-                    Stage(draft.looks(*labels), bar + 1),
-                    Stage(draft.looks(tops[bar]), 1),
-                    Stage(draft.looks(*marks), len(marks)),
-                ),
-                proof,
-            )
+            text = f"On the chart with the {colour} head, what is the value of the bar labelled {code}?"
+            stages = draft.stages((labels, bar + 1), ([tops[bar]], 1), (marks, len(marks)))
+            question = Asked(text, (str(value // steps),), stages, draft.looks(labels[bar], tops[bar], *marks))
     assert question is not None
     return question
 
@@ -119,16 +111,8 @@ def table(draft: Draft) -> Asked:
             if (row, column) == asked:
                 answer, cell, side_code = value, box, code
     question = f"What does the table have in the column {names[asked[1]]} of the row {side_code}?"
-    return Asked(
-        question,
-        (answer,),
-        (
-            Stage(draft.looks(*heads), asked[1] + 1),
-            Stage(draft.looks(*sides), asked[0] + 1),
-            Stage(draft.looks(cell), 1),
-        ),
-        draft.looks(heads[asked[1]], sides[asked[0]], cell),
-    )
+    stages = draft.stages((heads, asked[1] + 1), (sides, asked[0] + 1), ([cell], 1))
+    return Asked(question, (answer,), stages, draft.looks(heads[asked[1]], sides[asked[0]], cell))
 
 
 def form(draft: Draft) -> Asked:

@@ -24,13 +24,7 @@ from agent_envs.datasets.picturesearch.generated.yards import compare, count, fi
 
 DEFAULT_LEVEL = "1-5"
 FAMILIES: dict[str, Callable[[Draft], Asked]] = {
-    "chart": chart,
-    "compare": compare,
-    "count": count,
-    "find": find,
-    "follow": follow,
-    "form": form,
-    "table": table,
+    draw.__name__: draw for draw in (chart, compare, count, find, follow, form, table)
 }
 """Each family of questions, and the function that draws a page and asks about it."""
 

@@ -7,6 +7,7 @@ where the page is shown at 1/scale or larger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, Impossible, shuffled
@@ -199,13 +200,10 @@ class Draft:
     def frame(self, box: Box, colour: str, width: int) -> None:
         """Paint the border of a box, inside it."""
         left, top, right, bottom = box
-        for side in (
-            (left, top, right, top + width),
-            (left, bottom - width, right, bottom),
-            (left, top, left + width, bottom),
-            (right - width, top, right, bottom),
-        ):
-            self.rect(side, colour)
+        self.rect((left, top, right, top + width), colour)
+        self.rect((left, bottom - width, right, bottom), colour)
+        self.rect((left, top, left + width, bottom), colour)
+        self.rect((right - width, top, right, bottom), colour)
 
     def text(self, x: int, y: int, text: str, colour: str = "ink", scale: int = 0) -> Box:
         """Write a line of text, and return its box."""
@@ -229,6 +227,10 @@ class Draft:
     def looks(self, *boxes: Box) -> tuple[Look, ...]:
         """Return looks at boxes, large ones in pieces."""
         return tuple(Look(piece, self.scale) for box in boxes for piece in split_up(box, _PIECE * self.scale))
+
+    def stages(self, *found: tuple[Sequence[Box], int]) -> tuple[Stage, ...]:
+        """Return stages: the boxes that are looked at in each, and how many of them are enough."""
+        return tuple(Stage(self.looks(*boxes), enough) for boxes, enough in found)
 
     # -- where things go -----------------------------------------------------------------------------------------
 

@@ -20,13 +20,12 @@ from agent_envs.checks import choice, integer
 from agent_envs.datasets.generated_tasks import Draws
 from agent_envs.datasets.qa.generated.names import SPLITS, Shuffle, mix, spell
 from agent_envs.datasets.qa.generated.relations import KINDS, OCCUPATIONS, RELATIONS, Relation
+from agent_envs.files import table
 
 SMALLEST, LARGEST = 200, 5_000_000
-MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
-)
+MONTHS: tuple[str, ...] = table(__package__, "words.json")["months"]
 _VERSION = 2
+_DRAWN = {"founded": (1100, 600), "population": (300, 90_000), "length": (35, 900)}  # the least, and how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +187,9 @@ class World:
         if name == "birth":
             return self.birth(number)
         draw = mix(self._seed + 10 + zlib.crc32(name.encode()), number)
-        if name == "founded":
-            return (1100 + draw % 600,)
-        if name == "population":
-            return (300 + draw % 90_000,)
-        if name == "length":
-            return (35 + draw % 900,)
+        if name in _DRAWN:
+            least, spread = _DRAWN[name]
+            return (least + draw % spread,)
         if name == "established":
             return (self.birth(self.target("founder", source, number))[0] + 21 + draw % 14,)
         if name == "published":

@@ -10,13 +10,10 @@ from __future__ import annotations
 import functools
 import math
 
+from agent_envs.files import table
+
 SPLITS = ("train", "validation", "test")
-_ONSETS = (
-    *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m"),
-    *("n", "p", "pr", "r", "s", "sh", "st", "t", "th", "tr", "v", "w", "z"),
-)
-_VOWELS = ("a", "e", "i", "o", "u", "ae")
-_CODAS = ("n", "r", "l", "m", "th", "k", "x", "nd", "rn", "sk")
+_ONSETS, _VOWELS, _CODAS = (table(__package__, "words.json")[kind] for kind in ("onsets", "vowels", "codas"))
 _MASK = (1 << 64) - 1
 
 

@@ -115,15 +115,9 @@ def _world(draws: Draws, level: int) -> _World:
         names.add(name)
         amount = draws.between(subject["low"], subject["high"])
         missing = level > 1 and draws.between(1, 20) == 1
-        records.append(
-            _Record(
-                name,
-                draws.pick(subject["groups"]),
-                None if missing else amount,
-                draws.between(subject["count_low"], subject["count_high"]),
-                start + datetime.timedelta(days=draws.between(0, 730)),
-            )
-        )
+        group, count = draws.pick(subject["groups"]), draws.between(subject["count_low"], subject["count_high"])
+        date = start + datetime.timedelta(days=draws.between(0, 730))
+        records.append(_Record(name, group, None if missing else amount, count, date))
     tariffs = {group: draws.between(2, 30) for group in sorted(subject["groups"])} if level >= 4 else {}
     return _World(subject, tuple(records), tariffs, units=level >= 2)
 

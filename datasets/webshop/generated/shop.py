@@ -20,13 +20,7 @@ import numpy as np
 
 from agent_envs.checks import integer
 from agent_envs.datasets.generated_tasks import Draws, stream
-from agent_envs.datasets.webshop.generated.wording import (
-    instruction,
-    is_plural,
-    shown_value,
-    synthetic_instruction,
-    with_article,
-)
+from agent_envs.datasets.webshop.generated import wording
 from agent_envs.files import table
 
 _GOALS, _LARGEST = 10_000, 100_000_000
@@ -141,7 +135,7 @@ class GeneratedShop:
         some = _some(attributes, draws, draws.between(1, 3))
         entry = {
             "attributes": plain,
-            "instruction": synthetic_instruction(group.kind.query, some),
+            "instruction": wording.synthetic_instruction(group.kind.query, some),
             "instruction_attributes": [attribute.lstrip("+>") for attribute in some],
         }
         first, last = number * self.goals // self.products, (number + 1) * self.goals // self.products
@@ -273,17 +267,17 @@ def _description(group: _Group, plain: Sequence[str], draws: Draws) -> str:
     listed = ", ".join(plain[:-1]) + " and " + plain[-1]
     if draws.between(1, 20) == 1:
         return ""
-    be, stand, it = ("are", "stand", "them") if is_plural(noun) else ("is", "stands", "it")
+    be, stand, it = ("are", "stand", "them") if wording.is_plural(noun) else ("is", "stands", "it")
     return draws.pick(_WORDS["descriptions"]).format(
         brand=group.brand,
         occasion=group.occasion,
         query=query,
-        one=with_article(query),
+        one=wording.with_article(query),
         noun=noun,
         be=be,
         stand=stand,
         it=it,
-        every="all" if is_plural(query) else "every",
+        every="all" if wording.is_plural(query) else "every",
         listed=listed,
         Listed=listed.capitalize(),
         Noun=noun.capitalize(),
@@ -291,11 +285,11 @@ def _description(group: _Group, plain: Sequence[str], draws: Draws) -> str:
 
 
 def _bullet(attribute: str, noun: str, draws: Draws) -> str:
-    plain, many = attribute.lstrip("+>"), is_plural(noun)
+    plain, many = attribute.lstrip("+>"), wording.is_plural(noun)
     text: str = draws.pick(_WORDS["bullets"][attribute[0] if attribute[0] in "+>" else ""])
     comes, suits, this = ("come", "suit", "these") if many else ("comes", "suits", "this")
     this = f"{this} {noun} {'are' if many else 'is'}"
-    head, one = plain.capitalize(), with_article(noun)
+    head, one = plain.capitalize(), wording.with_article(noun)
     return text.format(plain=plain, head=head, HEAD=head.upper(), one=one, comes=comes, suits=suits, this=this)
 
 
@@ -316,9 +310,9 @@ def _goal(
         if draws.between(1, 20) <= 19:
             own = name in own_values and draws.between(1, 10) <= 6
             picked[name] = own_values[name] if own else draws.pick(values)
-    picked = {name: shown_value(value) for name, value in picked.items()}
+    picked = {name: wording.shown_value(value) for name, value in picked.items()}
     return {
-        "instruction": instruction(noun, wanted, picked, draws),
+        "instruction": wording.instruction(noun, wanted, picked, draws),
         "options": [f"{name}: {value}" for name, value in picked.items()],
         "instruction_attributes": [attribute.lstrip("+>") for attribute in wanted],
         "instruction_options": list(picked.values()),
