@@ -24,6 +24,11 @@ def base_folder() -> Path:
     return Path(str(resources.files(__package__) / "base"))
 
 
+def vision_folder() -> Path:
+    """Return the folder of tiny-vision, which reads pages."""
+    return Path(str(resources.files(__package__) / "vision_base"))
+
+
 def load_base() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerBase]:
     """Return tiny-base in float32, and its tokenizer."""
     folder = base_folder()

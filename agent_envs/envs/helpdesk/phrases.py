@@ -31,13 +31,14 @@ def plain(text: str) -> str:
         tens, units, small, one = found.groups()
         return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
 
+    def product(found: re.Match[str]) -> str:
+        count, word, rest = found.groups()
+        return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
+
     small = text[:LONGEST].lower().replace("’", "'").replace("pls", "please").replace("plz", "please")
     small = PATTERNS["number"].sub(digits, small)
-    for word, worth in (("hundred", 100), ("thousand", 1000)):
-        if word in small:
-            small = PATTERNS[word].sub(
-                lambda m, worth=worth: str((int(m[1]) if m[1].isdigit() else 1) * worth + int(m[2] or 0)), small
-            )
+    for word in ("hundred", "thousand"):
+        small = PATTERNS[word].sub(product, small) if word in small else small
     return PATTERNS["again"].sub(r"\1", small)
 
 
