@@ -16,13 +16,7 @@ import torch
 from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards, say_once, score_norms
 from agent_envs.adapters.losses import kl_in_reward, step_weights
 from agent_envs.adapters.teacher import NO_LABEL, Labels
-from agent_envs.adapters.verl.batch.losses import (
-    LABEL_WEIGHTS,
-    POLICY_WEIGHTS,
-    STEP_NUMBERS,
-    TOKEN_WEIGHTS,
-    VALUE_WEIGHTS,
-)
+from agent_envs.adapters.verl.batch import losses
 from agent_envs.adapters.verl.batch.table import StepTable
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.errors import DataError
@@ -107,26 +101,26 @@ def step_columns(
         "advantages": table.spread(advantages.float(), size),
         "returns": table.spread(returns.float(), size),
         "rm_scores": table.spread(torch.where(at_end, table.steps.rewards[table.step_of], 0.0).float(), size),
-        POLICY_WEIGHTS: table.spread(weights[table.step_of] * kept, size),
-        VALUE_WEIGHTS: table.spread(value_weights, size),
-        STEP_NUMBERS: table.spread(table.step_of, size, -1),
+        losses.POLICY_WEIGHTS: table.spread(weights[table.step_of] * kept, size),
+        losses.VALUE_WEIGHTS: table.spread(value_weights, size),
+        losses.STEP_NUMBERS: table.spread(table.step_of, size, -1),
     }
     if label_weight and table.label is None:
         say_once(NO_LABEL)
     elif label_weight and table.label is not None:
-        wrote, mode = columns[STEP_NUMBERS], objective.settings.teacher_mode
+        wrote, mode = columns[losses.STEP_NUMBERS], objective.settings.teacher_mode
         labels = Labels(table.label, label_weight)
         if mode == "silent":
             labels = labels.without_signal(table.steps.group, wrote, columns["advantages"])
-        columns[LABEL_WEIGHTS] = labels.weights(
+        columns[losses.LABEL_WEIGHTS] = labels.weights(
             objective.weighting, table.steps.trajectory, actor_batch[table.row], table.counts
         )
         if mode == "alone":
-            columns[POLICY_WEIGHTS] = torch.zeros_like(columns[POLICY_WEIGHTS])
+            columns[losses.POLICY_WEIGHTS] = torch.zeros_like(columns[losses.POLICY_WEIGHTS])
         metrics |= {f"teacher/{name}": value for name, value in labels.metrics(wrote).items()}
     if objective.row_loss is not None:
         same = step_weights("token", lengths, table.steps.trajectory, actor_batch[table.row])
-        columns[TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
+        columns[losses.TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
     return StepColumns(columns, rows.rewards.double(), metrics)
 
 

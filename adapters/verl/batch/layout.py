@@ -76,9 +76,8 @@ def plan_layout(
     per_part = max(len(part) for batch in parts for part in batch)
     per_part = math.ceil(max(per_part, 1) / row_multiple) * row_multiple
     by_rank = [batch[rank] for rank in range(ranks) for batch in parts]
-    return Layout(
-        tuple(row for part in by_rank for row in [*part, *[None] * (per_part - len(part))]), ranks, count, nodes
-    )
+    order = (row for part in by_rank for row in [*part, *[None] * (per_part - len(part))])
+    return Layout(tuple(order), ranks, count, nodes)
 
 
 def _members(names: Sequence[Hashable]) -> list[list[int]]:

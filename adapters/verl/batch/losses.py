@@ -70,7 +70,7 @@ def actor_loss(
     """
     weights = flat(data[POLICY_WEIGHTS])
     trained = (weights != 0).nonzero().squeeze(1)  # [trained tokens]
-    indices = _output_indices(data)[trained]
+    indices = output_indices(data)[trained]
     weights = weights[trained]
     log_probs = flat(model_output["log_probs"])[indices]
     # renumbered: a micro-batch holds few of the batch's steps
@@ -81,9 +81,8 @@ def actor_loss(
 
     corrected = column("rollout_is_weights") if "rollout_is_weights" in data else None
     old, advantages = column("old_log_probs"), column("advantages")
-    loss, metrics = policy_loss(config.policy_loss.get("loss_mode", "vanilla"))(
-        log_probs, old, advantages, weights, steps, options, corrected
-    )
+    function = policy_loss(config.policy_loss.get("loss_mode", "vanilla"))
+    loss, metrics = function(log_probs, old, advantages, weights, steps, options, corrected)
     if ratios is not None:
         record_ratios(ratios, data["training_step"], update, log_probs.detach() - old, advantages, steps)
     sums = {"pg_loss": loss}
@@ -98,7 +97,7 @@ def actor_loss(
     if LABEL_WEIGHTS in data:
         taught = flat(data[LABEL_WEIGHTS])
         at = (taught != 0).nonzero().squeeze(1)
-        imitation, tallies = label_loss(flat(model_output["log_probs"])[_output_indices(data)[at]], taught[at])
+        imitation, tallies = label_loss(flat(model_output["log_probs"])[output_indices(data)[at]], taught[at])
         loss, metrics = loss + imitation, metrics | tallies
     return loss * data["dp_size"], _reported("actor", metrics, sums, data["dp_size"])
 
@@ -118,7 +117,7 @@ def of_mini_batch(engine: Any, data: TensorDict, loss: Any) -> Any:
 
         def add_up(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
             used = (flat(data[POLICY_WEIGHTS]) != 0).nonzero().squeeze(1)
-            log_probs = flat(model_output["log_probs"])[_output_indices(data)[used]]
+            log_probs = flat(model_output["log_probs"])[output_indices(data)[used]]
             sums.add_(torch.tensor([float((log_probs - flat(data["old_log_probs"])[used]).double().sum()), len(used)]))
             return log_probs.new_zeros(()), {}
 
@@ -164,7 +163,7 @@ def critic_loss(
     """Return the critic's loss on a micro-batch and its metrics; ``model_output`` has ``values``, jagged."""
     weights = flat(data[VALUE_WEIGHTS])
     trained = (weights != 0).nonzero().squeeze(1)
-    values = flat(model_output["values"])[_output_indices(data)[trained]]
+    values = flat(model_output["values"])[output_indices(data)[trained]]
     old, returns = flat(data["values"])[trained], flat(data["returns"])[trained]
     loss, metrics = value_loss(values.squeeze(-1) if values.dim() > 1 else values, old, returns, weights[trained],
                                clip=config.cliprange_value)  # fmt: skip
@@ -192,8 +191,8 @@ def collect(output: Mapping[str, Any], role: str) -> dict[str, float]:
     return out
 
 
-def _output_indices(data: TensorDict) -> torch.Tensor:
-    """Index of the model's output for each response token, shape [response tokens]."""
+def output_indices(data: TensorDict) -> torch.Tensor:
+    """Return the index of the model's output for each response token, shape [response tokens]."""
     lengths = row_offsets(data["responses"]).diff()
     return response_index(row_offsets(data["input_ids"]).to(lengths.device), lengths)
 

@@ -223,16 +223,10 @@ class StepTrainer(PhasedTrainer):
         table = step_table(extra, [str(uid) for uid in data.pop("uid")], offsets, self.order)
         tensors = {name: flat(data[name]).float() for name in _GIVEN if name in data}
         entropies = tensors.pop("entropy", None)  # verl computes it where it recomputes log-probabilities
-        result = step_columns(
-            table,
-            tensors,
-            int(offsets[-1]),
-            self.objective,
-            self.layout.mini_batches_of_rows(self.actor_mini_batches),
-            self.layout.mini_batches_of_rows(self.critic_mini_batches),
-            self.baselines if self.estimator.needs_baseline else None,
-            self.settings.teaching.weight_at(self.global_steps),
-        )
+        actor, critic = map(self.layout.mini_batches_of_rows, (self.actor_mini_batches, self.critic_mini_batches))
+        baselines = self.baselines if self.estimator.needs_baseline else None
+        weight = self.settings.teaching.weight_at(self.global_steps)
+        result = step_columns(table, tensors, int(offsets[-1]), self.objective, actor, critic, baselines, weight)
         trained = result.columns[losses.POLICY_WEIGHTS] != 0
         valued = rows.with_token_values(lines, table, result.columns["advantages"], trained, entropies)
         self.write_lines("train", before + valued)

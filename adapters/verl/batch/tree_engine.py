@@ -23,7 +23,7 @@ from agent_envs.adapters.losses.distribution import entropies, log_probs_of, squ
 from agent_envs.adapters.trees import SortedRows, cut, sort_rows
 from agent_envs.adapters.trees.attention import enable
 from agent_envs.adapters.trees.passes import TreePass, tree_pass
-from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS
+from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS, output_indices
 from agent_envs.adapters.verl.batch.table import flat, row_offsets
 from agent_envs.adapters.verl.run.process import TREES
 from agent_envs.errors import ConfigError
@@ -79,10 +79,7 @@ class _Trees:
 
     def _wanted(self, micro_batch: TensorDict, offsets: np.ndarray) -> np.ndarray:
         """Whether each token needs an output, shape [tokens]."""
-        responses = micro_batch["responses"]
-        lengths = row_offsets(responses).diff().cpu().numpy()
-        begin = offsets[1:] - lengths - (np.cumsum(lengths) - lengths)
-        at = np.arange(int(lengths.sum())) + np.repeat(begin, lengths)
+        at = output_indices(micro_batch).cpu().numpy() + 1
         out = np.zeros(int(offsets[-1]), dtype=bool)
         names: tuple[str | None, ...] = (self.otherwise,)
         if self.weights[0] in micro_batch:

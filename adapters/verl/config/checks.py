@@ -6,6 +6,7 @@ What verl or a library refuses readably is left to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -110,7 +111,7 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
     """What updates and their rows do not do."""
     actor, critic, settings = config.actor_rollout_ref.actor, config.critic, read_settings(config)
     total, layout = config.data.train_batch_size, settings.layout
-    recomputed = not (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
+    bypassed = (config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False)
     fused = config.actor_rollout_ref.model.use_fused_kernels
     yield not config.trainer.use_v1, "trainer.use_v1 must be True: steps are trained over verl's v1 trainers alone"
     for name, model in _updated(config, estimator).items():
@@ -134,15 +135,12 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
     )
     ranks = unequal_ranks(config, needs_critic=estimator.needs_critic)
     yield ranks, str(ranks)
-    whole = f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor computes "
-    yield (
-        estimator.needs_score_norms and not recomputed,
-        f"{whole}with the old log-probabilities: {_CORRECTION}.bypass_mode must be False",
-    )
-    yield (
-        estimator.needs_score_norms and fused,
-        f"{whole}with the old log-probabilities: actor_rollout_ref.model.use_fused_kernels must be False",
-    )
+    for name, on in ((f"{_CORRECTION}.bypass_mode", bypassed), ("actor_rollout_ref.model.use_fused_kernels", fused)):
+        yield (
+            estimator.needs_score_norms and on,
+            f"the estimator {estimator.name!r} needs the whole distribution of every token, which the actor computes "
+            f"with the old log-probabilities: {name} must be False",
+        )
     reason = needs_steps(config)
     yield reason and layout not in (None, "steps"), f"{reason}: agentr1.layout must be steps, got {layout}"
     obstacle = tree_obstacle(config) if layout == "tree" else None
@@ -151,10 +149,7 @@ def _of_training(config: Any, estimator: Estimator) -> Iterator[tuple[Any, str]]
 
 def _of_playing_ahead(config: Any) -> Iterator[tuple[Any, str]]:
     """What groups that are replaced, and batches that are played ahead, do not go with."""
-
-    def get(name: str) -> Any:
-        return OmegaConf.select(config, name)
-
+    get = partial(OmegaConf.select, config)
     settings, total = read_settings(config), config.data.train_batch_size
     ahead, separate = settings.ahead, settings.mode == "separate"
     filters, chunk = get("algorithm.filter_groups.enable"), get("data.gen_batch_size") or total

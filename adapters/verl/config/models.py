@@ -159,18 +159,13 @@ def memory_notice(config: Any, folder: str | None) -> str:
     if config.trainer.device == "cpu":
         return f"memory: about {cpu_memory(config, model) / 1e9:.1f} GB"
     actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
-    adapter = bool(policy.get("lora_rank") or policy.get("lora_adapter_path"))
-    memory = training_memory(
-        model,
-        gpus=config.trainer.n_gpus_per_node * config.trainer.nnodes,
-        tokens=actor.ppo_max_token_len_per_gpu,
-        split=actor.ulysses_sequence_parallel_size,
-        packed=policy.use_remove_padding,
-        adapter=adapter,
-    )
+    adapter, packed = bool(policy.get("lora_rank") or policy.get("lora_adapter_path")), policy.use_remove_padding
+    gpus, split = config.trainer.n_gpus_per_node * config.trainer.nnodes, actor.ulysses_sequence_parallel_size
+    tokens = actor.ppo_max_token_len_per_gpu
+    memory = training_memory(model, gpus=gpus, tokens=tokens, split=split, packed=packed, adapter=adapter)
     size = {name: f"{getattr(memory, name) / 1e9:.1f}" for name in ("updating", "state", "activations", "logits")}
     held = "weights" if adapter else "weights, gradients and Adam"
     return (
         f"an update of the actor needs about {size['updating']} GB of each GPU: {size['state']} {held}, "
-        f"{size['activations']} activations and {size['logits']} logits of {actor.ppo_max_token_len_per_gpu:,} tokens"
+        f"{size['activations']} activations and {size['logits']} logits of {tokens:,} tokens"
     )

@@ -80,11 +80,8 @@ def read_objective(config: Any) -> Objective:
             )
     scale = settings.scale_rewards
     estimator = get_estimator(str(algorithm.adv_estimator))
-    for name, value in (
-        ("algorithm.use_kl_in_reward", algorithm.use_kl_in_reward),
-        ("agentr1.process_rewards", settings.process_rewards),
-        ("agentr1.scale_rewards", scale),
-    ):
+    changing = {f"agentr1.{name}": getattr(settings, name) for name in ("process_rewards", "scale_rewards")}
+    for name, value in {"algorithm.use_kl_in_reward": algorithm.use_kl_in_reward, **changing}.items():
         if value and estimator.name == "gdpo":
             raise ConfigError(f"the estimator gdpo compares the reward's components unscaled: leave out {name}")
     correction = algorithm.get("rollout_correction", None)

@@ -1,7 +1,8 @@
 """The settings of released runs, beside a preset's own: what differs and why, and a run with exactly the released ones.
 
     release/NAME.yaml     a release: its runs, and their settings by task, algorithm and kind
-    remaining.yaml        what a run with /published still does otherwise, and with which settings it would not
+    remaining.yaml        what a run with /published still does otherwise, with which settings it would not, and which
+                          settings change no result
 
 A preset has the settings of the newest release of its task, except those that it keeps (`kept`, with the reasons).
 `PRESET/published` takes those too: the newest released run of that algorithm and task. `PRESET/published@RELEASE` is
@@ -37,20 +38,6 @@ _FOLDER = Path(__file__).parent
 _ROWS = ("hotpotqa_", "2wiki", "musique", "bytedance/pasa", "openai/gsm8k", "alfworld_", "webshop_", "scienceworld_")
 """How the `data_source` of released rows begins."""
 _GIVEN = "set on the command line"
-# What changes no result, whatever it is: places, names, logs, what is saved, memory and speed; and seeds, which no
-# released run has.
-_HARMLESS = re.compile(
-    r"(run\.)?(out|name|model_path|seed|vllm_cache|env_wrappers\..*|env_kwargs\..*|critic|algo|env|model)"
-    r"|trainer\.(project_name|experiment_name|logger|log_val_generations|(validation|rollout)_data_dir|save_freq"
-    r"|esi_redundant_time|default_\w+_dir|del_local_ckpt_after_load|max_(actor|critic)_ckpt_to_keep"
-    r"|ray_wait_register_center_timeout)"
-    r"|agentr1\.(episodes_dir|ratios_dir|phase_file|seed|trust|env_workers|max_episodes|stall_timeout)"
-    r"|(ray_kwargs|global_profiler)\..*"
-    r"|(actor_rollout_ref|critic)\..*(_micro_batch_size_per_gpu|max_token_len_per_gpu|_offload|gradient_checkpointing"
-    r"|fsdp_size|seed|gpu_memory_utilization|num_workers|parallel_size|enforce_eager|free_cache_engine"
-    r"|max_num_batched_tokens|max_num_seqs|\b(checkpoint|profiler)\..*)"
-    r"|data\.((train|val)_files|seed|dataloader_num_workers)"
-)
 
 
 @dataclass(frozen=True)
@@ -131,9 +118,7 @@ class Released:
         return {
             ids: entry["says"]
             for ids, entry in _read("remaining", ".")["open"].items()
-            if self.says(entry.get("where", "every"))
-            and (name in entry or not needed)
-            and not (name in entry and had(entry[name]))
+            if self.says(entry.get("where", "every")) and (not had(entry[name]) if name in entry else not needed)
         }
 
 
@@ -218,8 +203,9 @@ def differences(
         if (ours := read_value(config, run, key)) != value
     ]
     now, before = _said(config, run), _said(*(plain or (config, run)))
+    harmless = re.compile("|".join(_read("remaining", ".")["harmless"]))
     for key in dict.fromkeys([*now, *before]):
-        if now.get(key) != before.get(key) and not (key in released or key in but or _HARMLESS.fullmatch(key)):
+        if now.get(key) != before.get(key) and not (key in released or key in but or harmless.fullmatch(key)):
             found.append(Difference(key, before.get(key), now.get(key), _GIVEN))
     return tuple(found)
 

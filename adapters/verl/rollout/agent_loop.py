@@ -148,15 +148,11 @@ class EnvAgentLoop(AgentLoopBase):
         known = [version for step in policy.versions for version in step if version >= 0] or [newest]
         fields: dict[str, Any] = {"min_global_steps": min(known), "max_global_steps": max(known)}
         outputs: list[AgentLoopOutput] = []
-        size = 1 if branches is None else branches.size
-        named = [
-            replace(e, episode_id=f"{uid}_{session * size + i}", group_id=uid) for i, e in enumerate(tree.episodes)
-        ]
+        first = session * (1 if branches is None else branches.size)
+        named = [replace(e, episode_id=f"{uid}_{first + i}", group_id=uid) for i, e in enumerate(tree.episodes)]
         tree, gamma = tree._replace(episodes=named), float(self.config.algorithm.get("gamma", 1.0))
-        if branches is None:
-            parts = parts_of(tree, gamma, roles=settings.train_roles, twin=settings.twin_final if trains else None)
-        else:
-            parts = parts_of(tree, gamma, weighting=settings.weighting)
+        weighting, twin = None if branches is None else settings.weighting, settings.twin_final if trains else None
+        parts = parts_of(tree, gamma, weighting=weighting, roles=settings.train_roles, twin=twin)
         filler = self.tokenizer.eos_token_id
         for number, (episode, of_episode) in enumerate(zip(named, parts, strict=True)):
             how: dict[str, Any] = {

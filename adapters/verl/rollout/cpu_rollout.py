@@ -93,17 +93,13 @@ class CPURolloutServer:
             await self.gate.wait()
         done = await self.server.generate([int(token) for token in prompt_ids], params, list(image_data or ()))
         first, last = done.versions
+        versions = {"global_steps": last, "min_global_steps": first, "max_global_steps": last}
         return TokenOutput(
             token_ids=done.token_ids,
             log_probs=done.log_probs,
             stop_reason=done.stop_reason,
             num_preempted=0,
-            extra_fields={
-                "global_steps": last,
-                "min_global_steps": first,
-                "max_global_steps": last,
-                "num_cached_tokens": done.cached_tokens,
-            },
+            extra_fields={**versions, "num_cached_tokens": done.cached_tokens},
         )
 
     async def load_weights(self, weights: Mapping[str, torch.Tensor], global_steps: int | None) -> None:
@@ -137,13 +133,10 @@ class CPUReplica(RolloutReplica):
         if self.world_size != 1:
             raise BackendError(f"a CPU server is one process, but the parallel size is {self.world_size}")
         remote_code = bool(self.model_config.get("trust_remote_code", False))
-        server = (
-            ray.remote(CPURolloutServer)
-            .options(name=_actor_name(self.replica_rank), num_cpus=0, max_concurrency=_CALLS)
-            .remote(self.model_config.path, self.config, self.replica_rank, remote_code)
-        )
-        self.servers = [server]
-        self._server_handle = server
+        name = _actor_name(self.replica_rank)
+        actor = ray.remote(CPURolloutServer).options(name=name, num_cpus=0, max_concurrency=_CALLS)
+        server = actor.remote(self.model_config.path, self.config, self.replica_rank, remote_code)
+        self.servers, self._server_handle = [server], server
         self._server_address = await server.get_address.remote()
 
     def rollout_worker_use_gpu(self) -> bool:

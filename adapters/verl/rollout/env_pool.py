@@ -91,14 +91,9 @@ class EnvServers:
         what = json.dumps([env_id, served, list(wrappers), self.workers, self.step_timeout], sort_keys=True)
         name = f"agentr1_envs/{node}/{hashlib.sha256(what.encode()).hexdigest()[:16]}"
         if name not in _actors:
-            actor = ray.remote(_NodeServer).options(
-                name=name,
-                get_if_exists=True,
-                num_cpus=0,
-                max_restarts=-1,
-                max_task_retries=3,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )
+            here = NodeAffinitySchedulingStrategy(node, soft=False)
+            kept = {"get_if_exists": True, "num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}
+            actor = ray.remote(_NodeServer).options(name=name, scheduling_strategy=here, **kept)
             limits = {
                 "workers": self.workers, "step_timeout": self.step_timeout or math.inf, "idle_timeout": math.inf,
                 "max_episodes": _MOST, "max_waiting": _MOST,

@@ -93,7 +93,7 @@ def episode_rows(
     cut = last.truncated and not last.terminated
     if final_prompt_ids and cut and not broken:
         tokens.append(StepTokens(len(episode.steps), final_prompt_ids, [filler_id], trained=False))
-    records = {i: _record(episode, i, anchors) for i in played}
+    records, told = {i: _record(episode, i, anchors) for i in played}, {} if broken else labels
     out = []
     for row in merge_steps(tokens, "merged" if merge else "steps"):
         steps = tuple(
@@ -101,14 +101,10 @@ def episode_rows(
         )
         value_at = next((start for index, start, _ in row.spans if index not in records), -1)
         kind = "masked" if broken else "step" if steps else "value"
-        done = [
-            (i, a, b)
-            for i, a, b in row.spans
-            if i in labels and not broken and tuple(labels[i]) == played[i].response_ids
-        ]
+        done = [(i, a, b) for i, a, b in row.spans if i in told and tuple(told[i]) == played[i].response_ids]
         out.append(Row(kind, row, steps, value_at, tuple(done), **own))
-    for i, step in () if broken else played.items():
-        if (ids := list(labels.get(i, ()))) and tuple(ids) != step.response_ids:
+    for i, step in played.items():
+        if (ids := list(told.get(i, ()))) and tuple(ids) != step.response_ids:
             nobody, count = [-1] * len(ids), len(ids)
             tokens_of = TokenRow(list(step.prompt_ids or ()), ids, nobody, [0.0] * count, (), step.prompt_pictures)
             out.append(Row("label", tokens_of, (), labels=((i, 0, count),), **own))

@@ -9,6 +9,7 @@ nothing else.
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
@@ -20,28 +21,31 @@ with needs_extra("verl"):
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    pass
+def _always(answer: Any) -> Callable[..., Any]:
+    """Return a function, or method, that gives one answer whatever it is asked."""
+    return lambda *args, **kwargs: answer
+
+
+_nothing = _always(None)
 
 
 def _device_module() -> ModuleType:
     module = ModuleType("agent_envs_torch_cpu")
-    module.__dict__.update({name: getattr(torch.cpu, name) for name in torch.cpu.__all__})
-
     sizes = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
     actions = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize")
     functions = {
+        **{name: getattr(torch.cpu, name) for name in torch.cpu.__all__},
         **dict.fromkeys(actions, _nothing),
-        **dict.fromkeys(sizes, lambda device=None: 0),
-        "mem_get_info": lambda device=None: (8 << 30, 16 << 30),  # (free, total) bytes: nothing here is sized by it
-        "is_available": lambda: True,
-        "current_device": lambda: torch.device("cpu"),
-        "device_count": lambda: 1,
+        **dict.fromkeys(sizes, _always(0)),
+        "mem_get_info": _always((8 << 30, 16 << 30)),  # (free, total) bytes: nothing here is sized by it
+        "is_available": _always(True),
+        "current_device": _always(torch.device("cpu")),
+        "device_count": _always(1),
         "manual_seed": torch.manual_seed,
         "manual_seed_all": torch.manual_seed,
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
-        "get_device_name": lambda device=None: "cpu",
+        "get_device_name": _always("cpu"),
     }
     module.__dict__.update(functions)
     return module
@@ -55,39 +59,19 @@ class PlatformCPU(PlatformBase):
     device_module = _device_module()
     manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
-
-    def is_available(self) -> bool:
-        return True
-
-    def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return False  # keeps verl's automatic choice from using this platform
-
-    def current_device(self) -> Any:
-        return torch.device("cpu")
-
-    def device_count(self) -> int:
-        return 1
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    def nvtx_range(self, msg: str) -> Any:
-        return nullcontext()
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
+    is_platform_available = _always(False)  # keeps verl's automatic choice from using this platform
+    is_available = _always(True)
+    is_ipc_supported = _always(False)
+    current_device = _always(torch.device("cpu"))
+    device_count = _always(1)
+    get_device_capability = _always((None, None))
+    nvtx_range = _always(nullcontext())
+    communication_backend_name = _always("gloo")
+    ray_resource_name = _always("GPU")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
 
     def ray_noset_envvars(self) -> list[str]:
         return []
-
-    def is_ipc_supported(self) -> bool:
-        return False
 
 
 def answer_for_vllm() -> None:

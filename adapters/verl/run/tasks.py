@@ -93,14 +93,8 @@ def choose_tasks(
     others = None if validation_tasks is None else validation_tasks // len(orders)
     first = None if others is None else validation_tasks - others * (len(orders) - 1)  # type: ignore[operator]
     drawn = _passes(len(pool), config.steps * tasks_per_step, tasks_per_step, config.seed)
-    return Tasks(
-        train_split=split,
-        train=tuple(pool[drawn].tolist()),
-        held_out=tuple(
-            (name, tuple(order[: others if i else first].tolist())) for i, (name, order) in enumerate(orders)
-        ),
-        pool=None if splits else len(pool),
-    )
+    held_out = tuple((name, tuple(order[: others if i else first].tolist())) for i, (name, order) in enumerate(orders))
+    return Tasks(split, tuple(pool[drawn].tolist()), held_out, pool=None if splits else len(pool))
 
 
 def _task_count(config: RunConfig) -> tuple[int, str]:
