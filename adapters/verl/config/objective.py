@@ -94,16 +94,13 @@ def read_objective(config: Any) -> Objective:
                     f"algorithm.rollout_correction.{name}=null"
                 )
         correction = None
+    weights = {str(name): float(weight) for name, weight in (settings.process_rewards or {}).items()}
     return Objective(
         estimator=estimator,
         options=options,
         settings=settings,
         weighting=settings.weighting,
-        process=ProcessRewards(
-            weights={str(name): float(weight) for name, weight in (settings.process_rewards or {}).items()},
-            normalize=settings.normalize_process_rewards,
-            weight=float(settings.process_reward_weight),
-        ),
+        process=ProcessRewards(weights, settings.normalize_process_rewards, float(settings.process_reward_weight)),
         scale=None if scale is None else RewardScale(str(scale), gamma=options.gamma),
         kl=kl,
         kl_kind=str(algorithm.kl_penalty),
