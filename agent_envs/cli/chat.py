@@ -78,7 +78,6 @@ class Chat:
         """Actions so far."""
         self._actor: Any = None
         self._acting = False  # whether the agent is acting, which Ctrl-C stops
-        self._interactive = sys.stdin.isatty()
 
     def talk(self) -> None:
         """Talk until /quit or the end of the input; without a terminal, a BackendError of the server ends it too."""
@@ -93,7 +92,7 @@ class Chat:
             except (EpisodeStop, PromptError) as e:  # a full context, an empty answer, messages that do not fit
                 self._forget(str(e) or type(e).__name__)
             except BackendError as e:
-                if not self._interactive:
+                if not sys.stdin.isatty():
                     raise
                 self._forget(str(e))
             except KeyboardInterrupt:
@@ -131,8 +130,8 @@ class Chat:
         self.questions += 1
         if self._actor is None:
             self._actor = self.policy.start(self.env)
-        over = False
-        while not over:
+        terminated = truncated = False
+        while not (terminated or truncated):
             self._acting = True
             response = self._response(observation, info)
             if response.empty:
@@ -141,7 +140,6 @@ class Chat:
             show(f"agent> {response.text}")
             observation, _, terminated, truncated, info = self.env.step(response.text)
             self._acting = False
-            over = terminated or truncated
             if results := info.get("tool_results"):
                 _show_results(results)
             elif not terminated:  # the observation after an answer only tells the score

@@ -44,13 +44,11 @@ def run(options: Options) -> str:
     comparisons = [compare_runs(first, other, common=options.common) for other in others]
     panel = first[0].panel
     if options.json:
-        data = {"panel": panel.digest, "comparisons": [comparison.to_dict() for comparison in comparisons]}
-        return json.dumps(data)
+        return json.dumps({"panel": panel.digest, "comparisons": [each.to_dict() for each in comparisons]})
     split = panel.content["arguments"].get("split")
     where = ", ".join([panel.env, *([f"split {split}"] if split else []), f"panel {panel.name}"])
     where += " (the tasks that both have)" if options.common else " (the same tasks in every run)"
-    first_name, *names = options.runs
-    tables = [_table(first_name, name, comparison) for name, comparison in zip(names, comparisons, strict=True)]
+    tables = [_table(options.runs[0], name, each) for name, each in zip(options.runs[1:], comparisons, strict=True)]
     return "\n\n".join([where, *tables])
 
 
@@ -76,9 +74,8 @@ def _table(first: str, second: str, comparison: PairedComparison) -> str:
     lines += ["", f"{'':7}  {heads[0]}  {heads[1]}  {'difference':>10}   95 % interval"]
     for name, row in comparison.measures.items():
         change = row.difference
-        first_mean, second_mean = _digits(row.first), _digits(row.second)
         value, low, high = (_digits(number, "+") for number in (change.value, change.low, change.high))
-        cells = [f"{mean:>{len(head)}}" for mean, head in zip((first_mean, second_mean), heads, strict=True)]
+        cells = [f"{_digits(mean):>{len(head)}}" for mean, head in zip((row.first, row.second), heads, strict=True)]
         lines.append(f"{name:7}  {'  '.join(cells)}  {value:>10}   [{low}, {high}]")
     return "\n".join(lines)
 

@@ -38,8 +38,9 @@ import gymnasium as gym
 import numpy as np
 from tqdm import tqdm
 
+from agent_envs.adapters.shares import registered_id
 from agent_envs.checks import integer, path_suffix
-from agent_envs.cli.environments import RunOptions, of_episode, same_env
+from agent_envs.cli.environments import RunOptions, of_episode
 from agent_envs.cli.options import File, FileOrFolder, OutputOptions, option
 from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import read_episodes
@@ -89,9 +90,8 @@ def run(options: Options) -> str:
         else:
             env = stack.enter_context(contextlib.closing(make_text_env(*(choice := options.chosen_env()))))
             pictured |= {choice.env_id} if shows_pictures(env.observation_space) else set()
-            played = expert_episodes(
-                env, ExpertPolicy(noise=options.noise, seed=options.seed), tally, seed=options.seed
-            )
+            policy = ExpertPolicy(noise=options.noise, seed=options.seed)
+            played = expert_episodes(env, policy, tally, seed=options.seed)
             episodes = ([replace(part, env_id=choice.env_id) for part in parts] for parts in played)
         how: dict[str, Any] = {"every": options.all, "duplicates": options.keep_duplicates}
         rows = demonstration_rows(episodes, options.n, tally, pictured=pictured, **how)
@@ -125,7 +125,7 @@ def recorded_episodes(options: Options, tally: Counter[str], pictured: set[str])
         settings = {} if options.bare else run_settings(Path(options.run) / "any" if options.run else path)
         for episode in read_episodes(path):
             wanted = options.split in (None, episode.reset_info.get("split"))
-            if not wanted or not same_env(given.env_id or episode.env_id, episode.env_id):
+            if not wanted or registered_id(given.env_id or episode.env_id) != registered_id(episode.env_id):
                 tally["other"] += 1
                 continue
             choice = of_episode(given, settings, episode, trust=options.trust)
@@ -216,10 +216,9 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
     Pictures are in ``pictures`` beside the file, whose rows have their paths from there.
     """
-    if path.suffix == ".parquet":
-        _parquet()  # before anything is played
+    pyarrow = _parquet() if path.suffix == ".parquet" else None  # before anything is played
     with replacing(path) as partial:
-        written = _write_parquet(partial, rows) if path.suffix == ".parquet" else _write_lines(partial, path, rows)
+        written = _write_lines(partial, path, rows) if pyarrow is None else _write_parquet(pyarrow, partial, rows)
         if not written:
             raise DataError(f"there is no episode to write to {path}; --all keeps failed ones too")
 
@@ -236,9 +235,8 @@ def _write_lines(file: Path, path: Path, rows: Iterable[dict[str, Any]]) -> bool
         return lines.tell() > 0
 
 
-def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
+def _write_parquet(pyarrow: Any, file: Path, rows: Iterable[dict[str, Any]]) -> bool:
     """Write a table with the columns, and the keys of messages and tools, that any row has."""
-    pyarrow = _parquet()
     tables: list[Any] = []
     rows = iter(rows)
     try:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.adapters.shares import registered_id
 from agent_envs.checks import integer, json_object
-from agent_envs.cli.options import EnvId, Folder, Json, Spec, option
+from agent_envs.cli.options import EnvId, Folder, Json, Spec, given_options, option
 from agent_envs.datasets.paths import expanded
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import read_settings
@@ -30,16 +31,11 @@ def of_episode(given: RecordedEnv, settings: Mapping[str, Any], episode: Episode
     return recorded._replace(wrappers=(*recorded.wrappers, *given.wrappers))
 
 
-def same_env(one: str, other: str) -> bool:
-    """Return whether two names, either of which may have the module that registers it, are of one environment."""
-    return one.rpartition(":")[2] == other.rpartition(":")[2]
-
-
 def _of_one(record: Mapping[str, Any], env_id: str) -> dict[str, Any]:
     """Return a run's record with the arguments of one of several environments, if it has them."""
-    several = record.get("mixed")
+    several, own = record.get("mixed"), registered_id(env_id)
     mixed = [each for each in several if isinstance(each, dict)] if isinstance(several, list) else []
-    return {**record, **next((each for each in mixed if same_env(str(each.get("env")), env_id)), {})}
+    return {**record, **next((each for each in mixed if registered_id(str(each.get("env"))) == own), {})}
 
 
 @dataclass(kw_only=True)
@@ -58,11 +54,9 @@ class EnvOptions:
     def given_env(self) -> RecordedEnv:
         """Return what the command line says of the environment; the id is "" if it names none."""
         kwargs = json_object("--env-kwargs", self.env_kwargs)
-        for name, value in (("split", self.split), ("data", self.data)):
-            if name in kwargs:
-                raise ConfigError(f"--env-kwargs holds {name!r}; use --{name}")
-            if value is not None:
-                kwargs[name] = value
+        if twice := [name for name in ("split", "data") if name in kwargs]:
+            raise ConfigError(f"--env-kwargs holds {twice[0]!r}; use --{twice[0]}")
+        kwargs |= given_options(self, ["split", "data"])
         for spec in self.wrapper:
             parse_wrapper(spec)
         if self.recipe is None:

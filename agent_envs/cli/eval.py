@@ -97,8 +97,7 @@ def run(options: Options) -> str:
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.text_env import TextEnv
 
-    chosen = (options.n is not None, options.all, options.indices is not None, options.panel is not None)
-    if sum(chosen) > 1:
+    if len(given_options(options, ["n", "all", "indices", "panel"])) > 1:
         raise ConfigError("give only one of --n, --all, --indices and --panel")
     indices = None if options.indices is None else _indices(options.indices)
     panel = None if options.panel is None else read_panel(options.panel)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent_envs.checks import choice
-from agent_envs.cli.options import Folder, option
+from agent_envs.cli.options import Folder, given_options, option
 
 
 @dataclass(kw_only=True)
@@ -30,6 +30,5 @@ def run(options: Options) -> str:
     from agent_envs.datasets.alfworld.generate import generate_alfworld
 
     choice("task", options.task, ["alfworld"])
-    names = ("split", "size", "families")
-    arguments = {name: value for name in names if (value := getattr(options, name)) is not None}
+    arguments = given_options(options, ["split", "size", "families"])
     return str(generate_alfworld(options.out, options.n, progress=not options.quiet, **arguments))

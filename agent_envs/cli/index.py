@@ -55,8 +55,7 @@ def run(options: Options) -> str:
     if options.backend == "lucene":
         from agent_envs.retrieval import LuceneRetriever, read_corpus
 
-        rows = read_corpus(options.source)
-        lucene = LuceneRetriever.build(rows, out, options.k1, options.b, overwrite=options.force)
+        lucene = LuceneRetriever.build(read_corpus(options.source), out, options.k1, options.b, overwrite=options.force)
         return f"{count_of(len(lucene), 'document')} in {options.out}"
     from agent_envs.retrieval import BM25Retriever
 

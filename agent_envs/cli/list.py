@@ -23,6 +23,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from agent_envs.checks import argument_names
 from agent_envs.cli.options import option
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
@@ -92,9 +93,7 @@ def describe(env_id: str) -> dict[str, Any]:
     """
     tools, generated, note = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
-    entry = _entry(spec)  # whose arguments are also those of its bases
-    classes = [cls for cls in inspect.getmro(entry) if cls is not object] if inspect.isclass(entry) else [entry]
-    takes_data = any("data" in inspect.signature(cls).parameters for cls in classes)
+    takes_data = "data" in argument_names(_entry(spec))
     _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
     data: dict[str, Any] | None = {"generated": generated, "official": None} if takes_data else None
     if data and (official or official_note.startswith("data: ")):

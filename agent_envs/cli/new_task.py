@@ -54,9 +54,8 @@ def run(options: Options) -> str:
     if not _NAMESPACE.fullmatch(namespace) or namespace == _OWN:
         raise ConfigError(f"--namespace must be a name such as Me, other than {_OWN!r}, got {namespace!r}")
     target = Path(options.out or name)
-    installed = importlib.util.find_spec(name)
-    if installed is not None and installed.origin is not None:  # only one of the two could be imported
-        raise ConfigError(f"a package {name!r} is already installed at {installed.origin}; choose another NAME")
+    if (found := importlib.util.find_spec(name)) and found.origin is not None:  # only one of the two could be imported
+        raise ConfigError(f"a package {name!r} is already installed at {found.origin}; choose another NAME")
     env_id = f"{namespace}/{_title(name)}-v0"
     _write_folder(target, render(name, env_id, tools=options.tools))
     where = os.path.relpath(target)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from agent_envs import checks
 from agent_envs.cli.environments import RunOptions, of_episode
-from agent_envs.cli.options import AddressOptions, File, option
+from agent_envs.cli.options import AddressOptions, File, given_options, option
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
 from agent_envs.episodes.files import episode_paths
@@ -92,13 +92,11 @@ def run(options: Options) -> str:
 def _replayed(options: Options) -> tuple[Episode | None, RecordedEnv]:
     """Return the episode to replay, if there is one, and the environment."""
     if options.replay is None:
-        for name in ("line", "step"):
-            if getattr(options, name) is not None:
-                raise ConfigError(f"--{name} says what of an episode is replayed; give --replay FILE too")
+        if given := [*given_options(options, ["line", "step"])]:
+            raise ConfigError(f"--{given[0]} says what of an episode is replayed; give --replay FILE too")
         return None, options.chosen_env()
-    for name in ("index", "seed"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"--{name} chooses a task, and --replay takes the episode's; leave one out")
+    if given := [*given_options(options, ["index", "seed"])]:
+        raise ConfigError(f"--{given[0]} chooses a task, and --replay takes the episode's; leave one out")
     episode, path = _stored_episode(options.replay, options.line)
     if episode.index is None and episode.seed is None:
         raise DataError(f"episode {episode.episode_id!r} has neither an index nor a seed, so its task is unknown")

@@ -114,10 +114,9 @@ class PlayGame:
         self.info: dict[str, Any] = {}
         self.choices: list[Choice] = []
         self.played = self.solved = 0
-        self._start = (seed, index)  # of the current task
         self._seed = seed or 0
         self._save = save
-        self._begin(self._start)
+        self._begin((seed, index))
 
     @property
     def over(self) -> bool:
@@ -221,7 +220,7 @@ class PlayGame:
         """Start a task, by its seed and index. The episode before is ended."""
         observation, info, options = self._reset(start)
         self.end()
-        self._start = start
+        self._start = start  # of the current task
         self._record = EpisodeBuilder(seed=start[0], options=options, keep=to_json_types)
         self._record.reset(self.env, observation, info)
         self._move_to(observation, info)

@@ -179,10 +179,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[PlayTerminal, str], None]]] = {
         "/say TEXT takes TEXT as the action, even if it is a number or starts with a slash",
         lambda face, rest: face.move(lambda: face.game.act(rest)),
     ),
-    "task": (
-        "/task N plays task N of the split",
-        lambda face, rest: face.move(lambda: face.game.task(_number(rest))),
-    ),
+    "task": ("/task N plays task N of the split", lambda face, rest: face.move(lambda: face.game.task(_number(rest)))),
     "undo": (
         "take back the last action; /undo N takes back N",
         lambda face, rest: face.move(lambda: face.game.undo(_number(rest or "1"))),

@@ -42,35 +42,28 @@ def _vllm(options: dict[str, Any], seed: int) -> Policy:
     engine = json_object("--engine", options.pop("engine", None))
     if "dtype" in options:
         engine["dtype"] = options.pop("dtype")
-    return policies.VLLMPolicy(_folder(options), **_in_process(options), seed=seed, engine=engine)
+    return policies.VLLMPolicy(**_in_process(options), seed=seed, engine=engine)
 
 
 def _in_process(options: dict[str, Any]) -> dict[str, Any]:
-    template_kwargs = json_object("--template-kwargs", options.pop("template_kwargs", None))
-    trust = options.pop("trust", False)
-    return {**options, "template_kwargs": template_kwargs, "trust_remote_code": trust}
-
-
-def _folder(options: dict[str, Any]) -> str:
-    """Return the folder of the model to load; a checkpoint is converted first."""
-    model, checkpoint = options.pop("model", None), options.pop("checkpoint", None)
+    """Return the arguments of a policy whose model is loaded in this process; a checkpoint is converted first."""
+    model, checkpoint, trust = options.pop("model", None), options.pop("checkpoint", None), options.pop("trust", False)
     if (model is None) == (checkpoint is None):
         raise ConfigError("give either --model FOLDER or --checkpoint FOLDER")
-    if checkpoint is None:
-        return model
-    from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
+    if checkpoint is not None:
+        from agent_envs.adapters.verl.run.checkpoints import hugging_face_folder
 
-    return str(hugging_face_folder(checkpoint, trust=options.get("trust", False)))
+        model = str(hugging_face_folder(checkpoint, trust=trust))
+    template_kwargs = json_object("--template-kwargs", options.pop("template_kwargs", None))
+    return {**options, "model": model, "template_kwargs": template_kwargs, "trust_remote_code": trust}
 
 
 POLICIES: dict[str, PolicyKind] = {
     "openai": PolicyKind(
-        _openai,
-        "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)",
-        seeded=False,
+        _openai, "a chat model behind any OpenAI-compatible server (vLLM, SGLang, llama.cpp, OpenAI)", seeded=False
     ),
     "transformers": PolicyKind(
-        lambda given, seed: policies.TransformersPolicy(_folder(given), **_in_process(given), seed=seed),
+        lambda given, seed: policies.TransformersPolicy(**_in_process(given), seed=seed),
         "a Hugging Face model or a checkpoint of `agentr1 train` in this process, on a CPU or GPU",
     ),
     "vllm": PolicyKind(_vllm, "the same with vLLM's engine in this process"),

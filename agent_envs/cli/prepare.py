@@ -30,10 +30,9 @@ class Options:
 
 
 def run(options: Options) -> str:
-    task = options.task
-    downloads = options.from_path is None and options.source != "modelscope"
-    if downloads and task in SOURCES:  # said before anything that can fail
+    task, source = options.task, options.source
+    if options.from_path is None and source != "modelscope" and task in SOURCES:  # said before anything that can fail
         sys.stderr.write(
             f"{task} comes from {SOURCES[task]}; if you have the files: agentr1 prepare {task} --from PATH\n"
         )
-    return str(prepare(task, options.from_path, options.out, source=options.source))
+    return str(prepare(task, options.from_path, options.out, source=source))

@@ -21,7 +21,6 @@ from __future__ import annotations
 import itertools
 import webbrowser
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,8 +57,7 @@ def run(options: Options) -> str:
 
     title = options.title or ", ".join(map(str, options.episodes[:3]))
     decode = None if options.tokenizer is None else piece_decoder(options.tokenizer)
-    with ExitStack() as stack:
-        answers = stack.enter_context(RightAnswers(released=options.answers == "all", trust=options.trust))
+    with RightAnswers(released=options.answers == "all", trust=options.trust) as answers:
 
         def shaped(episode: Numbered) -> Mapping[str, Any]:
             shown = shown_episode(episode, decode)
