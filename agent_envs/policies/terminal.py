@@ -36,8 +36,7 @@ def _read_line(prompt: str) -> str:
         return input(plain(prompt))
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    line = sys.stdin.readline()
-    if not line:
+    if not (line := sys.stdin.readline()):
         show("")
         raise EOFError
     line = line.removesuffix("\n").removesuffix("\r")
@@ -54,8 +53,7 @@ def tool_lines(tools: Sequence[ToolSpec]) -> str:
     'search(query): Find texts.'
     """
     lines = []
-    for tool in tools:
-        function = tool["function"]
+    for function in (tool["function"] for tool in tools):
         names = ", ".join(function.get("parameters", {}).get("properties", {}))
         lines.append(f"{function['name']}({names}): {' '.join(function.get('description', '').split())}")
     return "\n".join(lines)

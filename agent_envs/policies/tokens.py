@@ -18,13 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.errors import (
-    ConfigError,
-    ContextLengthExceeded,
-    EmptyGeneration,
-    first_line,
-    needs_extra,
-)
+from agent_envs.errors import ConfigError, ContextLengthExceeded, EmptyGeneration, first_line, needs_extra
 from agent_envs.messages import Message, ToolSpec
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.parser import describe_tools

@@ -40,7 +40,7 @@ def load_engine(
     pictures = load_picture_tokens(model_path, tokenizer)
     check_pictures(model, pictures)
     return make_engine(
-        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stop_token_ids(model, lambda: tokenizer),
+        model, max_length=max_length, max_rows=max_rows, stop_token_ids=stop_token_ids(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id or 0, seed=seed, pictures=pictures,
     )  # fmt: skip
 

@@ -227,8 +227,7 @@ class BatchEngine(Engine):
             width = min(len(tokens) - cached, _PREFILL_TOKENS)
             part = todo[: max(1, _PREFILL_TOKENS // width)]
             todo = todo[len(part) :]
-            ids = np.zeros((len(part), width), dtype=np.int64)
-            positions = np.zeros((len(part), width), dtype=np.int64)
+            ids, positions = np.zeros((2, len(part), width), dtype=np.int64)
             for i, (slot, cached, tokens) in enumerate(part):
                 piece = tokens[cached : cached + width]
                 ids[i, : len(piece)] = piece
@@ -252,17 +251,16 @@ class BatchEngine(Engine):
         config = self.model.config
         before, config._attn_implementation = config._attn_implementation, _ATTENTION
         try:
-            out = self.model(
+            return self.model(
                 input_ids=torch.from_numpy(ids).to(self._device),
                 attention_mask=mask,
                 position_ids=position_ids,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
-            )
+            ).logits
         finally:
             config._attn_implementation = before  # other users of the model find it unchanged
-        return out.logits
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

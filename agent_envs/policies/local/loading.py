@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
@@ -70,13 +70,10 @@ def check_pictures(model: Any, pictures: PictureTokens | None) -> None:
         )
 
 
-def stop_token_ids(model: Any, tokenizer: Callable[[], Any]) -> list[int]:
+def stop_token_ids(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end a response, from the model's generation config, its config or its tokenizer."""
-    stop = model.generation_config.eos_token_id if model.generation_config is not None else None
-    if stop is None:
-        stop = model.config.eos_token_id
-    if stop is None:
-        stop = tokenizer().eos_token_id
+    sources = (each for each in (model.generation_config, model.config, tokenizer) if each is not None)
+    stop = next((stop for each in sources if (stop := each.eos_token_id) is not None), None)
     return [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
 
 
@@ -95,8 +92,7 @@ def make_engine(
         reason = "its layers are on several devices"
     parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}  # or one for each kind of layer
     kinds = {str(row.get("rope_type")) for row in (parameters, *parameters.values()) if isinstance(row, dict)}
-    rope = sorted(kinds & _BATCH_LONG_ROPE)
-    if rope:
+    if rope := sorted(kinds & _BATCH_LONG_ROPE):
         reason, max_rows = f"its rotary embedding ({rope[0]}) depends on the longest sequence, so each runs alone", 1
     if not reason:
         try:

@@ -80,17 +80,16 @@ class PaddedEngine(Engine):
         def ended(input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
             return torch.tensor([row not in running for row in range(len(batch))], device=input_ids.device)
 
-        settings = GenerationConfig(
-            max_new_tokens=max(len(request.uniforms) for request in batch),
-            do_sample=False,  # `choose` does
-            pad_token_id=self.pad_token_id,
-            eos_token_id=None,
-            use_cache=True,
-        )
         self.model.generate(
             input_ids=tokens,
             attention_mask=torch.from_numpy(mask).to(self._device),
-            generation_config=settings,
+            generation_config=GenerationConfig(
+                max_new_tokens=max(len(request.uniforms) for request in batch),
+                do_sample=False,  # `choose` does
+                pad_token_id=self.pad_token_id,
+                eos_token_id=None,
+                use_cache=True,
+            ),
             logits_processor=[choose],
             stopping_criteria=[ended],
             **seen,

@@ -6,7 +6,7 @@ a batch's shape can change).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,7 @@ class Engine:
         self._seed = seed
         self._waiting: deque[Request] = deque()
         self._running: dict[int, Request] = {}  # by the slot of the cache that they own
-        self._same_prompt: dict[int, int] = {}  # how often a prompt has come
+        self._same_prompt = Counter[int]()  # how often a prompt has come
         self.version: int | None = None
         """Version of the weights, if they are replaced."""
 
@@ -120,9 +120,8 @@ class Engine:
             raise ConfigError(f"{type(self.model).__name__} takes text alone, got a prompt of {len(pictures)} pictures")
         if params.seed is None:
             key = hash(tuple(prompt_ids))
-            count = self._same_prompt.get(key, 0)
-            self._same_prompt[key] = count + 1
-            entropy = [self._seed, len(prompt_ids), key & 0xFFFFFFFFFFFFFFFF, count]
+            entropy = [self._seed, len(prompt_ids), key & 0xFFFFFFFFFFFFFFFF, self._same_prompt[key]]
+            self._same_prompt[key] += 1
         else:
             entropy = [params.seed]
         rng = np.random.default_rng(entropy)

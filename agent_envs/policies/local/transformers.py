@@ -111,7 +111,7 @@ class TransformersPolicy(TokenPolicy):
             max_tokens=max_tokens,
             context_length=context_length,
             seed=seed,
-            stop_token_ids=loading.stop_token_ids(loaded, lambda: tokenizer),
+            stop_token_ids=loading.stop_token_ids(loaded, tokenizer),
             tool_mode=tool_mode,
             template_kwargs=template_kwargs,
             pictures=pictures,

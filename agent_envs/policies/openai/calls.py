@@ -127,9 +127,7 @@ def to_openai(
         if message["role"] != "assistant":
             since.append(message)
             continue
-        said = (
-            Turn({**message}, [call["id"] for call in message.get("tool_calls", ())]) if turn is None else turn(message)
-        )
+        said = turn(message) if turn else Turn({**message}, [call["id"] for call in message.get("tool_calls", ())])
         shown += [*map(server_message, answer_calls(call_ids, since)), server_message(said.message)]
         call_ids, since = said.call_ids, []
     return [*shown, *map(server_message, answer_calls(call_ids, since))]

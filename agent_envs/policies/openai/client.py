@@ -91,8 +91,7 @@ class OpenAIServer:
         give_up = time.monotonic() + self.max_wait
         failures = delays = 0
         while True:
-            pause = self._closed_until - time.monotonic()
-            if pause > 0:  # spread the requests a little
+            if (pause := self._closed_until - time.monotonic()) > 0:  # spread the requests a little
                 await asyncio.sleep(pause + random.uniform(0.0, min(1.0, pause / 4)))
             sent = {name: value for name, value in request.items() if name not in left_out & added}
             sent["messages"] = without_fields(request["messages"], left_out)
@@ -130,7 +129,7 @@ class OpenAIServer:
                 return read_reply(await self._completion(client, request))
         except openai.APIStatusError as e:
             raise _refused(e) from e
-        except BackendReplyError:
+        except (BackendReplyError, UnicodeEncodeError):
             raise
         except (TimeoutError, openai.APITimeoutError) as e:
             # The aiohttp transport reports a refused connection as a time-out; only the cause tells them apart.
@@ -141,8 +140,6 @@ class OpenAIServer:
         except openai.OpenAIError as e:
             cause = e.__cause__
             raise BackendDownError(f"{type(e).__name__}: {e}" + ("" if cause is None else f" ({cause!r})")) from e
-        except UnicodeEncodeError:
-            raise
         except (ValueError, RecursionError) as e:
             raise BackendReplyError(f"expected a chat completion as JSON: {e}") from e
         except OSError as e:

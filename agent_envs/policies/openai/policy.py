@@ -155,7 +155,7 @@ class OpenAIPolicy:
         self.close = self.server.close
         settings = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": logprobs or None}
         chosen = {name: value for name, value in settings.items() if value is not None}
-        self._request: dict[str, Any] = {"model": model, **(request or {}), **chosen}
+        self._request: dict[str, Any] = {"model": model, **sent, **chosen}
         if token_ids:
             self._request["extra_body"] = {"return_token_ids": True, **self._request.get("extra_body", {})}
 
@@ -213,13 +213,10 @@ class OpenAIPolicy:
             message += f"; the policy was told to send {named}: leave it out for this server" if named else ""
             raise type(e)(f"model {self.model!r} at {where} failed: {type(e).__name__}: {message}") from cause
         self.used_tokens += _token_count(reply, messages)
-        if reply.finish_reason == "length":
-            limit = request.get("max_completion_tokens", request.get("max_tokens"))
-            used = reply.usage.get("completion_tokens", limit)
-            if limit is None or used < limit:
-                raise ContextLengthExceeded(
-                    f"model {self.model!r} ran out of context after {used} tokens of its response"
-                )
+        limit = request.get("max_completion_tokens", request.get("max_tokens"))
+        used = reply.usage.get("completion_tokens", limit)
+        if reply.finish_reason == "length" and (limit is None or used < limit):
+            raise ContextLengthExceeded(f"model {self.model!r} ran out of context after {used} tokens of its response")
         return reply
 
 
@@ -239,8 +236,7 @@ def written(policy: OpenAIPolicy, messages: Sequence[Mapping[str, Any]], what: s
         reply = asyncio.run_coroutine_threadsafe(policy.complete(messages), background_loop()).result()
     except ContextLengthExceeded as e:
         raise BackendError(f"{where} failed: {e}") from e
-    text = reply.text.rpartition("</think>")[2].strip()
-    if not text:
+    if not (text := reply.text.rpartition("</think>")[2].strip()):
         raise BackendReplyError(f"{where} is empty (finish_reason {reply.finish_reason!r})")
     return text
 
@@ -311,8 +307,7 @@ class _OpenAIModel:
         for call in reply.calls:
             text, well_formed = call_text(call.name, call.arguments, self._format_call)
             texts.append(text)
-            restored = well_formed and bool(tools)
-            if restored:
+            if restored := well_formed and bool(tools):
                 function = {**call.entry["function"], "arguments": call.arguments.strip() or "{}"}
                 native.append({**call.entry, "id": call.id, "type": "function", "function": function})
             else:

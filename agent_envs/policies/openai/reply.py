@@ -74,15 +74,13 @@ def read_reply(data: Any) -> Reply:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise BackendReplyError(f"expected a completion with choices, got {data!r:.200}")
     choice = choices[0]
-    message = choice.get("message")
-    if not isinstance(message, Mapping):
+    if not isinstance(message := choice.get("message"), Mapping):
         raise BackendReplyError(f"expected a choice with a message, got {choice!r:.200}")
-    finish = choice.get("finish_reason")
     return Reply(
         text=_text(message.get("content")) or _text(message.get("refusal")),
         reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
         calls=_calls(message.get("tool_calls")),
-        finish_reason=finish if isinstance(finish, str) else None,
+        finish_reason=finish if isinstance(finish := choice.get("finish_reason"), str) else None,
         tokens=read_tokens(data, choice),
         message=message,
         usage=_usage(data.get("usage")),

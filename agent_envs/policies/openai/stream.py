@@ -84,13 +84,13 @@ class StreamedCompletion:
         self.error: Any = None
         """The error that the server sent instead of a chunk, or None."""
         self._fields: dict[str, Any] = {}
-        self._choices: dict[int, _Choice] = {}
-        self._unfinished: set[int] = set()
+        self._choices = defaultdict[int, _Choice](_Choice)
 
     @property
     def finished(self) -> bool:
         """Whether every choice is complete, and no error came."""
-        return bool(self._choices) and not self._unfinished and not self.error
+        ended = [choice.fields["finish_reason"] for choice in self._choices.values()]
+        return bool(ended) and all(ended) and not self.error
 
     def add(self, chunk: Any) -> None:
         """Add a chunk; a BackendReplyError if it is malformed."""
@@ -108,12 +108,7 @@ class StreamedCompletion:
             if not isinstance(part, Mapping) or not (delta is None or isinstance(delta, Mapping)):
                 raise BackendReplyError(f"expected a choice with a delta, got {part!r:.200}")
             index = part["index"] if type(part.get("index")) is int else 0
-            if index not in self._choices:
-                self._choices[index] = _Choice()
-                self._unfinished.add(index)
             self._choices[index].add(part, delta or {})
-            if part.get("finish_reason"):
-                self._unfinished.discard(index)
 
     def completion(self) -> dict[str, Any]:
         """Return the completion, as far as it has come."""
@@ -123,7 +118,7 @@ class StreamedCompletion:
 
 class _Choice:
     def __init__(self) -> None:
-        self._fields: dict[str, Any] = {"finish_reason": None}
+        self.fields: dict[str, Any] = {"finish_reason": None}
         self._pieces: dict[str, list[Any]] = {}
         self._calls = _Calls()
 
@@ -131,11 +126,11 @@ class _Choice:
         for name, value in part.items():
             entries = value.get("content") if name == "logprobs" and isinstance(value, Mapping) else None
             if isinstance(entries, list):
-                self._fields.setdefault(name, {"content": []})["content"] += entries
+                self.fields.setdefault(name, {"content": []})["content"] += entries
             elif name in ("token_ids", "response_token_ids") and isinstance(value, list):
-                self._fields.setdefault(name, []).extend(value)
+                self.fields.setdefault(name, []).extend(value)
             elif value and name not in ("index", "delta", "message", "logprobs"):
-                self._fields[name] = value
+                self.fields[name] = value
         for name, value in delta.items():
             if name == "tool_calls" and value:
                 if not isinstance(value, list) or not all(isinstance(piece, Mapping) for piece in value):
@@ -148,7 +143,7 @@ class _Choice:
     def whole(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, **_joined(self._pieces)}
         calls = [call.whole() for call in self._calls.calls]
-        return {**self._fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
+        return {**self.fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
 
 
 def _joined(fields: Mapping[str, list[Any]]) -> dict[str, Any]:
