@@ -91,11 +91,7 @@ class RewardNormalisation(PlacedWrapper):
     recorded_arguments = ("by", "name", "update")
 
     def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        by: str | None = None,
-        name: str | None = None,
-        update: bool = True,
+        self, env: gym.Env[Any, Any], by: str | None = None, name: str | None = None, update: bool = True
     ) -> None:
         self.by = None if by is None else checks.string("by", by)
         self.update = checks.boolean("update", update)

@@ -41,7 +41,7 @@ from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.prompts.pictures import load_picture_tokens
 from agent_envs.registration import versions
 from agent_envs.spaces import refuse_pictures, shows_pictures
-from agent_envs.wrapping.specs import takes_splits
+from agent_envs.wrapping.specs import takes_argument
 
 _log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class Run:
             from agent_envs.adapters.tiny.warm_start import make_warm_model
 
             config = (first := self.tasks.environments[0]).config
-            own, splits = config.env_kwargs_of(config.split), takes_splits(str(config.env))
+            own, splits = config.env_kwargs_of(config.split), takes_argument(str(config.env), "split")
             make_warm_model(
                 start, str(config.env), model=config.model or None, steps=config.warm_start, noise=config.demo_noise,
                 seed=config.seed, max_length=config.max_tokens, wrappers=config.wrappers, pictures=pictures,

@@ -18,7 +18,7 @@ from agent_envs.adapters.teacher import Teacher
 from agent_envs.agents.loading import load_agent
 from agent_envs.checks import choice, integer, json_object, number
 from agent_envs.errors import ConfigError
-from agent_envs.wrapping.specs import takes_splits
+from agent_envs.wrapping.specs import takes_argument
 
 
 def _option(default: Any, text: str) -> Any:
@@ -175,7 +175,7 @@ class LoopConfig:
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
         """Return the keyword arguments of the only environment for a split, which one without splits is not told."""
         assert isinstance(self.env, str)
-        if not takes_splits(self.env):
+        if not takes_argument(self.env, "split"):
             return dict(self.env_kwargs)
         return {"data": self.data, **self.env_kwargs, "split": split}
 

@@ -15,7 +15,7 @@ from agent_envs.adapters.shares import registered_id, short_names
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
-from agent_envs.wrapping.specs import make_text_env, takes_splits
+from agent_envs.wrapping.specs import make_text_env, takes_argument
 
 
 class Tasks(NamedTuple):
@@ -95,7 +95,7 @@ def tasks_of(config: LoopConfig, name: str = "") -> Tasks:
     An environment without splits, such as a game by `TextGame`, is evaluated on its last tasks, which are not trained.
     """
     env_id = str(config.env)
-    one_split = not takes_splits(env_id)
+    one_split = not takes_argument(env_id, "split")
     sizes: list[int] = []
     for split in (config.split, config.eval_split)[: 2 if config.eval_tasks and not one_split else 1]:
         taught = config.teaching.labels_at(1) and not sizes

@@ -160,17 +160,12 @@ def make_text_env(
     return env
 
 
-def takes_splits(env_id: str) -> bool:
-    """Return whether an environment has the argument `split`; True of one that does not exist, which making it says.
+def takes_argument(env_id: str, name: str) -> bool:
+    """Return whether an environment has an argument; True of one that does not exist, which making it says.
 
-    >>> takes_splits("AgentR1/GSM8K-v0"), takes_splits("FrozenLake-v1")
+    >>> takes_argument("AgentR1/GSM8K-v0", "split"), takes_argument("FrozenLake-v1", "split")
     (True, False)
     """
-    return takes_argument(env_id, "split")
-
-
-def takes_argument(env_id: str, name: str) -> bool:
-    """Return whether an environment has an argument; True of one that does not exist, which making it says."""
     try:
         return name in argument_names(env_maker_of(env_id))
     except (gym.error.Error, ImportError, AttributeError, TypeError, ValueError):

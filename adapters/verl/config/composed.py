@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from agent_envs.wrapping.specs import takes_splits
+from agent_envs.wrapping.specs import takes_argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RunConfig:
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
         """Return the arguments of the environment for a split, which one without splits is not told."""
-        return {**self.env_kwargs, **({"split": split, "data": self.data} if takes_splits(self.env) else {})}
+        return {**self.env_kwargs, **({"split": split, "data": self.data} if takes_argument(self.env, "split") else {})}
 
     def settings(self) -> dict[str, Any]:
         """Everything that must be the same for a run to be resumed: all but its length and its place."""

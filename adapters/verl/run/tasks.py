@@ -24,7 +24,7 @@ from agent_envs.checks import choice
 from agent_envs.errors import ConfigError, DataError, first_line, needs_extra
 from agent_envs.files import replacing
 from agent_envs.wrapping.recorded import recorded_env
-from agent_envs.wrapping.specs import make_text_env, takes_argument, takes_splits
+from agent_envs.wrapping.specs import make_text_env, takes_argument
 
 _SEEN = {"validation": "valid_seen", "test": "valid_unseen"}  # splits that stand for these where the data has them
 _REAL = {"real": "test"}  # RealScholarQuery, as a folder of Agent-R1's data release calls it
@@ -65,7 +65,7 @@ def choose_tasks(
             many tasks it has.
     """
     count, split = _task_count(config)
-    splits = takes_splits(config.env)
+    splits = takes_argument(config.env, "split")
     counts: list[tuple[str, int]] = []
     if split != "all" and config.validation is not None:
         counts = _counts(config, config.validation)
@@ -103,7 +103,7 @@ def _task_count(config: RunConfig) -> tuple[int, str]:
         env.reset(options={"index": 0})  # a wrapper may reject every task
         if not env.has_wrapper_attr("num_tasks"):
             raise ConfigError(f"{config.env} does not say how many tasks it has (num_tasks), so none can be drawn")
-        split = env.unwrapped.tasks.split if takes_splits(config.env) else "all"  # type: ignore[attr-defined]
+        split = env.unwrapped.tasks.split if takes_argument(config.env, "split") else "all"  # type: ignore[attr-defined]
         return int(env.get_wrapper_attr("num_tasks")), split
 
 
