@@ -51,8 +51,7 @@ def forward_arguments(
     """
     seen = generate_arguments(tokens, input_ids, [picture for row in rows for picture in row])
     if not seen:
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        return {"position_ids": positions.expand(3, *input_ids.shape)}
+        return {"position_ids": torch.arange(input_ids.shape[1], device=input_ids.device).expand(3, *input_ids.shape)}
     del seen["mm_token_type_ids"]
     places = [tokens.positions(ids, row) for ids, row in zip(input_ids.tolist(), rows, strict=True)]
     return {**seen, "position_ids": torch.from_numpy(np.stack(places, axis=1)).to(input_ids.device)}

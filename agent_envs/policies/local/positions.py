@@ -20,8 +20,7 @@ def context_positions(config: Mapping[str, Any]) -> int | None:
     """
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
-    limits = (config.get(name) for name in _NAMES)
-    positions = next((n for n in limits if isinstance(n, int) and n > 0), None)
+    positions = next((n for n in map(config.get, _NAMES) if isinstance(n, int) and n > 0), None)
     rope = config.get("rope_scaling") or config.get("rope_parameters")
     if positions is None or not isinstance(rope, Mapping):
         return positions

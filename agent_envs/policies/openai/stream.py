@@ -85,12 +85,12 @@ class StreamedCompletion:
         """The error that the server sent instead of a chunk, or None."""
         self._fields: dict[str, Any] = {}
         self._choices = defaultdict[int, _Choice](_Choice)
+        self._ended: set[int] = set()
 
     @property
     def finished(self) -> bool:
         """Whether every choice is complete, and no error came."""
-        ended = [choice.fields["finish_reason"] for choice in self._choices.values()]
-        return bool(ended) and all(ended) and not self.error
+        return bool(self._choices) and len(self._ended) == len(self._choices) and not self.error
 
     def add(self, chunk: Any) -> None:
         """Add a chunk; a BackendReplyError if it is malformed."""
@@ -109,6 +109,8 @@ class StreamedCompletion:
                 raise BackendReplyError(f"expected a choice with a delta, got {part!r:.200}")
             index = part["index"] if type(part.get("index")) is int else 0
             self._choices[index].add(part, delta or {})
+            if part.get("finish_reason"):
+                self._ended.add(index)
 
     def completion(self) -> dict[str, Any]:
         """Return the completion, as far as it has come."""
@@ -118,7 +120,7 @@ class StreamedCompletion:
 
 class _Choice:
     def __init__(self) -> None:
-        self.fields: dict[str, Any] = {"finish_reason": None}
+        self._fields: dict[str, Any] = {"finish_reason": None}
         self._pieces: dict[str, list[Any]] = {}
         self._calls = _Calls()
 
@@ -126,11 +128,11 @@ class _Choice:
         for name, value in part.items():
             entries = value.get("content") if name == "logprobs" and isinstance(value, Mapping) else None
             if isinstance(entries, list):
-                self.fields.setdefault(name, {"content": []})["content"] += entries
+                self._fields.setdefault(name, {"content": []})["content"] += entries
             elif name in ("token_ids", "response_token_ids") and isinstance(value, list):
-                self.fields.setdefault(name, []).extend(value)
+                self._fields.setdefault(name, []).extend(value)
             elif value and name not in ("index", "delta", "message", "logprobs"):
-                self.fields[name] = value
+                self._fields[name] = value
         for name, value in delta.items():
             if name == "tool_calls" and value:
                 if not isinstance(value, list) or not all(isinstance(piece, Mapping) for piece in value):
@@ -143,7 +145,7 @@ class _Choice:
     def whole(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, **_joined(self._pieces)}
         calls = [call.whole() for call in self._calls.calls]
-        return {**self.fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
+        return {**self._fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
 
 
 def _joined(fields: Mapping[str, list[Any]]) -> dict[str, Any]:
