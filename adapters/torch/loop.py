@@ -147,8 +147,7 @@ def credit(batch: Batch, config: LoopConfig, scores: Scores) -> tuple[torch.Tens
     steps = replace(steps, tokens=TokenRows(batch.step, values=scores.values, score_norms=norms))
     if scores.values is not None:  # the state after a truncated episode follows its last step, and is not valid
         values = scores.values[batch.start]
-        final = values.roll(-1).where(~steps.valid.roll(-1), math.nan)
-        steps = replace(steps, values=values, final_values=final)
+        steps = replace(steps, values=values, final_values=values.roll(-1).where(~steps.valid.roll(-1), math.nan))
     if config.kl == "reward" and scores.ref is not None:
         penalty, counts["actor/reward_kl_penalty"] = losses.kl_in_reward(
             scores.old, scores.ref, batch.step, config.kl_kind, config.kl_coef
@@ -250,8 +249,8 @@ def update(
         for number in mini_batch[lengths > 0].unique():
             own = weights * (mini_batch[trained] == number)
             of = loss_of
-            if of is not None and mean_of is not None:
-                of = functools.partial(of, mean_log_ratio=mean_of(own))
+            if loss_of is not None and mean_of is not None:
+                of = functools.partial(loss_of, mean_log_ratio=mean_of(own))
             part = None if labels is None or taught is None else taught * (mini_batch[labels.step] == number)
             loss, metrics = accumulate(model, batch, own, of, config, part)
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
@@ -341,8 +340,7 @@ def iterate(run: Run, number: int, failures: FailureBudget) -> Record:
 
 def evaluate(run: Run, number: int) -> Record:
     """Play the held-out tasks of each environment once; return the metrics of all and of each."""
-    episodes: list[Episode] = []
-    by_env: Record = {}
+    episodes, by_env = list[Episode](), dict[str, Any]()
     for of in run.tasks.environments:
         played = play(run, of, number, run.config.eval_split, of.held_out, 1, run.config.temperature)
         by_env |= solved(of, played)

@@ -129,8 +129,7 @@ class Run:
         check_pictures(self.models["model"], self.pictures)
         if config.freeze_vision:
             self.models["model"].model.visual.requires_grad_(False)
-        longest = context_length(self.models["model"])
-        if longest is not None and longest < config.max_tokens:
+        if (longest := context_length(self.models["model"])) is not None and longest < config.max_tokens:
             raise ConfigError(f"the model takes {longest} tokens, but max_tokens is {config.max_tokens}: lower it")
         self.rates = {"model": config.learning_rate}
         if self.estimator.needs_critic:
@@ -216,9 +215,8 @@ class Run:
                 self.tokenizer.save_pretrained(parts / name)
                 if self.pictures is not None:
                     self.pictures.image_processor.save_pretrained(parts / name)
-            states = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
             with (parts / "optimizers.pt").open("wb") as file:  # given a path, it does not say why it fails
-                torch.save(states, file)
+                torch.save({name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}, file)
             (parts / "step.json").write_text(json.dumps({"step": number}))
         move_folder(parts, self.folder / "checkpoint")
 

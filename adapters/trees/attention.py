@@ -61,8 +61,7 @@ def check_model(config: Any) -> None:
             f"trees are proved for models of the types {', '.join(FAMILIES)}, this one is {config.model_type!r}: "
             "use the layout 'merged'"
         )
-    rope = (config.rope_parameters or {}).get("rope_type", "default")
-    if rope in _ROPES_OF_LENGTH:
+    if (rope := (config.rope_parameters or {}).get("rope_type", "default")) in _ROPES_OF_LENGTH:
         raise ConfigError(
             f"trees need rotary positions that do not depend on the longest row of a pass, this model has {rope!r}: "
             "use the layout 'merged'"
@@ -102,8 +101,7 @@ class Bucket:
 
     def mask(self, window: int | None) -> torch.Tensor | None:
         """Return which keys each query sees, [pieces, 1, queries, keys]; None for all up to itself."""
-        pieces, _ = self.depth.shape
-        count = len(self.keys) // pieces
+        count = len(self.keys) // len(self.depth)
         if self.causal and (window is None or window >= count):
             return None
         if window not in self.masks:
