@@ -192,8 +192,7 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
         unique = list(dict.fromkeys(checks.integer("each of indices", index) for index in indices))
         if not unique:
             raise ConfigError("indices is empty; name the tasks to play")
-        outside = [i for i in unique if i < 0 or (count is not None and i >= count)]
-        if outside:
+        if outside := [i for i in unique if i < 0 or (count is not None and i >= count)]:
             end = "" if count is None else f" to {count - 1}"
             raise TaskIndexError(f"the split has tasks 0{end}, got index {outside[0]}")
         return unique
@@ -201,8 +200,7 @@ def _chosen_tasks(env: gym.Env[Any, str], n: int | None, indices: Sequence[int] 
         if n is None:
             raise ConfigError("this environment does not say how many tasks it has: give n or indices")
         return range(n)
-    order = np.random.default_rng(seed).permutation(count)
-    return order[: count if n is None else n].tolist()
+    return np.random.default_rng(seed).permutation(count)[: count if n is None else n].tolist()
 
 
 def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
@@ -229,8 +227,7 @@ class _Tally:
 
     @property
     def over(self) -> bool:
-        budget = self._token_budget
-        return self.gave_up > 0 or self.spent or (budget is not None and self._tokens >= budget)
+        return self.gave_up > 0 or self.spent or (self._token_budget is not None and self._tokens >= self._token_budget)
 
     def add(self, score: EpisodeScore) -> None:
         self._played += 1
@@ -249,9 +246,8 @@ class _Tally:
 
     def shown(self) -> dict[str, str]:
         counted = self._played - self._errors
-        success = f"{self._solved / counted:.3f}" if counted else "-"
         rows = {
-            "success": success,
+            "success": f"{self._solved / counted:.3f}" if counted else "-",
             "tokens": f"{self._tokens:,}" if self._tokens else "",
             "errors": f"{self._errors or ''}",
         }
