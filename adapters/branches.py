@@ -158,5 +158,4 @@ def segments(
         free += len(parts) > 1
     if trees and free == len(states):
         say_once("no trunk was long enough to branch, so groups are the trunks alone: name earlier steps in branch")
-    episodes, groups, counts, of_tasks = ([each[i] for each in pieces] for i in range(4))
-    return episodes, groups, counts, of_tasks  # type: ignore[return-value]
+    return tuple([each[i] for each in pieces] for i in range(4))  # type: ignore[return-value]

@@ -64,8 +64,7 @@ class EpisodeByHand:
         while self.episode is None:
             if self._asked is not None:
                 self._asked.cancel()
-            received = self._prompts.get()
-            if received is None:
+            if (received := self._prompts.get()) is None:
                 self.episode = self._playing.result()
             else:
                 self._asked = received[1]

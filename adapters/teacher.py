@@ -108,8 +108,7 @@ def label_ids(builder: PromptBuilder, info: Mapping[str, Any], most: int) -> tup
 
     There are none if the expert had no action, or one of more than `most` tokens, which the policy could not write.
     """
-    text = info.get("expert_action")
-    if not text:
+    if not (text := info.get("expert_action")):
         return ()
     answer: Any = [{"role": "tool", "name": "", "content": ""}] if info.get("expert_calls") else []
     ids = tuple(builder.response(text, answer))

@@ -262,9 +262,8 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
     async def close_env(self, state: vf.State) -> None:
         """Close the episode's environment, and count how it ended."""
         error = state.get("error")
-        broken = isinstance(error, (vf.InfraError, vf.ModelError)) and not isinstance(
-            error, vf.InvalidModelResponseError
-        )
+        invalid = isinstance(error, vf.InvalidModelResponseError)
+        broken = isinstance(error, (vf.InfraError, vf.ModelError)) and not invalid
         said = "".join(traceback.format_exception(error)) if broken else None
         try:
             self._failures.add(StopReason.ERROR if broken else StopReason.TERMINATED, said)

@@ -195,9 +195,7 @@ class EpisodeTrainer(GRPOTrainer):
         of_tokens = learned.numpy(), sampled, credit.float().numpy()
         self._metrics[mode]["env/rows"].append((len(tokens.offsets) - 1) / max(len(self._episodes), 1))
         processes = range(self.accelerator.num_processes)
-        of_processes = [
-            _rows_of(tokens, parts, label.numpy(), of_tokens, process, len(inputs)) for process in processes
-        ]
+        of_processes = [_rows_of(tokens, parts, label.numpy(), of_tokens, each, len(inputs)) for each in processes]
         self._rows, most = of_processes[self.accelerator.process_index], max(map(len, of_processes))
         every = self.args.steps_per_generation if mode == "train" else 1
         filler = int(self._tokenizer.eos_token_id)
