@@ -78,25 +78,25 @@ BUDGETS = {
     ("agent_envs/tools",): 1759,
     ("agent_envs/retrieval",): 4176,
     ("agent_envs/sandbox",): 2458,
-    ("agent_envs/envs",): 12617,
+    ("agent_envs/envs",): 12567,
     ("agent_envs/agents",): 1809,
-    ("agent_envs/policies",): 3686,
-    ("agent_envs/rollout",): 2214,
+    ("agent_envs/policies",): 3682,
+    ("agent_envs/rollout",): 2212,
     ("agent_envs/episodes",): 1939,
     ("agent_envs/vector", "agent_envs/viewer"): 1617,
     ("agent_envs/serving",): 2932,
     ("agent_envs/recording",): 1148,
     ("agent_envs/audit",): 2054,
-    ("agent_envs/cli",): 4051,
-    ("datasets",): 9863,
-    ("agent_envs/wrapping", "wrappers"): 2906,
-    ("adapters/verl",): 6201,
-    ("adapters/estimators", "adapters/losses"): 2798,
-    ("adapters/torch", "adapters/trees"): 2026,
+    ("agent_envs/cli",): 4045,
+    ("datasets",): 9827,
+    ("agent_envs/wrapping", "wrappers"): 2901,
+    ("adapters/verl",): 6185,
+    ("adapters/estimators", "adapters/losses"): 2794,
+    ("adapters/torch", "adapters/trees"): 2023,
     ("adapters/tiny",): 736,
-    ("adapters",): 2747,
+    ("adapters",): 2742,
 }
-TOTAL = 77_775
+TOTAL = 77_644
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
