@@ -1,8 +1,7 @@
 """The settings of released runs, beside a preset's own: what differs and why, and a run with exactly the released ones.
 
     release/NAME.yaml     a release: its runs, and their settings by task, algorithm and kind
-    remaining.yaml        what a run with /published still does otherwise, with which settings it would not, and which
-                          settings change no result
+    remaining.yaml        what a run with /published still does otherwise, and with which settings it would not
 
 A preset has the settings of the newest release of its task, except those that it keeps (`kept`, with the reasons).
 `PRESET/published` takes those too: the newest released run of that algorithm and task. `PRESET/published@RELEASE` is
@@ -23,6 +22,7 @@ from omegaconf import OmegaConf
 from agent_envs.adapters.verl.config.composed import Difference, flat
 from agent_envs.checks import choice
 from agent_envs.errors import ConfigError
+from agent_envs.files import table
 from agent_envs.tasks import is_verl_row, read_rows
 from agent_envs.wrapping.recipes import RECIPES
 from agent_envs.wrapping.recorded import RecordedEnv
@@ -38,6 +38,9 @@ _FOLDER = Path(__file__).parent
 _ROWS = ("hotpotqa_", "2wiki", "musique", "bytedance/pasa", "openai/gsm8k", "alfworld_", "webshop_", "scienceworld_")
 """How the `data_source` of released rows begins."""
 _GIVEN = "set on the command line"
+# What changes no result, whatever it is: places, names, logs, what is saved, memory and speed; and seeds, which no
+# released run has.
+_HARMLESS = re.compile("|".join(table(__package__, "harmless.json")))
 
 
 @dataclass(frozen=True)
@@ -203,9 +206,8 @@ def differences(
         if (ours := read_value(config, run, key)) != value
     ]
     now, before = _said(config, run), _said(*(plain or (config, run)))
-    harmless = re.compile("|".join(_read("remaining", ".")["harmless"]))
     for key in dict.fromkeys([*now, *before]):
-        if now.get(key) != before.get(key) and not (key in released or key in but or harmless.fullmatch(key)):
+        if now.get(key) != before.get(key) and not (key in released or key in but or _HARMLESS.fullmatch(key)):
             found.append(Difference(key, before.get(key), now.get(key), _GIVEN))
     return tuple(found)
 
