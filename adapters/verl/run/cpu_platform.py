@@ -69,9 +69,7 @@ class PlatformCPU(PlatformBase):
     communication_backend_name = _always("gloo")
     ray_resource_name = _always("GPU")
     visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
-
-    def ray_noset_envvars(self) -> list[str]:
-        return []
+    ray_noset_envvars = _always([])
 
 
 def answer_for_vllm() -> None:
