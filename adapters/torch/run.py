@@ -105,8 +105,8 @@ class Run:
         for record in self.records:
             self._collapse.update(record)
 
-        tiny = (vision_folder if shows_pictures(space) else base_folder)()
-        given = model_path(config.model) if config.model else str(tiny)
+        warm, tiny = self.folder / "start", (vision_folder if shows_pictures(space) else base_folder)()
+        given = str(warm) if warm.exists() else model_path(config.model) if config.model else str(tiny)
         words, taught = load_tokenizer(given), config.teaching
         # before anything is written that stands in the way of another one
         self.teacher = TeacherServer(taught, words, config.concurrency) if taught.server else None
