@@ -43,7 +43,7 @@ class Curriculum:
     def __post_init__(self) -> None:
         choice("curriculum", self.kind, KINDS)
         if {"data", "split"} & {*self.levels}:
-            raise ConfigError("name the splits and the data with split, eval_split and data, not in levels")
+            raise ConfigError("name the splits and the data with options of their own, not in levels")
         values = [*self.levels.values()]
         if len(values) != 1 or not isinstance(values[0], list) or not 2 <= len(values[0]) == len({*self.names}):
             raise ConfigError(

@@ -93,6 +93,10 @@ def evaluate(
     checks.integer("seed", seed, minimum=0)
     if panel is not None and indices is not None:
         raise ConfigError("give either indices or panel")
+    if panel is not None and not isinstance(panel, Panel):
+        raise ConfigError(f"panel must be a Panel, as read_panel(path) returns one, got {checks.shown(panel)}")
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise ConfigError(f"out must be the path of a folder, got {checks.shown(out)}")
     check_timeouts(step_timeout, episode_timeout)
     play_all = player_of(engine)
     several = isinstance(policy, Sequence) and not isinstance(policy, str)

@@ -15,7 +15,7 @@ from agent_envs.registration import make_env
 from agent_envs.serving.protocol import PROTOCOL
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText
 from agent_envs.wrapping.recorded import recorded_env
-from agent_envs.wrapping.specs import apply_wrappers
+from agent_envs.wrapping.specs import apply_wrappers, takes_argument
 
 _NOTHING = object()
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -42,6 +42,9 @@ class ServedEnv:
         fixed = sorted(set(self.allow or ()) & set(self.env_kwargs))
         if fixed:
             raise ConfigError(f"{self.name}: clients cannot choose what the server sets: {', '.join(fixed)}")
+        for name in self.allow or ():
+            if not takes_argument(self.env_id, name):
+                raise ConfigError(f"{self.name} has no argument {name!r} that clients could choose")
 
     @property
     def name(self) -> str:

@@ -536,7 +536,7 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
         *(({"entropy_coef": value}, "entropy_coef must be a number of at least 0") for value in NO_NUMBERS),
         *(({"demo_noise": value}, "demo_noise must be a number from 0 to 1") for value in NO_NUMBERS),
         ({"curriculum": "fixed"}, "chooses among levels: add levels"),
-        ({"levels": {"split": ["train", "test"]}}, "name the splits and the data with"),
+        ({"levels": {"split": ["train", "test"]}}, "name the splits and the data with options of their own"),
         ({"refill": 3, "estimator": "gae"}, "refill is for estimators"),
         ({"refill": 3, "teacher": "expert", "teacher_mode": "silent"}, "leave out one"),
         ({"env": ("A-v0=1", "B-v0=1"), "warm_start": 5}, "of one environment: leave them out with several"),

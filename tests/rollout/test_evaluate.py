@@ -275,6 +275,19 @@ def test_samples_of_policies_that_draw_differ_and_runs_are_the_same():
         agent_envs.evaluate(TOOL_ENV, policies, 3, samples=2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"panel": 3}, "panel must be a Panel, as read_panel.path. returns one, got 3"),
+        ({"panel": "runs/mine"}, "panel must be a Panel, .*, got 'runs/mine'"),
+        ({"out": 3}, "out must be the path of a folder, got 3"),
+    ],
+)
+def test_arguments_of_another_kind(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        agent_envs.evaluate(TOOL_ENV, ExpertPolicy(), 1, **arguments)
+
+
 def test_the_figures_are_those_of_the_formulas():
     def act(observation: str, info: dict[str, Any]) -> str:
         return f"#### {solved.get(info['task_id'], 0)}"

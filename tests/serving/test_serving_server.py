@@ -493,6 +493,8 @@ def test_servers_that_cannot_be(arguments, message):
         EnvServer(**{"envs": [ServedEnv(TOOL)], "port": 0, **arguments}).start()
     with pytest.raises(errors.ConfigError, match="what the server sets"):
         ServedEnv(TOOL, {"split": "test"}, allow=["split"])
+    with pytest.raises(errors.ConfigError, match="has no argument 'levle' that clients could choose"):
+        ServedEnv(TOOL, allow=["level", "levle"])
 
 
 def started(folder, *options, ready="serving ", open_files=1024):

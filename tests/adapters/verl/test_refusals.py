@@ -60,7 +60,7 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
         (["--seed", "-1"], "--seed must be an integer of at least 0"),
         (["--demo-noise", "1.5"], "--demo-noise must be a number from 0 to 1"),
         (["--curriculum", "fixed"], "chooses among levels: add agentr1.levels"),
-        (["--levels", '{"split": ["train", "test"]}'], "name the splits and the data with"),
+        (["--levels", '{"split": ["train", "test"]}'], "name the splits and the data with options of their own"),
         (["--levels", '{"level": [1, 99]}'], "level"),
         (["--levels", '{"levle": [1, 2]}'], "does not take 'levle'"),
         (["--teacher", "expert:bogus"], "does not take 'expert'"),
