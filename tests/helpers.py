@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +54,23 @@ def full_disk(room: int = 1) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def tells_the_last_prompt(env, model):
+    """An agent that plays the environment in one conversation, and tells what it would ask next."""
+    messages = [{"role": "system", "content": env.instructions}, *env.messages]
+    while not env.over:
+        reply = await model.chat(messages, env.tools)
+        await env.step(reply)
+        messages = [*messages, reply.message, *env.messages]
+    model.last(messages, env.tools)
+
+
+def agents_left() -> set[str]:
+    """The processes of agents' programs that still run."""
+    left = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended
+            if b"/agent_envs-agent-" in path.read_bytes():
+                left.add(str(path))
+    return left

@@ -53,7 +53,7 @@ from agent_envs.episodes.record import Step, StopReason, read_episodes  # noqa: 
 from agent_envs.episodes.run_folder import locked_folder  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, DataError  # noqa: E402
-from tests.helpers import full_disk  # noqa: E402
+from tests.helpers import full_disk, tells_the_last_prompt  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FILLER = 2
@@ -337,15 +337,7 @@ def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model, mo
     done = dataclasses.replace(short, steps=(dataclasses.replace(short.steps[0], truncated=False),))
     assert with_last_state(done, tokenizer, 2048) is done
 
-    async def loop(env, model):
-        messages = [{"role": "system", "content": env.instructions}, *env.messages]
-        while not env.over:
-            reply = await model.chat(messages, env.tools)
-            await env.step(reply)
-            messages = [*messages, reply.message, *env.messages]
-        model.last(messages, env.tools)
-
-    told = played(2, agent=loop)
+    told = played(2, agent=tells_the_last_prompt)
     after = with_last_state(told, tokenizer, 2048).steps[-1]
     assert after.prompt_ids == state.prompt_ids and after.time == 2 and after.info == {LAST_STATE: True}
 

@@ -26,6 +26,7 @@ from agent_envs.agents.command import command
 from agent_envs.agents.loading import load_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError
+from tests.helpers import agents_left
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("transformers")
@@ -232,19 +233,11 @@ def test_no_answer_is_lost_in_a_hundred_kills(scripted, program, tmp_path):
     recorded = [step.action for episode in episodes for step in episode.steps]
     received = noted.read_text().split("\n")[:-1]
     assert len({*recorded}) == len(recorded) and {*received} <= {*recorded} and len(received) > 50
-    left = [path for path in Path("/proc").glob("[0-9]*/environ") if b"/agent_envs-agent-" in _bytes(path)]
-    assert not left
+    assert not agents_left()
     agent_envs.write_episodes(tmp_path / "episodes.jsonl", episodes)
     read = agent_envs.read_episodes(tmp_path / "episodes.jsonl")
     assert [step.action for episode in read for step in episode.steps] == recorded
     assert play(scripted, command(f"{sys.executable} -c \"print('#### 1')\"", answer="stdout")).error is None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended
-        return b""
 
 
 def test_commands_that_cannot_be_run():

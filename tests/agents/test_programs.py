@@ -26,6 +26,7 @@ import pytest
 import agent_envs
 from agent_envs.agents.command import command
 from agent_envs.episodes.record import Episode, StopReason
+from tests.helpers import agents_left
 
 pytest.importorskip("aiohttp")
 torch = pytest.importorskip("torch")
@@ -128,17 +129,9 @@ def test_openai_agents(scripted):
 
 def traces(name: str) -> set[str]:
     """Return what a program may leave: processes, and files in the places for temporary ones and at home."""
-    running = {str(path) for path in Path("/proc").glob("[0-9]*/environ") if b"/agent_envs-agent-" in _bytes(path)}
     folders = (Path(tempfile.gettempdir()), Path.home(), Path.home() / ".config", Path.home() / ".cache")
     files = {str(path) for folder in folders if folder.is_dir() for path in folder.iterdir()}
-    return running | {path for path in files if name in path or "/cc-" in path}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended
-        return b""
+    return agents_left() | {path for path in files if name in path or "/cc-" in path}
 
 
 both = pytest.mark.parametrize("program", sorted(COMMANDS), indirect=True)

@@ -432,15 +432,6 @@ def test_environments_are_used_again(tokenizer):
     assert EchoEnv.made == 2
 
 
-async def tells_the_last_prompt(env, model):
-    messages = [{"role": "system", "content": env.instructions}, *env.messages]
-    while not env.over:
-        reply = await model.chat(messages, env.tools)
-        await env.step(reply)
-        messages = [*messages, reply.message, *env.messages]
-    model.last(messages, env.tools)
-
-
 def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
     server = StubServer(answers(tokenizer, ["ab"]))
     *steps, value = play(tokenizer, server, "EchoCut-v0", algo="gae")
@@ -448,7 +439,7 @@ def test_a_cut_episode_brings_its_final_state_for_the_critic(tokenizer):
     assert (value.extra_fields["kind"], value.extra_fields["value_at"], value.response_mask) == ("value", 0, [0])
     before = steps[-1].prompt_ids + steps[-1].response_ids
     assert value.prompt_ids[: len(before)] == before and len(value.prompt_ids) > len(before)
-    agent = {"agent": f"{__name__}:tells_the_last_prompt"}
+    agent = {"agent": "tests.helpers:tells_the_last_prompt"}
     *_, told = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), "EchoCut-v0", algo="gae", settings=agent)
     assert (told.extra_fields["kind"], told.prompt_ids) == ("value", value.prompt_ids)
     (row,) = play(tokenizer, StubServer(answers(tokenizer, ["ab"])), "EchoCut-v0", algo="gae", merge=True)
