@@ -112,9 +112,7 @@ class Segment(NamedTuple):
 def cut(tree: Tree, weighting: str = "row") -> list[Segment]:
     """Cut a tree at the state that it branches from; broken episodes are left out, and with the trunk the tree.
 
-    Args:
-        tree: The tree.
-        weighting: What the loss is a mean over. With ``trajectory`` a step counts for its part of the whole episode.
+    The loss is a mean over ``weighting``: with ``trajectory`` a step counts for its part of the whole episode.
     """
 
     def segment(episode: Episode, member: int, inner: bool, share: float, lengths: Sequence[int]) -> Segment:

@@ -27,11 +27,7 @@ Messages = list[dict[str, Any]]
 class EpisodeByHand:
     """Plays an agent in a thread, and hands over the prompts of its model one at a time.
 
-    Args:
-        env: The environment; whoever made it closes it.
-        agent: The agent, or its name.
-        seed: Of the reset.
-        options: Of the reset.
+    Whoever made the environment closes it; seed and options are those of the reset.
     """
 
     def __init__(

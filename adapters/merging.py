@@ -161,9 +161,7 @@ def plan_packed(
 
 def pack(tokens: Sequence[int]) -> bytes:
     """Return tokens as the bytes of an int64 array, faster than through NumPy.
-
-    Raises:
-        DataError: A token is not a 64-bit integer.
+    A token that is no 64-bit integer is a DataError.
 
     >>> pack([1, 256]).hex()
     '01000000000000000001000000000000'

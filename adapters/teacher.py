@@ -123,10 +123,8 @@ def labels_in(
 ) -> list[tuple[int, ...]]:
     """Return the tokens of the label in each state, given with its episode, the step taken there and its info.
 
-    Args:
-        states: The states.
-        builder_of: Gives the prompt builder of an episode.
-        most, longest: Maximum tokens of a label, and of a prompt with its label.
+    ``builder_of`` gives the prompt builder of an episode. A label has ``most`` tokens at most, a prompt with its label
+    ``longest``.
     """
     builders: dict[str, PromptBuilder] = {}
     labels = []
@@ -140,12 +138,7 @@ def labels_in(
 def with_labels(
     batch: TokenBatch, steps: Sequence[Step], labels: Sequence[Sequence[int]]
 ) -> tuple[TokenBatch, np.ndarray]:
-    """Return a batch with the labels of its steps, and for each of its tokens the step whose label it is in.
-
-    Args:
-        batch: The batch.
-        steps: Its steps.
-        labels: The tokens of each one's label, none for no label.
+    """Return a batch of some steps with their labels, each as its tokens, and for each token whose label it is in.
 
     Returns:
         The batch with a row for each label that is another response than the step's, and int64, shape [tokens], -1 for
@@ -201,9 +194,7 @@ class Labels(NamedTuple):
     def without_signal(self, group: torch.Tensor, wrote: torch.Tensor, advantages: torch.Tensor) -> Labels:
         """Return those alone of the groups in which no token has an advantage.
 
-        Args:
-            group: Group of each step, int64, shape [steps].
-            wrote, advantages: The step that wrote each token, -1 for none, and its advantage, shape [tokens].
+        ``group`` is of shape [steps]; ``wrote`` (the step of each token, -1 for none) and ``advantages`` of [tokens].
         """
         units = group.unique(return_inverse=True)[1]
         moved = torch.zeros(len(units), dtype=torch.bool)

@@ -38,12 +38,8 @@ def trajectories(episode: Episode, gamma: float = 1.0, roles: Sequence[str] = ()
     """Return the trajectories of an episode, in the order in which their roles first acted.
 
     The reward of a step that is not trained counts at the trained one before it in its trajectory, discounted by
-    `gamma` per environment step between them; with none before, nowhere, since no trained decision led to it.
-
-    Args:
-        episode: As it was played.
-        gamma: The discount.
-        roles: Roles that are trained; all by default.
+    `gamma` per environment step between them; with none before, nowhere, since no trained decision led to it. Without
+    `roles` all are trained.
     """
     if all(step.trained and not step.role for step in episode.steps) and not roles:
         return [Trajectory(episode)]
@@ -93,8 +89,7 @@ def trained(
 ) -> Trained:
     """Return the trajectories of a batch of episodes, without broken ones; `groups` has the group of each episode.
 
-    Raises:
-        ConfigError: Nobody plays one of `roles`.
+    That nobody plays one of `roles` is a ConfigError.
     """
     played = {step.role.partition("/")[0] for episode in episodes for step in episode.steps}
     if played and (unknown := sorted({*roles} - played)):

@@ -33,9 +33,7 @@ class JSONStream:
     ...     list(JSONStream(path).rows())
     [{'a': 1}, 'b']
 
-    Args:
-        path: The file.
-        read: Called with the number of bytes after each read, for a progress bar.
+    ``read`` is called with the number of bytes after each read, for a progress bar.
     """
 
     def __init__(self, path: str | Path, read: Callable[[int], object] | None = None) -> None:

@@ -65,8 +65,7 @@ def lazy_names(
     """Return a package's `__getattr__`, which imports names on first use, and its `__dir__`, which lists public names.
 
     Args:
-        package: The package's `__name__`.
-        public: The package's `__all__`.
+        package, public: The package's `__name__` and `__all__`.
         homes: The names to import on first use, each with the module that defines it, relative to `package`.
         submodules: Modules of the package that are attributes of it without being imported by the user.
 

@@ -168,11 +168,7 @@ def _parse_files(stamps: tuple[FileStamp, ...], parse_row: Callable[[Any, str, s
 
 
 def file_stamps(files: Sequence[Path]) -> tuple[FileStamp, ...]:
-    """Return the current state of some files, as a key for caching what was read from them.
-
-    Raises:
-        DataError: One of them does not exist or cannot be accessed.
-    """
+    """Return the current state of some files, as a key for what was read from them; a DataError if one is gone."""
     stats = []
     for file in files:
         try:

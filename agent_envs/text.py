@@ -13,11 +13,7 @@ _PROGRESS = re.compile(r"\r|(?:\x1b\[A)+\Z")  # how a progress bar begins, or mo
 
 
 def check_action(action: Any) -> None:
-    """Refuse an action that is not a string.
-
-    Raises:
-        TypeError: It is not.
-    """
+    """Refuse an action that is not a string with a TypeError."""
     if not isinstance(action, str):
         raise TypeError(f"an action must be a string, got {type(action).__name__}: {action!r:.80}")
 

@@ -66,10 +66,7 @@ class ToolEnv(TextEnv):
     ) -> Outcome:
         """Adjust the outcome of a step that called tools, for example to reward calls.
 
-        Args:
-            calls: The calls in order, including those that could not be read.
-            results: One result per call.
-            outcome: What the step returns otherwise.
+        The calls are in order, with those that could not be read and a result for each.
         """
         return outcome
 

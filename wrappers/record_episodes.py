@@ -123,11 +123,7 @@ class RecordEpisodes(PlacedWrapper):
             running.response = response
 
     def note_end(self, reason: StopReason, error: str | None = None) -> None:
-        """Record the running episode, if there is one, with this stop reason; rollouts call this.
-
-        Raises:
-            BackendError: The line cannot be written.
-        """
+        """Record the running episode, if there is one, with this stop reason; rollouts call this."""
         try:
             running = self._running.pop()
         except IndexError:

@@ -23,9 +23,7 @@ def say_once(message: str) -> None:
 def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float]:
     """Check what every estimator relies on, for valid rows.
 
-    Args:
-        rows: The batch.
-        group_size: Trajectories a group should have; None: any number.
+    ``group_size`` is the number of trajectories that a group should have, None for any.
 
     Returns:
         Counts: ``missing_steps`` (indices skipped within a trajectory: steps that were not sampled, or were lost),

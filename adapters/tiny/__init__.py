@@ -1,8 +1,8 @@
 """tiny-base and tiny-vision, the pretrained models that a CPU trains if no model is given.
 
-`base` loads tiny-base, `vision` gives it eyes and loads tiny-vision, `warm_start` teaches either the form of a task of
-one's own: `model` and `demonstrations` are its parts, `supervised` is the loop. benchmarks/pretraining made both models
-and their tokenizer. No trainer is imported here.
+`model` loads tiny-base, `vision` gives it eyes and loads tiny-vision, `warm_start` teaches either the form of a task of
+one's own by demonstrations, and `supervised` is the loop. benchmarks/pretraining made both models and their tokenizer.
+No trainer is imported here.
 """
 
 from agent_envs.errors import needs_extra

@@ -36,12 +36,7 @@ _PROBED = 64  # tokens of the vocabulary that are compared
 
 
 class TeacherServer:
-    """A teacher model behind a server.
-
-    Args:
-        teacher: What the run is taught, with a server.
-        tokenizer: The policy's Hugging Face tokenizer.
-        concurrency: Requests at the same time.
+    """A teacher model behind a server, which gets so many requests at the same time.
 
     Raises:
         ConfigError: The teacher's tokens are others, or the server gives no log-probabilities of a prompt.
@@ -80,10 +75,7 @@ class TeacherServer:
     ) -> tuple[torch.Tensor, Record]:
         """Return the advantages of an iteration with the teacher's, shape [tokens], and metrics.
 
-        Args:
-            batch: The batch.
-            old, advantages: Log-probability of each token under the policy that played, and the estimator's advantage.
-            number: Of the iteration.
+        ``old`` is the log-probability of each token under the policy that played, ``advantages`` are the estimator's.
         """
         weight, mode, taught = self.teacher.weight_at(number), self.teacher.mode, batch.step >= 0
         if not weight:

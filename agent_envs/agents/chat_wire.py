@@ -101,11 +101,7 @@ def _spelling(text: str, calls: Sequence[tuple[str, Any]]) -> str:
 
 
 def read_request(body: Mapping[str, Any], wire: Wire) -> Asked:
-    """Return what a chat completion asks for.
-
-    Raises:
-        ConfigError: It is malformed, or shows something that the model cannot see.
-    """
+    """Return what a chat completion asks for; a ConfigError if that is malformed or nothing the model can see."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, Mapping) for m in messages):
         raise ConfigError("expected a request with 'messages', a list of objects")
@@ -164,11 +160,7 @@ def _messages(given: Sequence[Mapping[str, Any]], wire: Wire, tools: Sequence[To
 
 
 def text_of(content: Any) -> str:
-    """Return the words of a message's content, in any of the APIs.
-
-    Raises:
-        ConfigError: A part of it is something else.
-    """
+    """Return the words of a message's content, in any of the APIs; a ConfigError if a part is something else."""
     texts = []
     for part in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__

@@ -61,11 +61,7 @@ def run(options: Options) -> str:
 
 
 class Chat:
-    """A person's conversation with an agent.
-
-    Raises:
-        ConfigError: The environment takes no questions.
-    """
+    """A person's conversation with an agent."""
 
     def __init__(self, env: gym.Env[Any, str], policy: Policy) -> None:
         if "question" not in getattr(env.unwrapped, "reset_options", ()):

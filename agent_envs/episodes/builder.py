@@ -58,13 +58,9 @@ class EpisodeBuilder:
     def transition(
         self, env: gym.Env[Any, Any], action: str, result: tuple[Any, ...], response: Response | None = None
     ) -> Step:
-        """Return the step that an action was, without adding it.
+        """Return the step that an action was, whose `result` is what `step` returned, without adding it.
 
-        Args:
-            env: The environment.
-            action: The action.
-            result: What `step` returned for it.
-            response: The policy's response, if its tokens are recorded.
+        The tokens of the policy's `response` are recorded with it.
         """
         _, reward, terminated, truncated, info = result
         step = Step(

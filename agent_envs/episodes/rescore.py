@@ -69,7 +69,6 @@ def reward_by(function: RewardFunction, episode: Episode, name: str) -> Episode:
 
     Args:
         function: Takes the recorded episode and returns one number, for the last step, or a number for each step.
-        episode: The episode.
         name: The name of the reward's only component in the result.
 
     Raises:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def episodes_to_frame(episodes: Iterable[Episode], *, steps: bool = False) -> pandas.DataFrame:
-    """Return a table with a row per episode or per step.
-
-    Args:
-        episodes: The episodes.
-        steps: Whether there is a row for each step rather than each episode.
+    """Return a table with a row for each episode or, with ``steps``, for each step.
 
     Returns:
         Columns ``env_id``, ``episode_id``, ``group_id``, ``task_id``, ``index`` and ``seed``. Rows of episodes also

@@ -62,11 +62,7 @@ class TokenModel:
         return other
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenPrompt:
-        """Return what the model would be asked.
-
-        Raises:
-            PromptError: The chat template rejects the messages.
-        """
+        """Return what the model would be asked; a PromptError if the chat template rejects the messages."""
         if tools == self._tools:
             return self.past.prompt(self.builder, messages, tools)
         name = json.dumps(tools, sort_keys=True)
@@ -179,13 +175,9 @@ class TokenPolicy:
     async def sample(
         self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
     ) -> Sampled:
-        """Sample a response to a prompt; may raise a BackendError.
+        """Sample at most `max_tokens` tokens after a prompt of shape [tokens]; may raise a BackendError.
 
-        Args:
-            prompt_ids: The prompt, shape [prompt tokens].
-            max_tokens: Most tokens of the response.
-            seed: Of its random numbers.
-            pictures: The pictures of the prompt, in the order of their tokens.
+        `pictures` are those of the prompt, in the order of their tokens.
         """
         raise NotImplementedError
 

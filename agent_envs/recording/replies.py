@@ -32,7 +32,6 @@ def observed_messages(
     """Return a request's messages as a step's observation: text and pictures, other parts as their type in brackets.
 
     Args:
-        messages: The request's messages.
         read: Returns the picture of an ``image_url`` part, or None to leave it out; None leaves out all.
 
     >>> parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "..."}}]
@@ -148,11 +147,7 @@ def shows_pictures(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 class PromptPictures:
-    """Reads the pictures of prompts and stores each once. Methods may be called from several threads.
-
-    Args:
-        folder: Where the pictures go.
-    """
+    """Reads the pictures of prompts and stores each once in a folder. Several threads may call its methods."""
 
     def __init__(self, folder: PictureFolder) -> None:
         self._folder = folder
@@ -162,10 +157,7 @@ class PromptPictures:
         """Return a request's messages with their pictures, and why some of these are left out.
 
         A picture is read if it is in the message itself, as a PNG or JPEG in a ``data:`` URL; an address is not
-        fetched. What is left out is ``[image_url]`` in the message.
-
-        Raises:
-            OSError: A picture cannot be written.
+        fetched. What is left out is ``[image_url]`` in the message. An OSError if a picture cannot be written.
         """
         left, problems = _MOST_PIXELS, list[str]()
 

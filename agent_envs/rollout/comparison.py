@@ -127,8 +127,6 @@ def compare_runs(
     """Compare two sides, each one run or several that differ in their seed.
 
     Args:
-        first: The runs of one side.
-        second: The runs of the other.
         common: Whether the panels may have other tasks besides the common ones, which alone are compared.
 
     Raises:

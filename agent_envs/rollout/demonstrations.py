@@ -53,12 +53,10 @@ class Demonstration:
 def demonstrate(
     env: gym.Env[Any, str], policy: Policy, index: int, *, mark_mistakes: bool = False
 ) -> Sequence[Demonstration]:
-    """Play one task with the environment's expert.
+    """Play the task of an index with the environment's expert.
 
     Args:
-        env: The environment.
-        policy: Its expert, sometimes mistaken or not, whose actors act at once.
-        index: Index of the task.
+        policy: The expert, sometimes mistaken or not, whose actors act at once.
         mark_mistakes: Whether to ask before each action what the expert would do.
 
     Returns:

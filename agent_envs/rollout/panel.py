@@ -71,11 +71,7 @@ class Panel:
     def differences(self, other: Panel, mine: str, its: str, *, common: bool = False) -> list[str]:
         """Return what tells two panels apart, as sentences; none if they are the same.
 
-        Args:
-            other: The other panel.
-            mine: What this one is called in the sentences.
-            its: What the other one is called.
-            common: Whether only the tasks that both have must agree.
+        The sentences call this one `mine` and the other `its`. With `common`, only the tasks of both must agree.
         """
         sentences = []
         one, two = _flat(self.content), _flat(other.content)
@@ -153,15 +149,7 @@ def panel_of(
     env_kwargs: Mapping[str, Any],
     wrappers: Sequence[WrapperSpec] = (),
 ) -> Panel:
-    """Return the panel of some tasks.
-
-    Args:
-        env: The environment in its wrappers.
-        indices: The tasks, each once.
-        env_id: What it was made from.
-        env_kwargs: The arguments that it was made with.
-        wrappers: The wrappers it is in.
-    """
+    """Return the panel of some tasks, each once, of an environment in its wrappers, and of what it was made from."""
     inner = env.unwrapped
     tasks = inner.tasks if isinstance(inner, TextEnv) else None
     limits = [layer._max_episode_steps for layer in layers(env) if isinstance(layer, gym.wrappers.TimeLimit)]

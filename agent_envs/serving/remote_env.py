@@ -327,12 +327,7 @@ def _close(connections: PerProcess[Connection]) -> None:
 
 
 def _picture_limits(described: Any, where: str) -> tuple[int, ...]:
-    """Return the most pictures of an observation and their greatest side, nothing if it shows none.
-
-    Args:
-        described: What the server says: the two numbers, or nothing.
-        where: The server, for error messages.
-    """
+    """Return the most pictures of an observation and their greatest side, as the server says; nothing for none."""
     if described == []:
         return ()
     numbers = isinstance(described, list) and len(described) == 2 and all(type(value) is int for value in described)
@@ -342,11 +337,7 @@ def _picture_limits(described: Any, where: str) -> tuple[int, ...]:
 
 
 def _shown(observed: Mapping[str, Any], space: Space[Any], where: str) -> Any:
-    """Return the observation in a server's answer, with its pictures.
-
-    Raises:
-        BackendReplyError: A picture is broken or too large, or there are more or fewer than the text says.
-    """
+    """Return the observation in a server's answer, with its pictures; a BackendReplyError if these do not fit."""
     if not shows_pictures(space):
         return observed.get("messages", observed["text"])
     assert isinstance(space, (ImageText, MessagesSpace))

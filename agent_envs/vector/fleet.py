@@ -41,10 +41,7 @@ class Command:
 class EnvFleet:
     """Some environments, what each is doing right now, and which must be replaced.
 
-    One thread calls all methods; the environments run in others.
-
-    Args:
-        env_fns: Functions that make the environments, one each.
+    One thread calls all methods; the environments run in others. Each is made by a function of its own.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, str]]]) -> None:

@@ -41,9 +41,7 @@ class RightAnswers(ExitStack):
     def find(self, record: Mapping[str, Any], path: Path) -> tuple[str, str]:
         """Return the right answer to an episode's task and where it is from, "" twice if none is known.
 
-        Args:
-            record: The episode as ``Episode.to_dict`` returns it.
-            path: The file it is in, whose run's settings name the environment.
+        The run's settings beside the episode's file name the environment.
         """
         infos = [record["reset_info"], *(step["info"] for step in record["steps"][-1:])]
         for info in reversed(infos):

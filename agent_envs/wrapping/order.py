@@ -160,11 +160,7 @@ REFUSED: dict[str, str] = {
 
 
 def check_stock(env: gym.Env[Any, Any]) -> None:
-    """Refuse a text environment in one of Gymnasium's wrappers that harm text.
-
-    Raises:
-        ConfigError: Names the wrapper and the reason.
-    """
+    """Refuse a text environment in one of Gymnasium's wrappers that harm text, with the reason, by a ConfigError."""
     if not isinstance(env.unwrapped.action_space, UnicodeText):
         return
     for layer in layers(env):

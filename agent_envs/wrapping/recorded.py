@@ -60,8 +60,7 @@ def recorded_env(
             ``split`` in place of the arguments' own.
         where: What the record is, for error messages.
         env_id: The environment that the user names instead of the record's.
-        env_kwargs: Arguments that the user gives.
-        wrappers: Wrapper specs that the user gives instead of the record's.
+        env_kwargs, wrappers: Arguments that the user gives, and wrapper specs instead of the record's.
         trust: Whether the user trusts the record as they trust code.
 
     Raises:
@@ -119,10 +118,8 @@ def episode_env(
 ) -> RecordedEnv:
     """Return the environment that an episode was played in, as its run's settings and the episode itself name it.
 
-    Args:
-        episode: The episode as ``Episode.to_dict`` returns it.
-        settings: What `run_settings` returned for its file.
-        env_id, env_kwargs, trust: As for `recorded_env`, which also says what is raised.
+    The episode is as ``Episode.to_dict`` returns it, the settings are `run_settings` of its file; the other arguments,
+    and what is raised, are those of `recorded_env`.
     """
     info = episode["reset_info"]
     source = str(info.get("source", "generated"))

@@ -28,11 +28,7 @@ def wrapper_names() -> list[str]:
 
 
 def read_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
-    """Return a spec's module ("" if it has none), name and keyword arguments, which are literals and never evaluated.
-
-    Raises:
-        ConfigError: The spec is malformed.
-    """
+    """Return a spec's module ("" if it has none), name and keyword arguments, which are literals, never evaluated."""
     expected = f"a wrapper is written Name, Name(key=value, ...) or module:Name(...), got {shown(spec)}"
     module, colon, _ = spec.strip().partition("(")[0].rpartition(":")
     try:
@@ -104,13 +100,7 @@ def env_maker(
 ) -> Callable[[], gym.Env[Any, str]]:
     """Return a function that makes an environment in its wrappers each time it is called.
 
-    Args:
-        env_id: What ``gymnasium.make`` takes, or a function that makes the environment.
-        env_kwargs: The environment's keyword arguments.
-        wrappers: Applied in order, the last one outermost.
-
-    Raises:
-        ConfigError: An argument has the wrong type.
+    ``env_id`` is what ``gymnasium.make`` takes, or a function that makes it; the last wrapper is outermost.
     """
     if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
         raise ConfigError(f"wrappers must be a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")

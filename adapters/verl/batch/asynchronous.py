@@ -133,9 +133,7 @@ class EnvSeparateTrainer(AsyncStepTrainer, PPOTrainerSeparateAsync):
 def staleness(versions: torch.Tensor, newest: int) -> dict[str, float]:
     """Return by how many updates the weights that sampled each token lag behind the ones that it trains.
 
-    Args:
-        versions: Version of the weights of each token, shape [tokens]; -1 where the policy did not write it.
-        newest: Version of the weights that are trained.
+    `versions` are of shape [tokens], -1 where the policy did not write the token.
 
     >>> staleness(torch.tensor([-1, 2, 1, 2, -1]), 2)
     {'env/async/staleness/mean': 0.3333333432674408, 'env/async/staleness/max': 1.0}

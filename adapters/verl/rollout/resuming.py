@@ -74,9 +74,7 @@ def token_versions(output: Any) -> list[int]:
 def row_versions(step_ids: Sequence[int], versions: Sequence[Sequence[int]]) -> list[int]:
     """Return the version of each response token of a row, -1 where it is not known or the policy did not write it.
 
-    Args:
-        step_ids: The step that wrote each token, -1 for none, shape [response tokens].
-        versions: The versions of each step's tokens.
+    `step_ids` is the step that wrote each token, -1 for none, and `versions` are those of each step's tokens.
 
     >>> row_versions([0, 0, -1, 1], [[3, 4], [4]])
     [3, 4, -1, 4]

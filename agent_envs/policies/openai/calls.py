@@ -113,13 +113,8 @@ def to_openai(
     >>> to_openai([{"role": "assistant", "content": "add(1, 2)"}, {"role": "tool", "name": "add", "content": "3"}])
     [{'role': 'assistant', 'content': 'add(1, 2)'}, {'role': 'user', 'content': '3'}]
 
-    Args:
-        messages: The conversation, or its next part.
-        call_ids: Of the calls in the response before that part, as for `answer_calls`.
-        turn: Returns what the server said where a message of the assistant is; None if that is the message itself.
-
-    Raises:
-        MissingExtraError: There is a picture, and Pillow is not installed.
+    ``call_ids`` are of the calls in the response before these messages, as for `answer_calls`; ``turn`` gives what
+    the server said where a message of the assistant is, None if that is the message itself.
     """
     shown: list[dict[str, Any]] = []
     since: list[Message] = []  # the latest response
