@@ -55,11 +55,7 @@ class TokenBatch:
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
-    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens.
-
-    Raises:
-        ConfigError: The layout does not exist.
-    """
+    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens."""
     choice("layout", layout, ("merged", "steps"))
     steps: list[Step] = []
     owner: list[int] = []
@@ -130,6 +126,14 @@ def token_bytes(config: Any, itemsize: int = 4, *, recomputed: bool = False) -> 
     layer = 8 * text.hidden_size + 4 * getattr(text, "intermediate_size", 4 * text.hidden_size)
     activations = text.num_hidden_layers * (text.hidden_size if recomputed else layer) + layer * recomputed
     return int(itemsize * (activations + 2 * text.vocab_size))
+
+
+def cached_numbers(config: Any) -> int:
+    """Return the numbers that the keys and values of a token take in the cache of a model, by its configuration."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * text.num_hidden_layers * heads * head)
 
 
 def fitting_tokens(model: Any) -> int:

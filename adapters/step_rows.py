@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,30 +16,18 @@ with needs_extra("hf"):
     import torch
 
 
-class StepBatch(NamedTuple):
-    """Trajectories as tokens and steps."""
-
-    tokens: TokenBatch
-    """The rows of their tokens, and of labels."""
-    steps: StepRows
-    """Reward, group, ... of each step, sorted by trajectory and index. One that is not valid was never taken: it stands
-    for the state that a limit left an episode in."""
-    wrote: torch.Tensor
-    """The step that wrote each token, -1 for what is not trained, int64, shape [tokens]."""
-    label: torch.Tensor
-    """The step whose label each token is in, -1 for none, int64, shape [tokens]."""
-
-
 def step_batch(
     parts: Trained, layout: str = "merged", baselines: Sequence[float] | None = None, labels_of: LabelsOf | None = None
-) -> StepBatch:
+) -> tuple[TokenBatch, StepRows, torch.Tensor, torch.Tensor]:
     """Return the tokens and the steps of trajectories.
 
-    Args:
-        parts: The trajectories.
-        layout: Of the rows, as for ``build_batch``.
-        baselines: For ``remax``: for each episode, the return of a greedy episode of the same task.
-        labels_of: A teacher; None for none.
+    The layout of the rows is as for ``build_batch``. ``baselines`` are for ``remax``: of each episode, the return of a
+    greedy episode of the same task. ``labels_of`` is a teacher.
+
+    Returns:
+        The rows of tokens, and of labels; the steps, sorted by trajectory and index, of which one that is not valid was
+        never taken (it stands for the state that a limit left an episode in); and of each token the step that wrote it
+        and the step whose label it is in, -1 for none, int64, shape [tokens].
     """
     tokens = build_batch(parts.episodes, layout)
     taken = [  # index, step, and the info that the policy had before it acted
@@ -80,4 +67,4 @@ def step_batch(
         env=torch.tensor([envs[e.env_id] for e in parts.episodes])[trajectory] if len(envs) > 1 else None,
         names=[episode.episode_id for episode in parts.episodes],
     )
-    return StepBatch(tokens, steps, wrote, torch.from_numpy(label))
+    return tokens, steps, wrote, torch.from_numpy(label)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from agent_envs.adapters.by_hand import EpisodeByHand
-from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
+from agent_envs.adapters.run import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.task_rows import begin, first_prompts, make_dataset
 from agent_envs.agents.loading import Agent, load_agent
 from agent_envs.checks import choice, integer
@@ -172,11 +172,7 @@ class VerifiersTextEnv(vf.MultiTurnEnv):
         self._failures, self._spent = FailureBudget(max_broken), ""
 
     async def setup_state(self, state: vf.State) -> vf.State:
-        """Start the row's task.
-
-        Raises:
-            BackendError: Too many of the last rollouts broke.
-        """
+        """Start the row's task; a BackendError if too many of the last rollouts broke."""
         if self._spent:
             raise BackendError(self._spent)
         info = state["info"]

@@ -20,7 +20,7 @@ import numpy as np
 
 import agent_envs
 from agent_envs.adapters.merging import plan_rows
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.adapters.trees import sort_rows
 from agent_envs.episodes.record import Episode
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 import agent_envs
-from agent_envs.adapters.failures import FailureBudget
-from agent_envs.adapters.run import Record, read_records
+from agent_envs.adapters.run import FailureBudget, Record, read_records
 from agent_envs.adapters.torch.loop import evaluate, iterate
 from agent_envs.adapters.torch.run import Run
 from agent_envs.adapters.torch.settings import LoopConfig

@@ -275,11 +275,11 @@ def loop(sets: dict[str, list[Episode]], updates: int, shape: str, device: str, 
 
     from agent_envs.adapters.torch.batch import assemble
     from agent_envs.adapters.torch.loop import LoopConfig, Scores, actor_loss, credit, update
-    from agent_envs.adapters.trees import passes
+    from agent_envs.adapters.trees import attention
 
     cuda = device.startswith("cuda")
     kinds = {"steps": None, "merged": None, "tree": None} | ({"tree, paths": "sdpa"} if cuda else {})
-    plan = passes.plan_attention
+    plan = attention.plan_attention
 
     def now() -> float:
         if cuda:
@@ -287,7 +287,7 @@ def loop(sets: dict[str, list[Episode]], updates: int, shape: str, device: str, 
         return time.perf_counter() if cuda else time.process_time()
 
     def one(way: str, batch, config, model, optimizer) -> None:
-        with patch.object(passes, "plan_attention", lambda tree, device, _: plan(tree, device, kinds[way])):
+        with patch.object(attention, "plan_attention", lambda tree, device, _: plan(tree, device, kinds[way])):
             update(model, optimizer, batch, config, losses[way])
 
     print(

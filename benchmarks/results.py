@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from agent_envs import __version__
 from agent_envs.adapters.run import read_records as read_metrics
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.adapters.verl.config.compose import Composed, compose_run
 from agent_envs.adapters.verl.run.tasks import Tasks, choose_tasks
 from agent_envs.episodes.record import Episode, read_episodes

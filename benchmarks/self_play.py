@@ -27,7 +27,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.run import FailureBudget
 from agent_envs.adapters.torch.loop import iterate
 from agent_envs.adapters.torch.run import Run
 from agent_envs.adapters.torch.settings import LoopConfig

@@ -40,9 +40,8 @@ with needs_extra("hf"):
     import torch  # noqa: F401
 
 from agent_envs.adapters.estimators.checks import check_episodes, check_log_probs, check_rows, say_once
-from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
-from agent_envs.adapters.estimators.gigpo import gigpo
-from agent_envs.adapters.estimators.groups import grpo, reinforce_pp_baseline, remax, rloo
+from agent_envs.adapters.estimators.critic import bi_level_gae, gae, reinforce, reinforce_pp, token_gae
+from agent_envs.adapters.estimators.groups import gigpo, grpo, reinforce_pp_baseline, remax, rloo
 from agent_envs.adapters.estimators.process import (
     ProcessRewards,
     RewardScale,
@@ -51,7 +50,6 @@ from agent_envs.adapters.estimators.process import (
     process_rewards,
 )
 from agent_envs.adapters.estimators.registry import ESTIMATORS, Estimator, get_estimator
-from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows, TokenRows
 from agent_envs.adapters.estimators.segments import masked_whiten, whiten
 from agent_envs.adapters.estimators.token_baselines import score_norms

@@ -7,10 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_envs.adapters.estimators.checks import check_rows, note_zero_advantages
-from agent_envs.adapters.estimators.critic import bi_level_gae, gae, token_gae
-from agent_envs.adapters.estimators.gigpo import gigpo
-from agent_envs.adapters.estimators.groups import gdpo, gpg, grpo, grpo_passk, opo, reinforce_pp_baseline, remax, rloo
-from agent_envs.adapters.estimators.returns import reinforce, reinforce_pp
+from agent_envs.adapters.estimators.critic import bi_level_gae, gae, reinforce, reinforce_pp, token_gae
+from agent_envs.adapters.estimators.groups import (
+    gdpo,
+    gigpo,
+    gpg,
+    grpo,
+    grpo_passk,
+    opo,
+    reinforce_pp_baseline,
+    remax,
+    rloo,
+)
 from agent_envs.adapters.estimators.rows import Advantages, EstimatorOptions, StepRows
 from agent_envs.adapters.estimators.token_baselines import optimal_token_baseline, tir_optimal_token_baseline
 from agent_envs.checks import choice, load_function

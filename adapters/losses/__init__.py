@@ -50,9 +50,7 @@ from agent_envs.adapters.losses.policy import (
     reinforce,
     vanilla,
 )
-from agent_envs.adapters.losses.tally import Tally, averages, merge
-from agent_envs.adapters.losses.terms import LossOptions
-from agent_envs.adapters.losses.value import entropy_loss, label_loss, value_loss
+from agent_envs.adapters.losses.terms import LossOptions, Tally, averages, entropy_loss, label_loss, merge, value_loss
 from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_weights, token_weights
 
 __all__ = [

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import torch
 
-from agent_envs.adapters.losses.tally import Tally, mean
+from agent_envs.adapters.losses.terms import Tally, mean
 from agent_envs.checks import choice, number
 
 _PLAIN = ("abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse")

@@ -1,17 +1,73 @@
-"""What the policy losses are made of: their settings, ratios of trained tokens, clips, sums and metrics."""
+"""What the losses are made of, with metrics that add up exactly over micro-batches (and losses beside the policy's).
+
+All are sums over flat tokens.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 
-from agent_envs.adapters.losses.tally import Tally, maximum, mean
 from agent_envs.checks import number
+
+
+class Tally(NamedTuple):
+    """One metric of a part of a batch."""
+
+    total: torch.Tensor
+    """Sum over the counted elements, or the largest of them, scalar without a graph."""
+    count: torch.Tensor
+    """Number of elements, scalar."""
+    largest: bool = False
+    """Whether ``total`` is a maximum."""
+
+
+def mean(x: torch.Tensor, counted: torch.Tensor) -> Tally:
+    """Return the mean of ``x`` over the elements where ``counted``, a bool tensor of the same shape, is True."""
+    return Tally(torch.where(counted, x.detach().double(), 0.0).sum(), counted.sum())
+
+
+def maximum(x: torch.Tensor, counted: torch.Tensor) -> Tally:
+    """Return the maximum of the elements where ``counted`` is True; minus infinity if there are none."""
+    values = torch.where(counted, x.detach().double(), -torch.inf)
+    return Tally(values.amax() if values.numel() else values.new_tensor(-torch.inf), counted.sum(), largest=True)
+
+
+def merge(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+    """Return the metrics of all parts together.
+
+    >>> a = {"x": Tally(torch.tensor(3.0), torch.tensor(2))}
+    >>> b = {"x": Tally(torch.tensor(6.0), torch.tensor(1))}
+    >>> averages(merge([a, b]))
+    {'x': 3.0}
+    """
+    out: dict[str, Tally] = {}
+    for part in parts:
+        for name, new in part.items():
+            if (old := out.get(name)) is not None:
+                total = torch.maximum(old.total, new.total) if old.largest else old.total + new.total
+                new = Tally(total, old.count + new.count, old.largest)
+            out[name] = new
+    return out
+
+
+def averages(metrics: Mapping[str, Tally]) -> dict[str, float]:
+    """Return the metrics as numbers, without those that have no elements.
+
+    >>> averages({"x": Tally(torch.tensor(0.0), torch.tensor(0))})
+    {}
+    """
+    return {
+        name: float(tally.total if tally.largest else tally.total / tally.count)
+        for name, tally in metrics.items()
+        if int(tally.count)
+    }
+
 
 LARGEST = 20.0
 """Of |lp - old| in a ratio per token, as in verl."""
@@ -170,3 +226,56 @@ def clip(ratio: torch.Tensor, a: torch.Tensor, options: LossOptions) -> tuple[to
     free = -a * ratio
     bounded = -a * ratio.clamp(1 - options.clip_ratio_low, 1 + options.clip_ratio_high)
     return torch.maximum(free, bounded), bounded > free
+
+
+def value_loss(
+    values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, weights: torch.Tensor, *,
+    clip: float | None = None,
+) -> tuple[torch.Tensor, dict[str, Tally]]:  # fmt: skip
+    """$sum_k w_k/2 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)$ over tokens k.
+
+    The weights select the tokens that the critic learns at: the first of every step for the value of the state before
+    acting (``action_start``), all trained ones for token-level estimators.
+
+    Args:
+        values: The critic's values, with a graph, shape [tokens].
+        old_values: Its values when the batch was made, shape [tokens].
+        returns: Its targets, shape [tokens].
+        weights: 0 where it does not learn, shape [tokens].
+        clip: Maximum distance of a value from the old one; None for no limit.
+
+    Returns:
+        The loss, and ``vf_clipfrac`` and ``vpred_mean`` over the tokens it learns at.
+
+    >>> zero, one = torch.tensor([0.0]), torch.tensor([1.0])
+    >>> float(value_loss(one, zero, torch.tensor([3.0]), one, clip=0.5)[0])  # max((1 - 3)^2, (.5 - 3)^2) / 2
+    3.125
+    """
+    learned = weights != 0
+    v, old, r = (torch.where(learned, x, 0.0) for x in (values, old_values, returns))
+    free = (v - r).square()
+    losses, clipped = free, torch.zeros_like(learned)
+    if clip is not None:
+        bounded = (torch.maximum(torch.minimum(v, old + clip), old - clip) - r).square()
+        losses, clipped = torch.maximum(free, bounded), bounded > free
+    return 0.5 * (losses * weights).sum(), {"vf_clipfrac": mean(clipped, learned), "vpred_mean": mean(v, learned)}
+
+
+def entropy_loss(entropy: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """Return sum(weights * entropy), and ``entropy``: its mean over trained tokens.
+
+    Subtract it, times a coefficient, to keep the policy exploring. ``entropy`` is that of the distribution each token
+    was drawn from (nats), shape [tokens].
+    """
+    trained = weights != 0
+    kept = torch.where(trained, entropy, 0.0)
+    return (kept * weights).sum(), {"entropy": mean(kept, trained)}
+
+
+def label_loss(log_probs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, dict[str, Tally]]:
+    """Return sum(weights * -log_probs), the cross-entropy of a teacher's labels, and ``label_loss``: its mean.
+
+    Both of shape [tokens]; the weights are 0 for tokens of no label.
+    """
+    nats = torch.where(weights != 0, -log_probs, 0.0)
+    return (nats * weights).sum(), {"label_loss": mean(nats, weights != 0)}

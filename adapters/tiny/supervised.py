@@ -19,7 +19,7 @@ from transformers import Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
 
 from agent_envs.adapters.batches import fitting_tokens, micro_batches
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.local.features import forward_arguments
+from agent_envs.policies.local.padded_engine import forward_arguments
 from agent_envs.prompts.pictures import PictureTokens
 
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
@@ -152,12 +152,9 @@ class SupervisedTrainer:
         return int((kinds == RESPONSE).sum()), int((kinds == CONTEXT).sum()) if self.context_weight else 0
 
     def _backward(self, batch: np.ndarray, counts: np.ndarray, share: float) -> tuple[float, float]:
-        """Add the gradient of some sequences of a step; return the sums of both kinds of losses.
+        """Add the gradient of some sequences, a share of a step's; return the sums of both kinds of losses.
 
-        Args:
-            batch: Which sequences these are.
-            counts: How many tokens of responses and of context the step has.
-            share: The share of the step's sequences.
+        ``counts`` are the tokens of responses and of context that the step has.
         """
         ids, kinds = self._padded(batch)
         seen: dict[str, torch.Tensor] = {}
@@ -183,10 +180,7 @@ class SupervisedTrainer:
     ) -> tuple[torch.Tensor, ...]:
         """Return the last hidden states, [sequences, tokens, size], and losses that are added, if any.
 
-        Args:
-            ids: Token ids, padded on the right, shape [sequences, tokens].
-            seen: The model's other arguments.
-            batch: Which sequences these are.
+        ``ids`` are padded on the right, shape [sequences, tokens]; ``seen`` are the model's other arguments.
         """
         return (self.model.model(input_ids=ids, use_cache=False, **seen).last_hidden_state,)
 

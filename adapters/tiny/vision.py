@@ -20,7 +20,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from agent_envs.adapters.tiny.base import base_folder, check_files, load_base, vision_folder
+from agent_envs.adapters.tiny.model import base_folder, check_files, load_base, vision_folder
 from agent_envs.pictures.picture import Picture
 from agent_envs.prompts.pictures import PictureTokens, load_picture_tokens
 
@@ -115,11 +115,7 @@ def build_vision_model(
 
 
 def load_vision_base() -> VisionModel:
-    """Return tiny-vision in float32: tiny-base with a tower that reads pages of PictureSearch.
-
-    Raises:
-        BackendError: A file is missing or is not the one that was made.
-    """
+    """Return tiny-vision in float32: tiny-base with a tower that reads pages of PictureSearch."""
     folder = vision_folder()
     check_files(folder, "tiny-vision")
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)

@@ -3,33 +3,43 @@
 A model that never acts in a task's form gives reinforcement learning nothing to reinforce. The demonstrations come from
 `ExpertPolicy(noise=P)`: a share P of the demonstrated actions is well-formed but wrong on purpose. The warm start
 therefore teaches a task's form; which actions are right is left to reinforcement learning.
+
+Demonstrations become tokens as in the rollout (`PromptBuilder.conversation`): an episode is a sequence, or each of its
+steps if its prompts are rebuilt.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm, trange
+from transformers import PreTrainedTokenizerBase
 
-from agent_envs.adapters.tiny.base import load_base
-from agent_envs.adapters.tiny.demonstrations import encode, play
-from agent_envs.adapters.tiny.model import save_model
-from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
+from agent_envs.adapters.tiny.model import load_base, save_model
+from agent_envs.adapters.tiny.supervised import Conversation, Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model, load_vision_base, spread_features
 from agent_envs.errors import ConfigError, DataError, PolicyError, first_line
 from agent_envs.files import replacing
-from agent_envs.policies import ExpertPolicy
+from agent_envs.messages import pictures_of
+from agent_envs.policies import ExpertPolicy, Policy
 from agent_envs.policies.local.loading import load_model
 from agent_envs.policies.tokens import load_tokenizer
+from agent_envs.prompts.builder import PromptBuilder
+from agent_envs.prompts.pictures import PictureTokens
+from agent_envs.rollout.demonstrations import Demonstration, demonstrate
+from agent_envs.wrapping.specs import make_text_env
 
 TOKENS_PER_STEP = 4096
+_HOPELESS = 200  # demonstrations after which none will fit if none did
 _SAVED = 120.0  # seconds between two states, which take seconds to write
 MAX_TOKENS = 4_000_000
 """Most tokens of different demonstrations; a longer warm start repeats them in another order."""
@@ -117,3 +127,69 @@ def make_warm_model(
                 saved = time.monotonic()
         state.unlink(missing_ok=True)
     save_model(made.model, made.tokenizer, folder, made.pictures)
+
+
+def play(
+    env_id: str,
+    *,
+    policy: Policy,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    mark_mistakes: bool = False,
+    pool: int | None = None,
+    reader: str = "a tiny model",
+) -> Iterator[Demonstration]:
+    """Play tasks in a drawn order, each once, for as long as demonstrations are taken.
+
+    Args:
+        env_id, env_kwargs, wrappers, reader: As for `make_text_env`; the reader learns from the demonstrations.
+        seed: Seed of the order.
+        mark_mistakes: Whether demonstrations say which of their actions are wrong.
+        pool: Only tasks below this index are played; None for all.
+    """
+    with contextlib.closing(make_text_env(env_id, dict(env_kwargs or {}), wrappers, reader=reader)) as env:
+        count = int(env.get_wrapper_attr("num_tasks"))
+        for index in np.random.default_rng(seed).permutation(count if pool is None else min(pool, count)):
+            yield from demonstrate(env, policy, int(index), mark_mistakes=mark_mistakes)
+
+
+def encoded(
+    demonstrations: Iterable[Demonstration],
+    tokenizer: PreTrainedTokenizerBase,
+    image_tokens: PictureTokens | None = None,
+) -> Iterator[Conversation]:
+    """Yield the tokens of each demonstration; actions that are marked as mistakes are ignored.
+
+    A response ends with the end of its turn, like a sampled one.
+    """
+    for demonstration in demonstrations:
+        builder = PromptBuilder(
+            tokenizer, demonstration.tools, pictures=image_tokens, tool_instructions=demonstration.tool_instructions
+        )
+        ids, spans = builder.conversation(demonstration.messages, len(demonstration.opening))
+        wrong = demonstration.mistaken or [False] * len(spans)
+        ignored = [span for span, mistaken in zip(spans, wrong, strict=True) if mistaken]
+        yield Conversation(ids, spans, ignored, pictures_of(demonstration.messages))
+
+
+def encode(
+    demonstrations: Iterable[Demonstration], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int, max_length: int,
+    image_tokens: PictureTokens | None = None,
+) -> Sequences:  # fmt: skip
+    """Return demonstrations as tokens, at least `max_tokens` in all or all that there are.
+
+    Those of more than `max_length` tokens are left out.
+    """
+    conversations, count, shortest = list[Conversation](), 0, math.inf
+    for tried, conversation in enumerate(encoded(demonstrations, tokenizer, image_tokens), start=1):
+        length = len(conversation.ids)
+        shortest = min(shortest, length)
+        if length <= max_length:
+            conversations.append(conversation)
+            count += length
+        if count >= max_tokens or (tried >= _HOPELESS and not conversations):
+            break
+    if not conversations:
+        raise ConfigError(f"no demonstration fits into {max_length} tokens; the shortest has {shortest}")
+    return Sequences.of(conversations)

@@ -36,20 +36,19 @@ from agent_envs.adapters.batches import fitting_tokens, micro_batches, with_last
 from agent_envs.adapters.branches import segments
 from agent_envs.adapters.estimators import EstimatorOptions, TokenRows, get_estimator, say_once
 from agent_envs.adapters.estimators.token_baselines import score_norms
-from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
-from agent_envs.adapters.run import Record
+from agent_envs.adapters.run import FailureBudget, Record
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
 from agent_envs.adapters.torch.information import information
 from agent_envs.adapters.torch.playing import play, play_iteration
 from agent_envs.adapters.torch.run import Run, about, named, solved, summary
 from agent_envs.adapters.torch.settings import LoopConfig, read_command_line
-from agent_envs.adapters.trees.passes import tree_passes
+from agent_envs.adapters.trees.attention import tree_passes
 from agent_envs.episodes.record import Episode
 from agent_envs.episodes.run_folder import locked_folder
 from agent_envs.errors import BackendError, ConfigError, run_command
-from agent_envs.policies.local.features import forward_arguments, without_tokens
+from agent_envs.policies.local.padded_engine import forward_arguments, without_tokens
 
 # ---------------------------------------------------------------------------------- 3. what models say about tokens
 

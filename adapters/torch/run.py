@@ -16,13 +16,12 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification
 
-from agent_envs.adapters.batches import fitting_tokens, token_bytes
+from agent_envs.adapters.batches import cached_numbers, fitting_tokens, token_bytes
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.losses import RatioWatch
 from agent_envs.adapters.run import CollapseWatch, Record, append_record, read_records, success_lines, write_records
 from agent_envs.adapters.teacher import labels_in
-from agent_envs.adapters.tiny.base import base_folder, vision_folder
-from agent_envs.adapters.tiny.model import writing_weights
+from agent_envs.adapters.tiny.model import base_folder, vision_folder, writing_weights
 from agent_envs.adapters.tiny.supervised import NO_BFLOAT16, computes_bfloat16
 from agent_envs.adapters.torch.distillation import TeacherServer
 from agent_envs.adapters.torch.settings import LoopConfig
@@ -62,8 +61,7 @@ class Run:
         checkpoint/        model/ (and critic/) as Hugging Face folders, optimisers
         metrics.jsonl      one line per iteration
 
-    Args:
-        config: The settings; a resumed run must have the same.
+    A resumed run must have the same settings.
     """
 
     def __init__(self, config: LoopConfig) -> None:
@@ -258,13 +256,11 @@ def gigabytes(config: LoopConfig, path: str) -> float:
     and keys and values of the episodes played at once, if all are as long as they may be.
     """
     model, width = load_model(path, device="meta"), 2 if config.dtype == "bfloat16" else 4
-    text, trained = model.config.get_text_config(), 1 + get_estimator(config.estimator).needs_critic
+    trained = 1 + get_estimator(config.estimator).needs_critic
     copies = 16 * trained + 4 * (config.kl != "none") + 2 * (width == 2)  # bytes; bfloat16 plays with a copy
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     played = min(config.concurrency, max(config.tasks * config.group, config.eval_tasks)) * config.max_tokens
-    passes = (config.micro_tokens or fitting_tokens(model)) * token_bytes(text)
-    cache = 2 * width * text.num_hidden_layers * heads * head * played
+    passes = (config.micro_tokens or fitting_tokens(model)) * token_bytes(model.config)
+    cache = width * cached_numbers(model.config) * played
     return (copies * sum(p.numel() for p in model.parameters()) + passes + cache) / 1e9 + _LIBRARIES
 
 
@@ -284,8 +280,7 @@ def load_critic(path: str, device: str, seed: int = 0) -> Any:
 def about(episodes: Sequence[Episode]) -> Record:
     """Return the metrics of the episodes that did not break, success with its 95 % interval; none for no episodes.
 
-    Raises:
-        BackendError: All of them broke; the message has the first error.
+    If all of them broke, the first error is a BackendError.
     """
     if not episodes:
         return {}

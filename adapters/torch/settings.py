@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_envs.adapters.branches import check_branches
-from agent_envs.adapters.curriculum import Curriculum
+from agent_envs.adapters.curriculum import Curriculum, env_kwargs_by_env, read_shares
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
-from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import KL_KINDS, WEIGHTINGS, policy_loss
-from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
+from agent_envs.adapters.run import MAX_BROKEN
 from agent_envs.adapters.teacher import Teacher
 from agent_envs.agents.loading import load_agent
 from agent_envs.checks import choice, integer, json_object, number

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from agent_envs.adapters.curriculum import Curriculum, number_of_round
+from agent_envs.adapters.curriculum import Curriculum, number_of_round, registered_id, short_names
 from agent_envs.adapters.run import Record
-from agent_envs.adapters.shares import registered_id, short_names
 from agent_envs.adapters.torch.settings import LoopConfig
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import ConfigError
@@ -59,13 +58,10 @@ class RunTasks:
     def draw(
         self, number: int, records: Sequence[Record], refill: int = 0, count: int | None = None
     ) -> list[tuple[Tasks, np.ndarray]]:
-        """Draw an iteration's tasks: their indices, for each environment or level that has any.
+        """Draw the tasks of an iteration, counted from 1: their indices, for each environment or level that has any.
 
-        Args:
-            number: Of the iteration, from 1.
-            records: The metrics of those before.
-            refill: Its further rounds before, each of other tasks.
-            count: How many, if not as many as ``tasks``.
+        ``records`` are the metrics of those before, ``refill`` is the number of its further rounds before, each of
+        other tasks, and ``count`` how many are drawn if not ``tasks``.
         """
         config, count = self.config, self.config.tasks if count is None else count
         rng = np.random.default_rng([config.seed, number_of_round(number, refill)])

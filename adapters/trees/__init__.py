@@ -4,10 +4,9 @@ Rows that begin with the same tokens (the episodes of a group, rebuilt prompts w
 same hidden states there under causal attention. A tree holds each such token once, and a row is a path from a root:
 
 ========================  =========================================================================================
-``prefixes``              sorts rows by what they share, and packs them into trees; needs NumPy alone
-``cuts``                  cuts sorted rows into micro-batches or ranks with as little repetition as possible
-``attention``             attention over packed trees for stock Hugging Face models
-``passes``                a model's outputs for tokens of rows, each computed once per tree
+``prefixes``              sorts rows by what they share, packs them into trees, and cuts them into micro-batches or
+                          ranks with as little repetition as possible; needs NumPy alone
+``attention``             packed trees through stock Hugging Face models: attention, and outputs per token, each once
 ========================  =========================================================================================
 
 Only the model sees trees. Log-probabilities, values and entropies come back per token of a row, where masks,
@@ -15,8 +14,7 @@ advantages, old log-probabilities and weights have been all along; so a token th
 their gradients.
 """
 
-from agent_envs.adapters.trees.cuts import cut, spread
-from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, pack_tree, sort_rows
+from agent_envs.adapters.trees.prefixes import PackedTree, SortedRows, cut, pack_tree, sort_rows, spread
 
 __all__ = ["PackedTree", "SortedRows", "cut", "pack_tree", "sort_rows", "spread"]
 

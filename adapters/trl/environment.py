@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
+from agent_envs.adapters.run import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.task_rows import as_json, make_dataset
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, check_release

@@ -20,8 +20,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from agent_envs.adapters.batches import TokenBatch
 from agent_envs.adapters.estimators import EstimatorOptions, get_estimator
-from agent_envs.adapters.failures import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights
+from agent_envs.adapters.run import MAX_BROKEN, FailureBudget
 from agent_envs.adapters.step_rows import step_batch
 from agent_envs.adapters.task_rows import as_json, make_dataset
 from agent_envs.adapters.teacher import Labels, Teacher, labels_in
@@ -350,10 +350,8 @@ def _rows_of(
 ) -> list[_Row]:
     """Return the rows of the episodes that a process played; each begins with the first token that is learned.
 
-    Args:
-        tokens, found, label: The batch, its trajectories, and the step whose label each token is in.
-        of_tokens: Whether each token is learned, its log-probability when it was sampled, and its credit.
-        process, count: Number of the process, and how many episodes each of them plays.
+    ``of_tokens`` says whether each token is learned, its log-probability when it was sampled, and its credit; ``label``
+    the step whose label it is in. Each process plays ``count`` episodes.
     """
     of_row = dict(zip(tokens.row.tolist(), range(len(tokens.row)), strict=True))  # a step of each row
     out = []

@@ -1,16 +1,18 @@
-"""The record of what an agent did in one episode: its calls of the model and its steps of the environment."""
+"""The record of what an agent did in one episode, its calls of the model and its steps, and where the agent runs."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any
 
 import gymnasium as gym
 
 from agent_envs import checks
-from agent_envs.agents.hosts import BlockingHost
 from agent_envs.episodes.builder import EpisodeBuilder, token_fields
 from agent_envs.episodes.plain import own_copy, recorded
 from agent_envs.episodes.record import Step, StopReason
@@ -23,6 +25,61 @@ from agent_envs.policies.policy import Response
 
 MAX_CALLS = 200
 """Most calls of the model in an episode."""
+
+
+class BlockingHost:
+    """Runs an agent in the thread that plays an `EpisodeRun`, where the environment lives."""
+
+    def __init__(self, episode: Any) -> None:
+        self.episode = episode
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run what blocks."""
+        return function(*arguments)
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Await a coroutine on the episode's loop, and return its result."""
+        return self.episode.wait(coroutine)
+
+    def play(self, agent: Callable[..., Any], env: Any, model: Any) -> None:
+        """Run the agent to its end."""
+        agent(env, model)
+
+
+class AsyncHost(BlockingHost):
+    """Runs an agent on the event loop; the thread that plays does what blocks."""
+
+    def __init__(self, episode: Any) -> None:
+        super().__init__(episode)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Return a future of what the function returns in the thread that plays."""
+        loop = self.episode.loop
+        done = loop.create_future()
+
+        def settle(take: Callable[[Any], None], value: Any) -> None:
+            if not done.done():  # it was cancelled
+                take(value)
+
+        def job() -> None:
+            try:
+                settled = done.set_result, function(*arguments)
+            except BaseException as e:  # noqa: BLE001  it is raised in the agent
+                settled = done.set_exception, e
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, *settled)
+
+        self._jobs.put(job)
+        return done
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine, which the agent awaits."""
+        return coroutine
+
+    def play(self, agent: Callable[..., Any], env: Any, model: Any) -> None:
+        """Run the agent to its end, and meanwhile what it hands over."""
+        self.episode.wait(agent(env, model), self._jobs)
 
 
 @dataclass
@@ -63,14 +120,7 @@ class _Call:
 
 
 class CallLog:
-    """The calls and environment steps of one episode.
-
-    Args:
-        env: The environment, which has been reset.
-        observation: What the reset returned.
-        info: Likewise.
-        host: Who plays the episode.
-    """
+    """The calls and environment steps of one episode, which begins with what a reset returned."""
 
     def __init__(
         self, env: gym.Env[Any, str], observation: Observation, info: dict[str, Any], host: BlockingHost

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_envs.agents import mcp_wire, responses_wire
+from agent_envs._version import __version__
+from agent_envs.agents import responses_wire
+from agent_envs.agents.calls import AsyncHost
 from agent_envs.agents.chat_wire import Wire, completion, error_body, events, read_request
-from agent_envs.agents.hosts import AsyncHost
 from agent_envs.agents.messages_wire import as_chat, as_message, message_events
 from agent_envs.agents.responses_wire import Conversations, as_response, response_events
 from agent_envs.errors import (
@@ -25,7 +26,7 @@ from agent_envs.errors import (
     PromptError,
     needs_extra,
 )
-from agent_envs.messages import ToolCall, latest_words, observation_text
+from agent_envs.messages import ToolCall, ToolSpec, latest_words, observation_text
 from agent_envs.per_process import PerProcess
 from agent_envs.policies.model import EpisodeModel
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
@@ -33,6 +34,56 @@ from agent_envs.text import clean_text
 
 with needs_extra("serve"):
     from aiohttp import web
+
+ACT: ToolSpec = {
+    "type": "function",
+    "function": {
+        "name": "act",
+        "description": "Take an action in the environment and see what comes of it.",
+        "parameters": {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]},
+    },
+}
+"""The tool of an environment whose actions are texts."""
+_VERSION = "2025-06-18"
+_NO_METHOD, _BAD_ARGUMENTS = -32601, -32602
+
+
+async def mcp_answer(
+    request: Mapping[str, Any], tools: Sequence[ToolSpec], act: Callable[[str, dict[str, Any]], Awaitable[str]]
+) -> dict[str, Any] | None:
+    """Return the answer to a request of MCP, as far as programs need it to call tools; None to a notification.
+
+    Source: https://modelcontextprotocol.io/specification (JSON-RPC over streamable HTTP). `act` gives a tool's result.
+    """
+    if "id" not in request:
+        return None
+    about = {"jsonrpc": "2.0", "id": request["id"]}
+    method, params = request.get("method"), request.get("params")
+    params = params if isinstance(params, Mapping) else {}
+    if method == "initialize":
+        server = {"name": "agent_envs", "version": __version__}
+        asked = params.get("protocolVersion")
+        version = asked if isinstance(asked, str) else _VERSION
+        return about | {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
+    if method == "ping":
+        return about | {"result": {}}
+    if method == "tools/list":
+        listed = [
+            {"name": f["name"], "description": f["description"], "inputSchema": f["parameters"]}
+            for f in (tool["function"] for tool in tools)
+        ]
+        return about | {"result": {"tools": listed}}
+    if method != "tools/call":
+        return about | {"error": {"code": _NO_METHOD, "message": f"there is no method {str(method)[:80]!r}"}}
+    name, arguments = params.get("name"), params.get("arguments") or {}
+    if not any(tool["function"]["name"] == name for tool in tools) or not isinstance(arguments, dict):
+        return about | {"error": {"code": _BAD_ARGUMENTS, "message": f"there is no tool {str(name)[:80]!r}"}}
+    try:
+        text, failed = await act(str(name), arguments), False
+    except AgentEnvsError as e:
+        text, failed = str(e), True
+    return about | {"result": {"content": [{"type": "text", "text": text}], "isError": failed}}
+
 
 _MAX_REQUEST = 64 << 20  # bytes
 _COMMENT = 10.0  # seconds between two comments in a stream whose reply is not sampled yet
@@ -44,13 +95,7 @@ _doors: PerProcess[Door] = PerProcess()
 
 def the_door() -> Door:
     """Return this process's door, which begins to listen when it is first asked for."""
-    return _doors.get("door", _opened)
-
-
-def _opened() -> Door:
-    door = Door()
-    door.start()
-    return door
+    return _doors.get("door", lambda: Door().start())
 
 
 @dataclass(eq=False)
@@ -175,7 +220,7 @@ class Door(BackgroundServer):
 
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(acted(), playing), loop=loop)
 
-        answer = await mcp_wire.answer(await _body(request), guest.env.tools or [mcp_wire.ACT], act)
+        answer = await mcp_answer(await _body(request), guest.env.tools or [ACT], act)
         return web.Response(status=202) if answer is None else web.json_response(answer)
 
     async def _count(self, request: web.Request) -> web.Response:

@@ -38,12 +38,12 @@ import gymnasium as gym
 import numpy as np
 from tqdm import tqdm
 
-from agent_envs.adapters.shares import registered_id
+from agent_envs.adapters.curriculum import registered_id
 from agent_envs.checks import integer, path_suffix
 from agent_envs.cli.environments import RunOptions, of_episode
 from agent_envs.cli.options import File, FileOrFolder, OutputOptions, option
-from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import read_episodes
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.errors import ConfigError, DataError, PolicyError, needs_extra
 from agent_envs.files import replacing
 from agent_envs.messages import Message, content_parts, without_pictures

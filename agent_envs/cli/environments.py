@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.shares import registered_id
+from agent_envs.adapters.curriculum import registered_id
 from agent_envs.checks import integer, json_object
 from agent_envs.cli.options import EnvId, Folder, Json, Spec, given_options, option
 from agent_envs.datasets.paths import expanded

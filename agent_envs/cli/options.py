@@ -6,21 +6,27 @@
 
 An option takes what the field's type says: nothing for a `bool`, one value for an `int`, a `float` or a `str`, and
 a `list[str]` may be repeated. The types below say what a value is in the help. Fields of a class with a `group`,
-"title: what it is", are a group of the help.
+"title: what it is", are a group of the help. What several commands share is at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agent_envs.checks import argument_names
 from agent_envs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent_envs.viewer.server import PageServer
 
 EnvId = Annotated[str, "ID"]
 File = Annotated[str, "FILE"]
@@ -171,3 +177,29 @@ class AddressOptions:
         from agent_envs.serving.access import read_token
 
         return read_token(self.token_file)
+
+
+_Server = TypeVar("_Server")
+_POLL = 0.1  # seconds
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve_until_stopped(
+    server: contextlib.AbstractContextManager[_Server], announcement: Callable[[_Server], str]
+) -> str:
+    """Open a server, print what `announcement` says of it, and wait for Ctrl-C or a request to terminate."""
+    asked: list[int] = []  # a lock would not do: the handler may interrupt what holds it
+    for number in _SIGNALS:
+        signal.signal(number, lambda signum, _: asked.append(signum))
+    with server as opened:
+        print(announcement(opened), flush=True)
+        while not asked:
+            time.sleep(_POLL)
+        for number in _SIGNALS:  # a second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
+    return "stopped"
+
+
+def serve_page(server: PageServer) -> str:
+    """Serve a page; the address, which holds the token, is printed."""
+    return serve_until_stopped(server, lambda opened: f"open {opened.link} in a browser; Ctrl-C ends it")

@@ -32,8 +32,8 @@ from agent_envs.cli.environments import RunOptions, of_episode
 from agent_envs.cli.options import AddressOptions, File, given_options, option
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
-from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import Episode
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.pictures.folder import PictureFolder
@@ -74,7 +74,7 @@ def run(options: Options) -> str:
             different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
             sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
         if options.web:
-            from agent_envs.cli.pages import serve_page
+            from agent_envs.cli.options import serve_page
             from agent_envs.cli.play_web import play_server
 
             try:

@@ -12,8 +12,7 @@ from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import Step
 from agent_envs.errors import AgentEnvsError, did_you_mean
 from agent_envs.messages import latest_words, observation_text
-from agent_envs.policies.terminal import read_text, show, tool_lines
-from agent_envs.policies.terminal_pictures import PersonPictures
+from agent_envs.policies.terminal import PersonPictures, read_text, show, tool_lines
 from agent_envs.registration import env_name
 from agent_envs.rewards import total
 from agent_envs.text import count_of

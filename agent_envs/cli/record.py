@@ -17,8 +17,17 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import AddressOptions, EnvId, File, Folder, Seconds, Url, arguments_of, option
-from agent_envs.cli.pages import serve_until_stopped
+from agent_envs.cli.options import (
+    AddressOptions,
+    EnvId,
+    File,
+    Folder,
+    Seconds,
+    Url,
+    arguments_of,
+    option,
+    serve_until_stopped,
+)
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
 from agent_envs.text import count_of

@@ -35,9 +35,9 @@ import gymnasium as gym
 from agent_envs.checks import load_function
 from agent_envs.cli.environments import EnvOptions, of_episode
 from agent_envs.cli.options import EpisodeOptions, File, OutputOptions, option, refuse_unread
-from agent_envs.episodes.files import episode_paths, read_records
-from agent_envs.episodes.record import Episode, stored_row
+from agent_envs.episodes.record import Episode, read_episodes, stored_row
 from agent_envs.episodes.rescore import Replayed, RewardFunction, replay, reward_by
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.episodes.statistics import clustered_mean, estimate, grouped
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
 from agent_envs.files import replacing
@@ -169,11 +169,8 @@ def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[tuple[Episode
     with tqdm(unit="episode", desc="scoring", disable=options.quiet, leave=False) as bar:
         for path in paths:
             settings = {} if options.bare or options.by != "replay" else run_settings(path)
-            for number, record in read_records(path):
-                try:
-                    yield Episode.from_dict(record, PictureFolder(path)), settings
-                except DataError as e:
-                    raise DataError(f"{path}, episode {number}: {e}") from e
+            for episode in read_episodes(path):
+                yield episode, settings
                 bar.update()
 
 

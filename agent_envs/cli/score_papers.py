@@ -16,8 +16,8 @@ from typing import Any
 
 from agent_envs.checks import shown
 from agent_envs.envs.papersearch.reward import f1
-from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import StopReason
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.retrieval.papers.paper import arxiv_id, title_key

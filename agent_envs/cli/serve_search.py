@@ -14,8 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_envs.cli.options import AddressOptions, option
-from agent_envs.cli.pages import serve_until_stopped
+from agent_envs.cli.options import AddressOptions, option, serve_until_stopped
 from agent_envs.files import allow_open_files
 
 if TYPE_CHECKING:

@@ -118,7 +118,7 @@ def _trained_as_sampled() -> tuple[str, bool]:
         from transformers.utils.logging import disable_progress_bar
 
     from agent_envs.adapters.batches import build_batch
-    from agent_envs.adapters.tiny.base import base_folder, load_base
+    from agent_envs.adapters.tiny.model import base_folder, load_base
     from agent_envs.policies import TransformersPolicy
 
     disable_progress_bar()

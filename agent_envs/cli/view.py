@@ -71,7 +71,7 @@ def run(options: Options) -> str:
 def _write(options: Options, title: str, shaper: Any) -> str:
     from tqdm import tqdm
 
-    from agent_envs.episodes.files import episode_paths
+    from agent_envs.episodes.run_folder import episode_paths
     from agent_envs.viewer.write import numbered_records, training_curves, write_view
 
     out = Path(options.out or "")
@@ -93,9 +93,8 @@ def _write(options: Options, title: str, shaper: Any) -> str:
 
 
 def _serve(options: Options, title: str, shaper: Any) -> str:
-    from agent_envs.cli.pages import serve_page
-    from agent_envs.viewer.feed import EpisodeFeed
-    from agent_envs.viewer.live import live_server
+    from agent_envs.cli.options import serve_page
+    from agent_envs.viewer.feed import EpisodeFeed, live_server
 
     if options.out != _PAGE or options.open:
         raise ConfigError("--serve writes no page, and prints an address to open; leave out --out and --open")

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agent_envs.checks import shown
-from agent_envs.episodes.files import episode_paths, read_records
 from agent_envs.episodes.record import StopReason, calls_of
-from agent_envs.episodes.run_folder import read_settings
+from agent_envs.episodes.run_folder import episode_paths, read_records, read_settings
 from agent_envs.episodes.statistics import Interval, estimate, grouped
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines

@@ -11,8 +11,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any
 
-from agent_envs.episodes.growing import shortened, whole
-from agent_envs.episodes.plain import to_json_types
+from agent_envs.episodes.plain import shortened, to_json_types, whole
 from agent_envs.errors import DataError, MissingExtraError
 from agent_envs.files import JSONLines
 from agent_envs.messages import (

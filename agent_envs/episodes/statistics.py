@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 _Z = 1.959964
-_ALL = "all"
 
 
 class Interval(NamedTuple):
@@ -86,10 +84,6 @@ def grouped(values: Iterable[float], tasks: Iterable[Hashable]) -> list[list[flo
 
     >>> grouped([1.0, 0.0, 0.5], ["a", "b", "a"])
     [[1.0, 0.5], [0.0]]
-
-    Args:
-        values: The values, in any order.
-        tasks: The task of each value.
     """
     groups: dict[Hashable, list[float]] = {}
     for value, task in zip(values, tasks, strict=True):
@@ -187,8 +181,7 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     (0.5, 1.0, 0.5)
 
     Args:
-        samples: Number of samples, n; at least k.
-        solved: Number of solved samples, c.
+        samples, solved: n, at least k, and c of them.
         k: Number of samples drawn.
     """
     if samples - solved < k:
@@ -203,36 +196,11 @@ def pass_hat_k(samples: int, solved: int, k: int) -> float:
 
     >>> pass_hat_k(2, 1, 1), pass_hat_k(2, 1, 2), pass_hat_k(4, 3, 2)
     (0.5, 0.0, 0.5)
-
-    Args:
-        samples, solved, k: As for `pass_at_k`.
     """
     return math.comb(solved, k) / math.comb(samples, k)
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyScore:
-    """How often the tasks of a family were solved."""
-
-    env_id: str
-    """The environment's id."""
-    split: str
-    """The split of the tasks, "all" for every split."""
-    family: str
-    """The family's name, "all" for every family of the split."""
-    episodes: int
-    """Number of episodes played."""
-    success: float
-    """Share of solved episodes."""
-
-    @property
-    def metric(self) -> str:
-        """The name among metrics: `ENV/SPLIT/FAMILY`, without the parts that are "all"."""
-        parts = (self.env_id.rpartition("/")[2], self.split, self.family)
-        return "/".join(part for part in parts if part != _ALL)
-
-
-def score_families(outcomes: Iterable[tuple[str, str, str, float]]) -> list[FamilyScore]:
+def score_families(outcomes: Iterable[tuple[str, str, str, float]]) -> dict[str, list[float]]:
     """Return the success by environment, split and family.
 
     Args:
@@ -240,23 +208,17 @@ def score_families(outcomes: Iterable[tuple[str, str, str, float]]) -> list[Fami
             a family ("") are left out.
 
     Returns:
-        For each environment, every family over all splits; if there are several splits, also each split as a whole and
-        every family in it. Sorted by name.
+        1 or 0 of each episode, by the name among metrics, sorted: ENV/FAMILY over all splits; if the environment has
+        several splits, also ENV/SPLIT and ENV/SPLIT/FAMILY.
 
-    >>> scores = score_families([("A/X-v0", "seen", "put", 1), ("A/X-v0", "unseen", "put", 0)])
-    >>> [(score.metric, score.success) for score in scores]
-    [('X-v0/put', 0.5), ('X-v0/seen', 1.0), ('X-v0/seen/put', 1.0), ('X-v0/unseen', 0.0), ('X-v0/unseen/put', 0.0)]
+    >>> list(score_families([("A/X-v0", "seen", "put", 1), ("A/X-v0", "unseen", "put", 0)]).items())[:3]
+    [('X-v0/put', [1.0, 0.0]), ('X-v0/seen', [1.0]), ('X-v0/seen/put', [1.0])]
     """
-    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    splits: dict[str, set[str]] = defaultdict(set)
-    for env_id, split, family, success in outcomes:
-        if family:
-            splits[env_id].add(split)
-            for key in ((env_id, _ALL, family), (env_id, split, _ALL), (env_id, split, family)):
-                groups[key].append(float(success))
-    scores = [
-        FamilyScore(*key, len(values), sum(values) / len(values))
-        for key, values in groups.items()
-        if key[1] == _ALL or len(splits[key[0]]) > 1
-    ]
-    return sorted(scores, key=lambda score: score.metric)
+    played = [outcome for outcome in outcomes if outcome[2]]
+    splits = {env_id: {split for other, split, *_ in played if other == env_id} for env_id, *_ in played}
+    scores: dict[str, list[float]] = defaultdict(list)
+    for env_id, split, family, success in played:
+        parts = (family, split, f"{split}/{family}") if len(splits[env_id]) > 1 else (family,)
+        for part in parts:
+            scores[f"{env_id.rpartition('/')[2]}/{part}"].append(float(success))
+    return dict(sorted(scores.items()))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent_envs.per_process import lazy_names
-from agent_envs.policies.expert import ExpertPolicy
-from agent_envs.policies.made import MadePolicy
+from agent_envs.policies.model import MadePolicy
+from agent_envs.policies.modelless import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from agent_envs.policies.policy import Actor, Policy, Response
-from agent_envs.policies.random import RandomPolicy
-from agent_envs.policies.scripted import ScriptedPolicy
 
 if TYPE_CHECKING:
     from agent_envs.policies.local.transformers import TransformersPolicy

@@ -17,9 +17,9 @@ from agent_envs.agents.door import named, reading, streamed
 from agent_envs.agents.messages_wire import as_chat, as_message, message_events
 from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
 from agent_envs.messages import Message, observation_pictures
-from agent_envs.policies.openai.keys import request_keys, without_keys
+from agent_envs.policies.openai.fields import request_keys, without_keys
+from agent_envs.policies.openai.reply import SampledTokens, read_tokens
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
-from agent_envs.policies.openai.token_fields import SampledTokens, read_tokens
 from agent_envs.recording.replies import (
     PromptPictures,
     action_text,

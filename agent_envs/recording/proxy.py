@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import Any
+from typing import Any, Self
 
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, DataError, check_release, needs_extra
-from agent_envs.policies.openai.keys import request_keys
+from agent_envs.policies.openai.fields import request_keys
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.replies import error_reply
 from agent_envs.recording.store import EpisodeStore, FinishedError, OpenEpisode
@@ -100,10 +100,10 @@ class RecordingServer(BackgroundServer):
         """The address of the server, with its ``/v1``."""
         return f"{self.listener.url}/v1"
 
-    def start(self) -> None:
-        """Serve in a thread; a ConfigError if the address cannot be used."""
+    def start(self) -> Self:
+        """Serve in a thread, and return the server; a ConfigError if the address cannot be used."""
         try:
-            super().start()
+            return super().start()
         except BaseException:
             self.store.close()
             raise

@@ -28,8 +28,8 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
 from agent_envs.messages import content_text
 from agent_envs.pictures.folder import PictureFolder
-from agent_envs.policies.openai.keys import without_keys
-from agent_envs.policies.openai.token_fields import SampledTokens
+from agent_envs.policies.openai.fields import without_keys
+from agent_envs.policies.openai.reply import SampledTokens
 
 _log = logging.getLogger(__name__)
 _LONGEST_KEY, _LONGEST_LINE = 10_000, 1 << 30

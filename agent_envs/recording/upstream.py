@@ -10,8 +10,8 @@ from typing import Any
 from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
 from agent_envs.http.addresses import bare_address, server_address
 from agent_envs.policies.openai.fields import refused_fields
+from agent_envs.policies.openai.reply import TOKEN_REQUEST
 from agent_envs.policies.openai.stream import limited
-from agent_envs.policies.openai.token_fields import TOKEN_REQUEST
 
 with needs_extra("serve"):
     import aiohttp
@@ -64,13 +64,7 @@ class Upstream:
     async def request(
         self, method: str, path: str, headers: Mapping[str, str], **kwargs: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Pass a request on.
-
-        Raises:
-            aiohttp.ClientError: Nothing answers, the answer breaks off, or the server redirects elsewhere (to where no
-                key must be sent).
-            TimeoutError: No byte came in time.
-        """
+        """Pass a request on, but not to where the server redirects (no key must go there); see `UPSTREAM_ERRORS`."""
         if self._session is None:
             raise ConfigError("the connection to the model's server is not open")
         sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 
-from agent_envs.agents.calls import CallLog
+from agent_envs.agents.calls import AsyncHost, BlockingHost, CallLog
 from agent_envs.agents.handles import PlayedEnv, RecordedModel
-from agent_envs.agents.hosts import AsyncHost, BlockingHost
 from agent_envs.agents.loading import AgentPolicy
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason
@@ -87,11 +86,7 @@ class Recorder(Protocol):
 class EpisodeRun:
     """One episode being played: one thread writes, and whoever waits for it reads, and may abandon it.
 
-    Args:
-        env: The environment, or a function that makes it in the thread that plays.
-        task: What to play.
-        loop: Awaits an async `act`.
-        close_on_error: Whether to close the environment after an error.
+    `env` is the environment, or a function that makes it in the thread that plays; `loop` awaits an async `act`.
     """
 
     def __init__(
@@ -174,9 +169,12 @@ class EpisodeRun:
 
     def episode(self, timeout: StopReason | None = None) -> Episode:
         """Return the record of a finished episode, or of one abandoned because of a time-out."""
-        reason = self._stop_reason if timeout is None else timeout
-        error = self._error if timeout is None else self._whereabouts(timeout)
+        reason, error = self._stop_reason, self._error
         if timeout is not None:
+            frame = sys._current_frames().get(self.thread_id or 0)
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
+            where = f"{timeout.value} at step {len(self._record.steps)}"
+            reason, error = timeout, f"{where}. The thread was here (most recent call last):\n{stack}"
             self._tell_recorders(reason, error)
         self._record.env_id = env_name(self.env)
         if self._calls is not None:
@@ -310,12 +308,6 @@ class EpisodeRun:
                 recorder.note_end(reason, error)
             except Exception:  # noqa: BLE001  a full disk must not cost the episode itself
                 _log.warning("%s could not record an episode", type(recorder).__name__, exc_info=True)
-
-    def _whereabouts(self, timeout: StopReason) -> str:
-        frame = sys._current_frames().get(self.thread_id or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(not started)\n"
-        step = len(self._record.steps)
-        return f"{timeout.value} at step {step}. The thread was here (most recent call last):\n{stack}"
 
 
 @functools.cache

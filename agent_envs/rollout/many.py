@@ -15,9 +15,8 @@ from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, what_failed
 from agent_envs.policies.policy import PolicyLike
 from agent_envs.rollout.episode_run import EpisodeTask
-from agent_envs.rollout.one import check_timeouts
+from agent_envs.rollout.one import TextEnvLike, check_timeouts, play_tasks
 from agent_envs.rollout.ray_engine import RayEngine
-from agent_envs.rollout.slots import TextEnvLike, play_tasks
 from agent_envs.wrapping.specs import WrapperSpec, env_maker
 
 FIRST_EPISODES = 8
@@ -132,11 +131,7 @@ def run_episodes(
 
 
 def player_of(engine: Literal["threads", "ray"] | RayEngine) -> Callable[..., None]:
-    """Return what plays episodes on an engine, with the arguments of `agent_envs.rollout.slots.play_tasks`.
-
-    Raises:
-        ConfigError: There is no such engine.
-    """
+    """Return what plays episodes on an engine, with the arguments of `agent_envs.rollout.one.play_tasks`."""
     if isinstance(engine, RayEngine):
         return engine.play_tasks
     checks.choice("engine", engine, ("threads", "ray"))

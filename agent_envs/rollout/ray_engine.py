@@ -21,7 +21,7 @@ from agent_envs import checks
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.rollout.episode_run import EpisodeTask, close_env
-from agent_envs.rollout.slots import TextEnvLike, play_one, run_slots
+from agent_envs.rollout.one import TextEnvLike, play_one, run_slots
 
 _LIVES = 4  # workers that one episode may lose before it is taken for the reason
 _PATIENCE = 5.0  # seconds for a connection
@@ -45,10 +45,8 @@ class RayWorker:
     ) -> tuple[Episode, float]:
         """Play an episode, and return it with the seconds that it took.
 
-        Args:
-            policy: What refers to its policy, in a list: Ray would read it again for each call.
-            task: The rest of an `EpisodeTask`.
-            limits: Seconds that a step and an episode may take.
+        The task is that of an `EpisodeTask` less the policy, to which a list refers: Ray would read it again for each
+        call. The limits are seconds that a step and an episode may take.
         """
         if policy[0] not in self._policies:
             self._policies.setdefault(policy[0], await policy[0])
@@ -93,7 +91,7 @@ class RayEngine:
         episode_timeout: float | None = None,
         first_env: TextEnvLike | None = None,
     ) -> None:
-        """Play episodes as `agent_envs.rollout.slots.play_tasks` does, `concurrency` at once over all workers.
+        """Play episodes as `agent_envs.rollout.one.play_tasks` does, `concurrency` at once over all workers.
 
         Every worker makes an environment before the first episode; its errors are raised.
 

@@ -347,8 +347,8 @@ class BackgroundServer:
         """Stop listening, and close the connections; running calls get `grace` seconds."""
         await self.listener.close()
 
-    def start(self) -> None:
-        """Serve in a thread; a ConfigError as in `open`, or if the server is already running."""
+    def start(self) -> Self:
+        """Serve in a thread, and return the server; a ConfigError as in `open`, or if the server is already running."""
         if self._thread is not None:
             raise ConfigError(f"the server is already running, at {self.url}")
         check_release("aiohttp", "serve")
@@ -359,6 +359,7 @@ class BackgroundServer:
             thread.stop()
             raise
         self._thread = thread
+        return self
 
     def close(self, grace: float = 30.0) -> None:
         """End the thread that `start` began; running calls get `grace` seconds."""
@@ -370,8 +371,7 @@ class BackgroundServer:
                 thread.stop()
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(self, *error: object) -> None:
         self.close()

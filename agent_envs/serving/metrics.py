@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from agent_envs._version import __version__
-from agent_envs.serving.frames import BEGAN, FAILED, Frame
+from agent_envs.serving.protocol import BEGAN, FAILED, Frame
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text's media type."""

@@ -12,11 +12,10 @@ import gymnasium as gym
 
 from agent_envs import errors
 from agent_envs.errors import BackendBusyError, BackendDownError, BackendError, BackendSlowError, ConfigError
-from agent_envs.serving.frames import BEGAN, END, LAST, OPEN, PLAYING, Frame
 from agent_envs.serving.limits import Limits
 from agent_envs.serving.metrics import Metrics
 from agent_envs.serving.process import WorkerProcess
-from agent_envs.serving.protocol import SessionError, encode
+from agent_envs.serving.protocol import BEGAN, END, LAST, OPEN, PLAYING, Frame, SessionError, encode
 from agent_envs.serving.served_env import ServedEnv
 from agent_envs.serving.worker import Setup
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError
-from agent_envs.serving.frames import FAILED, Frame, split_frames
-from agent_envs.serving.protocol import decode, error_from
+from agent_envs.serving.protocol import FAILED, Frame, decode, error_from, split_frames
 from agent_envs.serving.worker import Setup, Worker
 
 _END_SECONDS = 5.0  # that a worker may take to close what it has open

@@ -1,15 +1,19 @@
-"""The messages between server and client: JSON that carries every string, and errors that keep their type.
+"""The messages between server and client, and the frames between the server and its worker processes.
 
-The format is OpenEnv's (openenv-core 0.3, `WSResetMessage` and its relatives): a message is
-`{"type": ..., "data": {...}}`, an error `{"type": "error", "data": {"message", "code"}}`; this package adds the
-exception's name as `"error"`.
+The messages are JSON that carries every string, with errors that keep their type. The format is OpenEnv's (openenv-core
+0.3, `WSResetMessage` and its relatives): a message is `{"type": ..., "data": {...}}`, an error `{"type": "error",
+"data": {"message", "code"}}`; this package adds the exception's name as `"error"`.
+
+A frame says whose it is, what it means, and a text. The server reads nothing else from a worker, least of all a pickle:
+a worker has handled what clients sent.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -68,7 +72,6 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
     """Return the `data` of an error message. Of an unexpected exception it tells only the name.
 
     Args:
-        error: What went wrong.
         code: OpenEnv's code; by default that of the exception's type. After `CAPACITY_REACHED` and `BUSY`, for which
             nothing was done, the message may be sent again.
 
@@ -117,3 +120,58 @@ def error_from(data: dict[str, Any], where: str) -> Exception:
 def traceback_text(what: str) -> str:
     """Return the current exception's traceback for the log, without control characters: clients wrote parts of it."""
     return f"{what} failed:\n{plain(traceback.format_exc())}"
+
+
+_HEAD = struct.Struct("!cBIIf")  # a letter, flags, session, bytes of the text, seconds
+_LETTER = b"f"
+_LONGEST = 1 << 28  # bytes of a text: more than any message or answer
+
+
+# What a frame says beside its text: to a worker ...
+OPEN = 1  # a session begins, of the environment and with the arguments in the text
+LAST = 2  # the message may begin no episode
+END = 4  # a session ends; from a worker: its environment is closed
+# ... and from one.
+FAILED = 8  # the answer is an error
+BEGAN = 16  # an episode began with it
+PLAYING = 32  # an episode goes on after it
+
+
+class Frame(NamedTuple):
+    """One frame: a message of a session's client, or the answer to it.
+
+    Session 0 is the worker itself: it says first what its environments are, or why they cannot be made, and then
+    answers every message, to show that it is there.
+    """
+
+    session: int
+    flags: int = 0
+    text: bytes = b""
+    """JSON; an answer that is empty closes the client's connection."""
+    seconds: float = 0.0
+    """Of an answer: the time that it took."""
+
+    def packed(self) -> bytes:
+        """Return the frame's bytes."""
+        return _HEAD.pack(_LETTER, self.flags, self.session, len(self.text), self.seconds) + self.text
+
+
+def split_frames(buffer: bytearray) -> list[Frame]:
+    """Take the complete frames out of the bytes that have come; a ValueError if they are no frames.
+
+    >>> buffer = bytearray(Frame(3, BEGAN, b"hello").packed() + b"f")
+    >>> split_frames(buffer), buffer
+    ([Frame(session=3, flags=16, text=b'hello', seconds=0.0)], bytearray(b'f'))
+    """
+    frames, at = [], 0
+    while len(buffer) - at >= _HEAD.size:
+        letter, flags, session, length, seconds = _HEAD.unpack_from(buffer, at)
+        if letter != _LETTER or length > _LONGEST:
+            raise ValueError("these bytes are no frame")
+        end = at + _HEAD.size + length
+        if end > len(buffer):
+            break
+        frames.append(Frame(session, flags, bytes(buffer[end - length : end]), seconds))
+        at = end
+    del buffer[:at]
+    return frames

@@ -26,8 +26,18 @@ from agent_envs.messages import content_text, without_pictures
 from agent_envs.pictures.picture import is_pictured
 from agent_envs.pictures.png import base64_png
 from agent_envs.registration import available_actions, prompt_state
-from agent_envs.serving.frames import BEGAN, FAILED, PLAYING
-from agent_envs.serving.protocol import MAX_MESSAGE, PROTOCOL, SessionError, decode, encode, error_data, traceback_text
+from agent_envs.serving.protocol import (
+    BEGAN,
+    FAILED,
+    MAX_MESSAGE,
+    PLAYING,
+    PROTOCOL,
+    SessionError,
+    decode,
+    encode,
+    error_data,
+    traceback_text,
+)
 from agent_envs.serving.served_env import ServedEnv, prompt_parts
 
 _log = logging.getLogger(__name__)

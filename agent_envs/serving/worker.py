@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import logging
 import os
 import pickle
@@ -19,8 +20,18 @@ from typing import Any
 
 from agent_envs.files import allow_open_files
 from agent_envs.per_process import PerProcess
-from agent_envs.serving.frames import END, FAILED, LAST, OPEN, Frame, split_frames
-from agent_envs.serving.protocol import decode, encode, error_data, traceback_text
+from agent_envs.serving.protocol import (
+    END,
+    FAILED,
+    LAST,
+    OPEN,
+    Frame,
+    decode,
+    encode,
+    error_data,
+    split_frames,
+    traceback_text,
+)
 from agent_envs.serving.served_env import ServedEnv, describe
 from agent_envs.serving.session import Session
 from agent_envs.threads import run_in_thread
@@ -141,26 +152,24 @@ class Worker:
             if over:
                 return
 
-    def _open(self, frame: Frame) -> None:
-        name, client_kwargs = decode(frame.text)
-
-        def closed() -> None:
-            self._answers.append(Frame(frame.session, END).packed())
-            self._flush()
-
-        served_env = self._envs[name]
-        self._sessions[frame.session] = Session(served_env, client_kwargs, self._setup.secret, self._describe, closed)
-
     def _take(self, frame: Frame, session: Session | None) -> None:
         if frame.session == 0:
             self._answers.append(frame.packed())
         elif frame.flags & OPEN:
-            self._open(frame)
+            name, kwargs = decode(frame.text)
+            closed = functools.partial(self._closed, frame.session)
+            self._sessions[frame.session] = Session(
+                self._envs[name], kwargs, self._setup.secret, self._describe, closed
+            )
         elif session is not None and frame.flags & END:
             del self._sessions[frame.session]
             session.close()
         elif session is not None:
             self._call(frame, session)
+
+    def _closed(self, session: int) -> None:
+        self._answers.append(Frame(session, END).packed())
+        self._flush()
 
     def _call(self, frame: Frame, session: Session, *, flush: bool = False) -> None:
         begin = time.perf_counter()

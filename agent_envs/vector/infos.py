@@ -1,4 +1,4 @@
-"""Batch the infos of many environments into one mapping of arrays without losing values, and split it again.
+"""Batch the infos of many environments into one mapping of arrays without losing values.
 
 Gymnasium's `VectorEnv` chooses an array's type by the first value: after 1, a 0.75 is stored as 0 and None raises. Here
 the type is chosen from all values of a key.
@@ -38,25 +38,6 @@ def batch_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
         has[who] = True
         batched[key], batched[f"_{key}"] = _batch(who, values, n), has
     return batched
-
-
-def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """Return the info of each environment, the inverse of `batch_infos`, with Python numbers.
-
-    >>> split_infos(batch_infos([{"score": 1.0}, None, {"parts": {"a": 2}}]), 3)
-    [{'score': 1.0}, {}, {'parts': {'a': 2}}]
-    """
-    rows: list[dict[str, Any]] = [{} for _ in range(n)]
-    for key, has in infos.items():
-        values = infos.get(key[1:]) if key.startswith("_") else None
-        if values is None or not isinstance(has, np.ndarray):
-            continue
-        name = key[1:]
-        parts = split_infos(values, n) if isinstance(values, Mapping) else values
-        for i in np.flatnonzero(has):
-            value = parts[i]
-            rows[i][name] = value.item() if isinstance(value, np.generic) else value
-    return rows
 
 
 def _batch(who: list[int], values: list[Any], n: int) -> Any:

@@ -9,7 +9,6 @@ envs.send({3: action}); done = envs.recv()                                      
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,10 +67,8 @@ def __getattr__(name: str) -> Callable[..., TextVectorEnv]:
     """Resolve `vector_entry_point="agent_envs.vector.make:ID"`: Gymnasium does not pass the id to an entry point."""
     if name not in gym.registry:
         raise AttributeError(f"module 'agent_envs.vector.make' has no attribute {name!r}")
-    return functools.partial(_entry_point, name)
 
+    def entry_point(num_envs: int = 1, *, env_wrappers: Sequence[WrapperSpec] = (), **env_kwargs: Any) -> TextVectorEnv:
+        return make_vec(name, num_envs, wrappers=env_wrappers, **env_kwargs)
 
-def _entry_point(
-    env_id: str, num_envs: int = 1, *, env_wrappers: Sequence[WrapperSpec] = (), **env_kwargs: Any
-) -> TextVectorEnv:
-    return make_vec(env_id, num_envs, wrappers=env_wrappers, **env_kwargs)
+    return entry_point

@@ -1,4 +1,4 @@
-"""Follows the files of a run that goes on: the rows of new episodes, and each episode when it is asked for."""
+"""Follows the files of a run that goes on, and serves its page for `agentr1 view --serve`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agent_envs.episodes.files import episode_paths
+from agent_envs.checks import shown
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, open_data
-from agent_envs.viewer.page import plain_json
-from agent_envs.viewer.shape import Numbered, Origin, RowMaker, origins
-from agent_envs.viewer.write import training_curves
+from agent_envs.viewer.server import PageServer
+from agent_envs.viewer.shape import FIELDS, Numbered, Origin, RowMaker, origins
+from agent_envs.viewer.write import file_names, plain_json, training_curves
 
 _LOOK = 0.5  # seconds between two looks at the files
 _BUSY = 1.0  # seconds that an answer may take before it has less than what was asked for
@@ -170,3 +171,56 @@ class EpisodeFeed:
     def curves_version(self) -> str:
         """Changes when the curves do."""
         return plain_json(self._curves_stamp)
+
+
+_ROWS = 2000  # of an answer
+_CHUNK = 20  # episodes of an answer to a search
+
+
+def live_server(
+    feed: EpisodeFeed,
+    title: str,
+    *,
+    pause: float = 2.0,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+) -> PageServer:
+    """Return a server of the page that follows a feed, and asks for news every `pause` seconds. Its requests:
+
+    - ``GET /news?generation=G&rows=N&curves=V``: the rows after the first N, and the curves if V is not their version;
+    - ``GET /episodes?generation=G&first=N&count=M``: what the page shows of the episodes from N on, M at most.
+
+    Where the generation is not the feed's, the answer to ``/news`` starts over, and ``/episodes`` is refused.
+    """
+
+    def news(given: dict[str, Any]) -> dict[str, Any]:
+        more = feed.look()
+        first = _number(given, "rows") if _number(given, "generation") == feed.generation else 0
+        curves = feed.curves()
+        rows = feed.rows[first : first + _ROWS]
+        return {
+            "generation": feed.generation,
+            "first": first,
+            "rows": rows,
+            "more": more or first + len(rows) < len(feed.rows),
+            "files": file_names(feed.files),
+            "curves": None if given.get("curves") == feed.curves_version else curves,
+            "curves_version": feed.curves_version,
+            "problem": feed.problem,
+        }
+
+    def episodes(given: dict[str, Any]) -> Any:
+        if _number(given, "generation") != feed.generation:
+            raise ConfigError("the files have been replaced; the page reads them again")
+        return feed.episodes(_number(given, "first"), _number(given, "count"))
+
+    meta = {"title": title, "fields": FIELDS, "live": True, "pause": pause, "per_chunk": _CHUNK}
+    return PageServer("view", meta, asked={"news": news, "episodes": episodes}, host=host, port=port, token=token)
+
+
+def _number(given: dict[str, Any], name: str) -> int:
+    text = str(given.get(name, ""))
+    if not text.isdecimal() or len(text) > 15:
+        raise ConfigError(f"{name} must be a number, got {shown(text)}")
+    return int(text)

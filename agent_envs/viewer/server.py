@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from agent_envs.errors import needs_extra
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
 from agent_envs.threads import run_in_thread
-from agent_envs.viewer.page import DATA, inert_json, plain_json, template
+from agent_envs.viewer.write import DATA, inert_json, plain_json, template
 
 with needs_extra("serve"):
     from aiohttp import web

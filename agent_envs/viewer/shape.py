@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.adapters.merging import plan_rows
 from agent_envs.episodes.curves import STEP_FILE
-from agent_envs.episodes.growing import whole
+from agent_envs.episodes.plain import whole
 from agent_envs.errors import DataError
 from agent_envs.messages import ToolCall, latest_words
 from agent_envs.parsers.detect import parse_recorded
@@ -97,9 +97,7 @@ class Numbered(NamedTuple):
 def shown_episode(episode: Numbered, decode: Decode | None = None) -> dict[str, Any]:
     """Return what the page shows of an episode; its right answer, "" here, may be filled in.
 
-    Args:
-        episode: The episode.
-        decode: Turns tokens into their texts; None shows their numbers.
+    `decode` turns tokens into their texts; None shows their numbers.
 
     Raises:
         DataError: It lacks a field, or has one of the wrong type.
@@ -295,15 +293,7 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
 
 
 def piece_decoder(tokenizer: str) -> Decode:
-    """Return a function that gives the text of each token.
-
-    Args:
-        tokenizer: Hugging Face name or folder of a tokenizer.
-
-    Raises:
-        ConfigError: There is no such tokenizer.
-        MissingExtraError: transformers is not installed.
-    """
+    """Return a function that gives the text of each token of a tokenizer, a Hugging Face name or folder."""
     loaded = load_tokenizer(tokenizer)
 
     @functools.cache

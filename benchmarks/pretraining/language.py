@@ -35,9 +35,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.supervised import Sequences, SupervisedTrainer
+from agent_envs.adapters.tiny.warm_start import encode, play
 from agent_envs.checks import load_function
 from agent_envs.errors import AgentEnvsError
 from agent_envs.files import replacing

@@ -25,9 +25,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, rms_norm
 from transformers.models.qwen2_vl.modeling_qwen2_vl import apply_multimodal_rotary_pos_emb
 
-from agent_envs.adapters.tiny.demonstrations import encode, play
 from agent_envs.adapters.tiny.supervised import Conversation, Sequences, SupervisedTrainer
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model
+from agent_envs.adapters.tiny.warm_start import encode, play
 from agent_envs.episodes.run_folder import keep_settings
 from agent_envs.messages import pictures_of
 from agent_envs.policies import ExpertPolicy

@@ -46,7 +46,7 @@ from agent_envs.adapters.estimators import (  # noqa: E402
     token_gae,
     whiten,
 )
-from agent_envs.adapters.estimators.gigpo import similar_anchors  # noqa: E402
+from agent_envs.adapters.estimators.groups import similar_anchors  # noqa: E402
 from agent_envs.adapters.estimators.segments import discounted_sums, next_in_segment  # noqa: E402
 from agent_envs.errors import ConfigError, DataError  # noqa: E402
 

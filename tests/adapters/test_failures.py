@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.run import FailureBudget
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import BackendError, ConfigError
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
+from agent_envs.adapters.tiny.model import base_folder  # noqa: E402
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 

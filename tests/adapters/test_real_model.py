@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 
 
 def test_a_cell_has_a_row_for_each_stage_and_goes_on(load_file, tmp_path, capsys):

@@ -27,7 +27,7 @@ import agent_envs  # noqa: E402
 from agent_envs.adapters.estimators import say_once  # noqa: E402
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights  # noqa: E402
 from agent_envs.adapters.teacher import Labels, label_ids  # noqa: E402
-from agent_envs.adapters.tiny.base import load_base  # noqa: E402
+from agent_envs.adapters.tiny.model import load_base  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
 from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, train  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402

@@ -35,9 +35,8 @@ from transformers import (  # noqa: E402
     PreTrainedTokenizerBase,
 )
 
-from agent_envs.adapters.tiny import base, supervised, warm_start  # noqa: E402
-from agent_envs.adapters.tiny import demonstrations as played_by  # noqa: E402
-from agent_envs.adapters.tiny.demonstrations import encode, encoded  # noqa: E402
+from agent_envs.adapters.tiny import model as tiny_model  # noqa: E402
+from agent_envs.adapters.tiny import supervised, warm_start  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
 from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     IGNORED,
@@ -46,7 +45,11 @@ from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     Sequences,
     SupervisedTrainer,
 )
-from agent_envs.adapters.tiny.warm_start import make_warm_model  # noqa: E402
+from agent_envs.adapters.tiny.warm_start import (  # noqa: E402
+    encode,
+    encoded,
+    make_warm_model,
+)
 from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
@@ -68,7 +71,9 @@ ENV = "AgentR1/GSM8KTool-v0"
 def play(env_id: str, *, noise: float, seed: int, stumbles: float = 0.0, **how: Any) -> Iterator[Demonstration]:
     """Demonstrations by an expert that errs and stumbles."""
     policy = Stumbling(ExpertPolicy(noise=noise, seed=seed), stumbles, seed)
-    return played_by.play(env_id, policy=policy if stumbles else ExpertPolicy(noise=noise, seed=seed), seed=seed, **how)
+    return warm_start.play(
+        env_id, policy=policy if stumbles else ExpertPolicy(noise=noise, seed=seed), seed=seed, **how
+    )
 
 
 TEXTS = [
@@ -424,30 +429,30 @@ def test_a_warm_model_is_a_folder_that_loads(tmp_path):
     folder = tmp_path / "model"
     make_warm_model(folder, ENV, steps=2, noise=0.5, seed=0, env_kwargs={"level": 1}, progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    model, (start, _) = AutoModelForCausalLM.from_pretrained(folder), base.load_base()
+    model, (start, _) = AutoModelForCausalLM.from_pretrained(folder), tiny_model.load_base()
     assert model.dtype == torch.float32 and model.num_parameters() == start.num_parameters()
     assert not torch.equal(model.lm_head.weight, start.lm_head.weight)
     assert PromptBuilder(AutoTokenizer.from_pretrained(folder)).start([{"role": "user", "content": "Hi"}])
 
 
 def test_the_base_model_is_small_and_whole(tmp_path, monkeypatch):
-    model, tokenizer = base.load_base()
+    model, tokenizer = tiny_model.load_base()
     assert 500_000 < model.num_parameters() < 3_000_000
     assert len(tokenizer) == model.config.vocab_size
-    assert sum(path.stat().st_size for path in base.base_folder().iterdir()) < 6_000_000
+    assert sum(path.stat().st_size for path in tiny_model.base_folder().iterdir()) < 6_000_000
     folder = tmp_path / "base"
-    shutil.copytree(base.base_folder(), folder)
-    monkeypatch.setattr(base, "base_folder", lambda: folder)
+    shutil.copytree(tiny_model.base_folder(), folder)
+    monkeypatch.setattr(tiny_model, "base_folder", lambda: folder)
     (folder / "config.json").write_text("{}")
     with pytest.raises(BackendError, match="config.json: the file of tiny-base has changed"):
-        base.load_base()
+        tiny_model.load_base()
     (folder / "config.json").unlink()
     with pytest.raises(BackendError, match="config.json: a file of tiny-base is missing"):
-        base.load_base()
+        tiny_model.load_base()
     for damaged in (b"", b"\xff", b"[]", b"{}"):
         (folder / "digest.json").write_bytes(damaged)
         with pytest.raises(BackendError, match="digest.json: the file of tiny-base has changed"):
-            base.load_base()
+            tiny_model.load_base()
 
 
 def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
@@ -463,8 +468,8 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
         assert torch.load(tmp_path / "copying.pt", weights_only=True)["step"] == 3
         assert torch.load(tmp_path / "openings.pt", weights_only=True)["step"] == 2
         assert torch.load(tmp_path / "mixture.pt", weights_only=True)["step"] == steps
-    monkeypatch.setattr(base, "base_folder", lambda: tmp_path / "base")
-    model, tokenizer = base.load_base()
+    monkeypatch.setattr(tiny_model, "base_folder", lambda: tmp_path / "base")
+    model, tokenizer = tiny_model.load_base()
     assert len(tokenizer) == model.config.vocab_size
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "base").dtype == torch.float16
 

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.builder import PromptBuilder
 from benchmarks import arms, trainers

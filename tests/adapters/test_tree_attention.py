@@ -18,8 +18,7 @@ import torch.nn.attention.flex_attention as flex_module  # noqa: E402
 
 from agent_envs.adapters.trees import attention as module  # noqa: E402
 from agent_envs.adapters.trees import pack_tree, sort_rows  # noqa: E402
-from agent_envs.adapters.trees.attention import FAMILIES, check_model, enable, plan_attention  # noqa: E402
-from agent_envs.adapters.trees.passes import tree_pass, tree_passes  # noqa: E402
+from agent_envs.adapters.trees.attention import FAMILIES, check_model, enable, plan_attention, tree_pass, tree_passes  # noqa: E402  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 
 SIZES = {

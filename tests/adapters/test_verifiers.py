@@ -185,7 +185,7 @@ def test_a_backend_that_fails_is_an_infrastructure_error(monkeypatch):
 
 
 def test_too_many_failures_end_the_run(monkeypatch):
-    from agent_envs.adapters.failures import FailureBudget
+    from agent_envs.adapters.run import FailureBudget
 
     env = vf.load_environment(MODULE, gym_id="AgentR1/GSM8K-v0", num_eval=3)
     env.get_eval_dataset()

@@ -23,8 +23,8 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
-from agent_envs.agents.best_of import best_of
 from agent_envs.agents.calls import MAX_CALLS
+from agent_envs.agents.included import best_of
 from agent_envs.agents.loading import load_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded
@@ -38,7 +38,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator  # noqa: E402
-from agent_envs.adapters.tiny.base import base_folder  # noqa: E402
+from agent_envs.adapters.tiny.model import base_folder  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
 from agent_envs.adapters.torch.run import about  # noqa: E402
 from agent_envs.adapters.trained import call_metrics, calls_made, trajectories  # noqa: E402

@@ -185,7 +185,7 @@ def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
 
 def test_the_command(tmp_path, monkeypatch, agentr1):
     pytest.importorskip("torch")
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("1 and 1?\n/quit\n"))
     chat = ("chat", "--env", "AgentR1/GSM8KTool-v0")

@@ -174,7 +174,7 @@ def test_both_formats_hold_the_same(tmp_path, env, demos):
 def tokenizer():
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from agent_envs.adapters.tiny.base import load_base
+    from agent_envs.adapters.tiny.model import load_base
 
     return load_base()[1]
 

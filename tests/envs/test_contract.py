@@ -245,7 +245,7 @@ def test_wrapper_specs_that_cannot_be_read(spec, message):
 def test_wrapper_specs_and_callables_apply_in_order():
     env = apply_wrappers(SayEnv(), ["FormatReward(weight=0.5)", PrependInstructions])
     assert isinstance(env, PrependInstructions) and isinstance(env.env, FormatReward) and env.env.weight == 0.5
-    wrapper, arguments = parse_wrapper("agent_envs.wrappers.prepend_instructions:PrependInstructions(separator='|')")
+    wrapper, arguments = parse_wrapper("agent_envs.wrappers.augment:PrependInstructions(separator='|')")
     assert wrapper is PrependInstructions and arguments == {"separator": "|"}
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agent_envs
-from agent_envs.episodes import growing
+from agent_envs.episodes import plain
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.errors import DataError
 from agent_envs.pictures.picture import as_picture
@@ -113,7 +113,7 @@ def test_a_row_that_shares_what_is_not_there_is_refused(after, shared):
 
 
 def test_rows_that_cost_more_than_they_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(growing, "_LONGEST", 100)
+    monkeypatch.setattr(plain, "_LONGEST", 100)
     first = [{"role": "user", "content": "a"}]
     steps = [_step(first, "b", tuple(range(20)), (3,)), *[_step([], "c", (), (4,), after=0) for _ in range(5)]]
     row = json.loads(_episode(steps).to_json())

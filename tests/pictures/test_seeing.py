@@ -23,7 +23,8 @@ pytest.importorskip("PIL")
 
 from transformers import AutoTokenizer  # noqa: E402
 
-from agent_envs.adapters.tiny import base, vision  # noqa: E402
+from agent_envs.adapters.tiny import model as tiny_model  # noqa: E402
+from agent_envs.adapters.tiny import vision  # noqa: E402
 from agent_envs.adapters.tiny.supervised import SupervisedTrainer  # noqa: E402
 from agent_envs.datasets.picturesearch.generated import drawing  # noqa: E402
 from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages  # noqa: E402
@@ -278,7 +279,7 @@ def test_the_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
         pretrain.main()
     pretrain.main()
     assert taken == [1, 1, 2, "stopped", 2, 1]  # captions, places, the mixture twice, mistakes
-    base.check_files(tmp_path / "base", "the model")
+    tiny_model.check_files(tmp_path / "base", "the model")
     model = load_model(str(tmp_path / "base"), dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
     assert load_picture_tokens(str(tmp_path / "base"), tokenizer) is not None

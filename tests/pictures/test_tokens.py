@@ -23,8 +23,7 @@ pytest.importorskip("PIL")
 from agent_envs import read_episodes, run_episode, write_episodes  # noqa: E402
 from agent_envs.adapters.batches import build_batch  # noqa: E402
 from agent_envs.adapters.merging import StepTokens, merge_steps  # noqa: E402
-from agent_envs.adapters.tiny.base import load_base  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
+from agent_envs.adapters.tiny.model import load_base, save_model  # noqa: E402
 from agent_envs.adapters.tiny.vision import VisionModel, build_vision_model  # noqa: E402
 from agent_envs.adapters.torch import loop  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402

@@ -24,7 +24,7 @@ from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from agent_envs.policies.local.engine import BatchEngine  # noqa: E402
 from agent_envs.policies.local.loading import context_length, make_engine  # noqa: E402
 from agent_envs.policies.local.padded_engine import PaddedEngine  # noqa: E402
-from agent_envs.policies.local.sampling import SamplingParams, sample  # noqa: E402
+from agent_envs.policies.local.requests import SamplingParams, sample  # noqa: E402
 from agent_envs.policies.local.server import GenerateServer  # noqa: E402
 from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 

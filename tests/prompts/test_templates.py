@@ -101,7 +101,7 @@ class ReplayPolicy(TokenPolicy):
 @pytest.mark.parametrize("name", ALL)
 def test_an_experts_episode_has_the_same_tokens_by_every_path(name, tokenizer_of, expert):
     pytest.importorskip("torch")
-    from agent_envs.adapters.tiny.demonstrations import encoded
+    from agent_envs.adapters.tiny.warm_start import encoded
 
     tokenizer, (index, demonstration, path) = tokenizer_of(name), expert
     (reference,) = encoded([demonstration], tokenizer)  # the warm start

@@ -22,7 +22,7 @@ import pytest
 from agent_envs.adapters.batches import build_batch
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import ConfigError
-from agent_envs.policies.openai.token_fields import read_tokens
+from agent_envs.policies.openai.reply import read_tokens
 
 aiohttp = pytest.importorskip("aiohttp")
 openai = pytest.importorskip("openai")

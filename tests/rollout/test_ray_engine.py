@@ -32,7 +32,7 @@ from agent_envs.envs.gsm8k.env import GSM8KToolEnv
 from agent_envs.episodes.record import Episode
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.policies import ExpertPolicy
-from agent_envs.policies.made import MadePolicy
+from agent_envs.policies.model import MadePolicy
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.ray_engine import RayEngine

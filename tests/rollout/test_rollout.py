@@ -33,8 +33,7 @@ from agent_envs.policies import Response, ScriptedPolicy
 from agent_envs.rollout.episode_run import EpisodeTask
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
-from agent_envs.rollout.one import arun_episode, run_episode
-from agent_envs.rollout.slots import play_tasks
+from agent_envs.rollout.one import arun_episode, play_tasks, run_episode
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop

@@ -370,7 +370,7 @@ def test_a_client_that_writes_and_never_reads_is_cut_off():
 
 def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
     """It sends few messages and stays alive: neither the limit on unanswered ones nor a ping finds it."""
-    monkeypatch.setattr("agent_envs.serving.routes._FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr("agent_envs.serving.server._FAREWELL_SECONDS", 0.2)
     with serving(ping=1000, idle_timeout=1.0) as server, socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.connect(("127.0.0.1", server.port))

@@ -27,7 +27,7 @@ from agent_envs.pictures.picture import alike
 from agent_envs.policies import ExpertPolicy, RandomPolicy
 from agent_envs.registration import PICTURE_IDS
 from agent_envs.vector.env import TextVectorEnv
-from agent_envs.vector.infos import batch_infos, split_infos
+from agent_envs.vector.infos import batch_infos
 from agent_envs.vector.make import make_vec
 from agent_envs.wrappers import apply_wrappers
 from tests.helpers import until
@@ -35,6 +35,19 @@ from tests.helpers import until
 TOOL = "AgentR1/GSM8KTool-v0"
 PLAIN = "AgentR1/GSM8K-v0"
 IDS = (*agent_envs.ENV_IDS, *PICTURE_IDS)
+
+
+def split_infos(infos, n):
+    """The info of each environment, with Python numbers: the inverse of `batch_infos`."""
+    rows = [{} for _ in range(n)]
+    for key, has in infos.items():
+        values = infos.get(key[1:]) if key.startswith("_") else None
+        if values is None or not isinstance(has, np.ndarray):
+            continue
+        parts = split_infos(values, n) if isinstance(values, dict) else values
+        for i in np.flatnonzero(has):
+            rows[i][key[1:]] = parts[i].item() if isinstance(parts[i], np.generic) else parts[i]
+    return rows
 
 
 def _actor(env, rng):

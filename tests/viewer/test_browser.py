@@ -32,8 +32,8 @@ import pytest
 import agent_envs
 from agent_envs.cli.main import main
 from agent_envs.cli.play_game import PlayGame
-from agent_envs.episodes.files import episode_paths
 from agent_envs.episodes.record import Episode, Step, read_episodes, write_episodes
+from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.policies import ExpertPolicy
 from agent_envs.viewer.feed import EpisodeFeed
 from agent_envs.viewer.shape import shown_episode
@@ -362,7 +362,7 @@ def _get(url: str, headers: dict[str, str]) -> int:
 
 def test_a_page_follows_a_run(browser: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
-    from agent_envs.viewer.live import live_server
+    from agent_envs.viewer.feed import live_server
 
     folder = tmp_path / "live"
     folder.mkdir()

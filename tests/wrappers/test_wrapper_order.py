@@ -20,7 +20,7 @@ from agent_envs.errors import AgentEnvsError, ConfigError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.registration import layers
 from agent_envs.wrappers import ChatMessages, RewardNormalisation, SlidingWindow, apply_wrappers
-from agent_envs.wrappers.reward_normalisation import return_statistics
+from agent_envs.wrappers.step_rewards import return_statistics
 from agent_envs.wrapping.order import REFUSED, Place, PlacedWrapper
 from agent_envs.wrapping.specs import wrapper_names
 

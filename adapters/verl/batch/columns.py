@@ -1,18 +1,23 @@
 """What the driver computes for every response token of a batch before training: pure functions of a step table.
 
 Rewards less KL, rollout correction, the estimator's advantages and returns, and the weight of each token. Everything is
-computed over steps, so it does not matter whether the rows that hold their tokens are merged or padded.
+computed over steps, so it does not matter whether the rows that hold their tokens are merged or padded. Before it is
+played, a batch gets the levels that a curriculum draws.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from tensordict import TensorDict
+from verl.utils.tensordict_utils import assign_non_tensor_stack
 
+from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import StepRows, TokenRows, check_log_probs, process_rewards, say_once, score_norms
 from agent_envs.adapters.losses import kl_in_reward, step_weights
 from agent_envs.adapters.teacher import NO_LABEL, Labels
@@ -161,3 +166,28 @@ def _step_rows(table: StepTable, values: torch.Tensor | None, baselines: Mapping
         baseline = of_group[table.steps.group]
     tokens = TokenRows(table.step_of, values=None if values is None else values[table.tokens].float())
     return replace(table.steps, values=at_start, final_values=final, tokens=tokens, baseline=baseline)
+
+
+class Levels:
+    """What the prompts of a step are played at, and the success on each level in all steps before; none for None."""
+
+    def __init__(self, curriculum: Curriculum | None, seed: int) -> None:
+        self._curriculum, self._seed = curriculum, seed
+        self.records: list[dict[str, Any]] = []
+        """The metrics of each step, which a resumed run needs."""
+
+    def choose(self, batch: TensorDict, step: int, steps: int) -> None:
+        """Draw the level of each prompt of a step of so many, and add it to its environment's arguments."""
+        if self._curriculum is None:
+            return
+        how: dict[str, Any] = {"seed": self._seed, "number": step, "steps": steps}
+        drawn = self._curriculum.draw(len(batch), records=self.records, **how)
+        rows = zip(batch["env_kwargs"], (self._curriculum.env_kwargs[i] for i in drawn), strict=True)
+        assign_non_tensor_stack(batch, "env_kwargs", [json.dumps(json.loads(row) | own) for row, own in rows])
+        assign_non_tensor_stack(batch, "level", [self._curriculum.names[i] for i in drawn])
+
+    def note(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep what the metrics of a step say of each level."""
+        if self._curriculum is not None:
+            own = tuple(f"env/{name}/" for name in self._curriculum.names)
+            self.records.append({"step": step, **{k: value for k, value in metrics.items() if k.startswith(own)}})

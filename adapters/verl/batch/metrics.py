@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from agent_envs.adapters.curriculum import short_names
 from agent_envs.adapters.estimators import check_episodes
-from agent_envs.adapters.shares import short_names
 from agent_envs.adapters.trained import call_metrics
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.statistics import score_families
@@ -206,7 +206,6 @@ def validation_metrics(records: Sequence[Mapping[str, Any]], expected: int) -> d
     for (env, split), short in zip(sets, short_names(env for env, _ in sets), strict=True) if len(sets) > 1 else ():
         own = [r for r in played if (r["env"], r["split"]) == (env, split)]
         out |= _of_set("/".join(filter(None, ("val", short, split))), own)
-    for score in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played):
-        out[f"val/{score.metric}/success"] = score.success
-        out[f"val/{score.metric}/episodes"] = float(score.episodes)
+    for name, solved in score_families((r["env"], r["split"], r["family"], r["success"]) for r in played).items():
+        out |= {f"val/{name}/success": sum(solved) / len(solved), f"val/{name}/episodes": float(len(solved))}
     return out

@@ -1,4 +1,4 @@
-"""A trainer of verl that says what it is doing (``agent_envs.adapters.verl.run.phase``), and asks for no more.
+"""A trainer of verl that says what it is doing (``agent_envs.adapters.verl.run.folder``), and asks for no more.
 
 While it waits for rows, it notices when who should write them is dead.
 
@@ -24,7 +24,7 @@ from verl.workers.utils.padding import response_from_nested
 from agent_envs.adapters.verl.batch import rows
 from agent_envs.adapters.verl.config.models import sees_pictures
 from agent_envs.adapters.verl.config.settings import Settings
-from agent_envs.adapters.verl.run.phase import PhaseFile
+from agent_envs.adapters.verl.run.folder import PhaseFile
 from agent_envs.errors import BackendError
 
 

@@ -34,21 +34,18 @@ from verl.utils.seqlen_balancing import log_seqlen_unbalance
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agent_envs.adapters.branches import Branches
-from agent_envs.adapters.failures import FailureBudget
 from agent_envs.adapters.losses import RatioWatch
-from agent_envs.adapters.run import CollapseWatch
+from agent_envs.adapters.run import CollapseWatch, FailureBudget
 from agent_envs.adapters.trees import sort_rows
 from agent_envs.adapters.verl.batch import losses, rows
-from agent_envs.adapters.verl.batch.columns import step_columns
+from agent_envs.adapters.verl.batch.columns import Levels, step_columns
 from agent_envs.adapters.verl.batch.layout import Layout, plan_layout
-from agent_envs.adapters.verl.batch.levels import Levels
 from agent_envs.adapters.verl.batch.metrics import PER_STEP, BatchPart, batch_metrics, endings, validation_metrics
 from agent_envs.adapters.verl.batch.phases import PhasedTrainer
 from agent_envs.adapters.verl.batch.table import flat, row_offsets, step_table
-from agent_envs.adapters.verl.config.checks import check_config
+from agent_envs.adapters.verl.config.checks import check_config, row_loss_notice
 from agent_envs.adapters.verl.config.engines import attention_notice
 from agent_envs.adapters.verl.config.objective import read_objective
-from agent_envs.adapters.verl.config.row_losses import row_loss_notice
 from agent_envs.adapters.verl.run.checkpoints import last_step
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.files import read_object, write_text

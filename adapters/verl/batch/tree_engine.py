@@ -21,8 +21,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 
 from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
 from agent_envs.adapters.trees import SortedRows, cut, sort_rows
-from agent_envs.adapters.trees.attention import enable
-from agent_envs.adapters.trees.passes import TreePass, tree_pass
+from agent_envs.adapters.trees.attention import TreePass, enable, tree_pass
 from agent_envs.adapters.verl.batch.losses import LABEL_WEIGHTS, POLICY_WEIGHTS, VALUE_WEIGHTS, output_indices
 from agent_envs.adapters.verl.batch.table import flat, row_offsets
 from agent_envs.adapters.verl.run.process import TREES

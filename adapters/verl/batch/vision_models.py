@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agent_envs.policies.local.features import without_tokens
+from agent_envs.policies.local.padded_engine import without_tokens
 from agent_envs.prompts.pictures import ARCHITECTURES
 
 

@@ -5,6 +5,8 @@ What verl or a library refuses readably is left to it.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -13,11 +15,48 @@ from omegaconf import OmegaConf
 
 from agent_envs.adapters.branches import check_branches
 from agent_envs.adapters.estimators import Estimator
+from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
 from agent_envs.adapters.verl.config.engines import unequal_ranks
-from agent_envs.adapters.verl.config.row_losses import find_row_loss
 from agent_envs.adapters.verl.config.settings import read_settings
-from agent_envs.checks import integer, number
+from agent_envs.checks import integer, load_function, number
 from agent_envs.errors import ConfigError
+
+
+def find_row_loss(actor_rollout_ref: Any) -> Callable[..., Any] | None:
+    """Return the run's policy loss if it was written for verl's rows, None if it is one of this package's kind.
+
+    verl gives a loss padded rows and lets it average over them (``register_policy_loss``); a loss of this package adds
+    up weighted tokens. ``actor_rollout_ref.actor.policy_loss.loss_mode`` names either: one of this package's by its
+    name, what a module of ``model.external_lib`` registers with verl, or ``module:name``, which is for verl's rows if
+    it has a parameter ``response_mask``. The modules named are imported.
+    """
+    name = str(actor_rollout_ref.actor.policy_loss.loss_mode)
+    if ":" in name:
+        function = load_function(name, "the policy loss")
+        return function if "response_mask" in inspect.signature(function).parameters else None
+    libraries = actor_rollout_ref.model.get("external_lib")
+    if name in POLICY_LOSSES or not libraries:
+        policy_loss(name)
+        return None
+    for module in [libraries] if isinstance(libraries, str) else libraries:
+        try:
+            importlib.import_module(module)
+        except ImportError as e:
+            raise ConfigError(f"actor_rollout_ref.model.external_lib {module} cannot be imported: {e}") from e
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    if name not in POLICY_LOSS_REGISTRY:
+        policy_loss(name)
+    return POLICY_LOSS_REGISTRY[name]
+
+
+def row_loss_notice(name: str) -> str:
+    """Return what a user of such a loss should know."""
+    return (
+        f"the policy loss {name} was written for verl's rows: it is called unchanged, on a padded row for each step; "
+        "actor_rollout_ref.actor.loss_agg_mode says what it is a mean over, and agentr1.weighting is the critic's alone"
+    )
+
 
 _CORRECTION = "algorithm.rollout_correction"
 _ROLLOUT = "actor_rollout_ref.rollout"

@@ -22,9 +22,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agent_envs import checks
+from agent_envs.adapters.curriculum import env_kwargs_by_env, read_shares
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator
 from agent_envs.adapters.estimators.registry import VERL_NAMES
-from agent_envs.adapters.shares import env_kwargs_by_env, read_shares
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers, check_types
 from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConfig, flat
 from agent_envs.adapters.verl.config.engines import ENGINES, ORIGIN, derive

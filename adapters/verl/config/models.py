@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.adapters.batches import token_bytes
+from agent_envs.adapters.batches import cached_numbers, token_bytes
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.checks import integer, json_object
 from agent_envs.errors import ConfigError, first_line
-from agent_envs.policies.local.positions import context_positions
+from agent_envs.policies.local.loading import context_positions, model_of
 from agent_envs.prompts.pictures import ARCHITECTURES
 
 SEEDED = ("agentr1_cpu", "vllm")
@@ -114,14 +114,7 @@ def training_memory(
     A micro-batch has ``tokens``, padding included; ``split`` GPUs share a sequence. The logits of rows that are not
     ``packed`` are copied once. An ``adapter`` of low rank has few parameters.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-
-    from agent_envs.policies.local.loading import takes_pictures
-
-    text = config.get_text_config()
-    with torch.device("meta"):
-        model = (AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM).from_config(config)
+    text, model = config.get_text_config(), model_of(config)
     parameters, own = sum(p.numel() for p in model.parameters()), -(-tokens // split)  # tied weights count once
     layer = 12 * text.hidden_size + 4 * getattr(text, "intermediate_size", 4 * text.hidden_size)
     return TrainingMemory(
@@ -137,14 +130,13 @@ def cpu_memory(config: Any, model: Any) -> float:
 
     Rows are taken to be a quarter as long as they may be, as those of AgentR1/GSM8KTool-v0 are.
     """
-    policy, text, found = config.actor_rollout_ref, model.get_text_config(), training_memory(model, gpus=1, tokens=0)
+    policy, found = config.actor_rollout_ref, training_memory(model, gpus=1, tokens=0)
     actor, rollout, length = policy.actor, policy.rollout, policy.rollout.max_model_len // 4
     size = _HALF if rollout.dtype == "bfloat16" else _WEIGHT
     name, unit = ("max_token_len", 1) if actor.use_dynamic_bsz else ("micro_batch_size", length)
     tokens = unit * integer(f"actor_rollout_ref.actor.ppo_{name}_per_gpu", actor[f"ppo_{name}_per_gpu"], minimum=1)
-    width = text.hidden_size // (heads := text.num_attention_heads) * getattr(text, "num_key_value_heads", heads)
     sent = 3 * size * found.parameters  # the server's weights, and twice what is on its way to it
-    cached = rollout.max_num_seqs * length * 2 * text.num_hidden_layers * width * size
+    cached = rollout.max_num_seqs * length * cached_numbers(model) * size
     each = token_bytes(model, size, recomputed=policy.model.enable_gradient_checkpointing)
     return _PROCESSES + found.state * (1 + bool(config.critic.enable)) + tokens * each + sent + cached
 
@@ -153,7 +145,7 @@ def memory_notice(config: Any, folder: str | None) -> str:
     """Return what a run on a CPU takes, or the actor of each GPU, in words; the model is tiny-base for None."""
     from transformers import AutoConfig
 
-    from agent_envs.adapters.tiny.base import base_folder
+    from agent_envs.adapters.tiny.model import base_folder
 
     model = AutoConfig.from_pretrained(folder or base_folder(), trust_remote_code=False)
     if config.trainer.device == "cpu":

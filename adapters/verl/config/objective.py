@@ -11,8 +11,7 @@ from typing import Any
 
 from agent_envs.adapters.estimators import Estimator, EstimatorOptions, ProcessRewards, RewardScale, get_estimator
 from agent_envs.adapters.losses import KL_KINDS, KLController, kl_controller
-from agent_envs.adapters.verl.config.checks import needs_steps, tree_obstacle
-from agent_envs.adapters.verl.config.row_losses import find_row_loss
+from agent_envs.adapters.verl.config.checks import find_row_loss, needs_steps, tree_obstacle
 from agent_envs.adapters.verl.config.settings import Settings, read_settings
 from agent_envs.checks import choice, integer, number
 from agent_envs.errors import ConfigError

@@ -11,8 +11,8 @@ from typing import Any
 
 from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.estimators import EstimatorOptions
-from agent_envs.adapters.failures import MAX_BROKEN
 from agent_envs.adapters.losses import WEIGHTINGS
+from agent_envs.adapters.run import MAX_BROKEN
 from agent_envs.adapters.teacher import Teacher
 from agent_envs.agents.loading import load_agent
 from agent_envs.checks import boolean, choice, integer, json_object, number, shown

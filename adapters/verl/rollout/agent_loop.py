@@ -32,9 +32,8 @@ from agent_envs.adapters.verl.config.models import SEEDED
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.rollout.env_pool import EnvPool, EnvServers
 from agent_envs.adapters.verl.rollout.episode_rows import episode_record, episode_rows, filler_row, parts_of
-from agent_envs.adapters.verl.rollout.pictures import image_tokens, picture_folder, row_inputs
 from agent_envs.adapters.verl.rollout.resuming import row_versions
-from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy
+from agent_envs.adapters.verl.rollout.server_policy import ServerPolicy, image_tokens, picture_folder, row_inputs
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.record import Episode, StopReason, episode_pictures
 from agent_envs.rollout.one import arun_episode

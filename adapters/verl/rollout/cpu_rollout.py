@@ -16,8 +16,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from agent_envs.errors import BackendError
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.local.loading import check_pictures, load_model, make_engine, stop_token_ids
-from agent_envs.policies.local.requests import Engine
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.requests import Engine, SamplingParams
 from agent_envs.policies.local.server import GenerateServer
 from agent_envs.policies.tokens import load_tokenizer
 from agent_envs.prompts.pictures import load_picture_tokens

@@ -23,8 +23,7 @@ from tqdm import tqdm
 import agent_envs
 from agent_envs.adapters.run import append_record
 from agent_envs.adapters.verl.config.settings import read_settings
-from agent_envs.adapters.verl.run.folder import RunFolder, read_log
-from agent_envs.adapters.verl.run.phase import PhaseWatch
+from agent_envs.adapters.verl.run.folder import PhaseWatch, RunFolder, read_log
 from agent_envs.errors import BackendError, needs_extra
 from agent_envs.files import write_text
 

@@ -17,11 +17,11 @@ from tqdm import tqdm
 
 from agent_envs.adapters.estimators import get_estimator
 from agent_envs.adapters.run import Record, success_lines, write_records
+from agent_envs.adapters.verl.config.checks import find_row_loss, row_loss_notice
 from agent_envs.adapters.verl.config.compose import Composed, RunConfig, files_of
 from agent_envs.adapters.verl.config.engines import attention_notice, missing_engine, precision_notice
 from agent_envs.adapters.verl.config.models import check_context, check_vision, memory_notice, sees_pictures
 from agent_envs.adapters.verl.config.objective import choose_layout
-from agent_envs.adapters.verl.config.row_losses import find_row_loss, row_loss_notice
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.checkpoints import check_pickles, last_step
 from agent_envs.adapters.verl.run.folder import RunFolder, join_logs

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
 from agent_envs.policies.local.engine import BatchEngine
 from agent_envs.policies.local.padded_engine import PaddedEngine
-from agent_envs.policies.local.positions import context_positions
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.requests import SamplingParams
 from agent_envs.policies.named import UNREADABLE, model_path
 from agent_envs.prompts.pictures import ARCHITECTURES, PictureTokens
 
@@ -24,6 +23,31 @@ _BATCH_LONG_ROPE = frozenset({"dynamic", "longrope"})
 """Rotary embeddings that change with the longest sequence of a batch, so that a row depends on the others."""
 
 
+_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+_STRETCHED = ("dynamic", "linear", "yarn")  # rotary embeddings whose factor is not in the number of positions
+
+
+def context_positions(config: Mapping[str, Any]) -> int | None:
+    """Return the tokens of the longest sequence a model was made for, or None if its `config.json` does not say.
+
+    >>> context_positions({"max_position_embeddings": 4096})
+    4096
+    >>> rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    >>> context_positions({"max_position_embeddings": 32768, "rope_scaling": rope})
+    131072
+    """
+    text = config.get("text_config")
+    config = text if isinstance(text, Mapping) else config
+    positions = next((n for n in map(config.get, _NAMES) if isinstance(n, int) and n > 0), None)
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    if positions is None or not isinstance(rope, Mapping):
+        return positions
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    if kind not in _STRETCHED or not isinstance(factor, (int, float)):
+        return positions
+    return max(positions, int(rope.get("original_max_position_embeddings", positions) * factor))
+
+
 def load_model(
     name: str, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu", trust_remote_code: bool = False
 ) -> torch.nn.Module:
@@ -32,19 +56,29 @@ def load_model(
     The type "auto" is the one that the weights are stored in; on the device "meta" none are read. A ConfigError says
     that there is no such model.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoConfig
 
     name = model_path(name)
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
-        kind = AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
         if str(device) == "meta":
-            with torch.device(device):
-                return kind.from_config(config)
-        model = kind.from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
+            return model_of(config)
+        model = _kind_of(config).from_pretrained(name, dtype=dtype, trust_remote_code=trust_remote_code)
     except (SafetensorError, *UNREADABLE) as e:
         raise ConfigError(f"{name!r} is not a Hugging Face causal language model: {first_line(e)}") from e
     return model.to(device).eval()
+
+
+def model_of(config: Any) -> torch.nn.Module:
+    """Return the model of a configuration, without its weights."""
+    with torch.device("meta"):
+        return _kind_of(config).from_config(config)
+
+
+def _kind_of(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
 
 
 def takes_pictures(config: Any) -> bool:

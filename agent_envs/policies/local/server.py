@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from agent_envs.errors import BackendError
 from agent_envs.pictures.picture import Picture
-from agent_envs.policies.local.requests import Engine, Request
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.requests import Engine, Request, SamplingParams
 from agent_envs.threads import LoopThread
 
 T = TypeVar("T")

@@ -86,7 +86,7 @@ class TransformersPolicy(TokenPolicy):
             import torch
             import transformers  # noqa: F401
         from agent_envs.policies.local import loading
-        from agent_envs.policies.local.sampling import SamplingParams
+        from agent_envs.policies.local.requests import SamplingParams
         from agent_envs.policies.local.server import GenerateServer
 
         integer("concurrency", concurrency, minimum=1)
@@ -132,7 +132,7 @@ class TransformersPolicy(TokenPolicy):
     async def sample(
         self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
     ) -> Sampled:
-        from agent_envs.policies.local.sampling import SamplingParams
+        from agent_envs.policies.local.requests import SamplingParams
 
         params = SamplingParams.from_dict({**self._settings, "seed": seed}, max_tokens)
         done = await self._server.generate(prompt_ids, params, pictures)

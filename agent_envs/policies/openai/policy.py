@@ -37,8 +37,7 @@ from agent_envs.parsers.parser import describe_tools
 from agent_envs.policies.model import ModelActor
 from agent_envs.policies.openai.calls import Turn, call_text, to_openai
 from agent_envs.policies.openai.client import OpenAIServer
-from agent_envs.policies.openai.fields import is_overflow, refused_fields
-from agent_envs.policies.openai.keys import quiet_cause, request_keys, without_keys
+from agent_envs.policies.openai.fields import is_overflow, quiet_cause, refused_fields, request_keys, without_keys
 from agent_envs.policies.openai.reply import Reply
 from agent_envs.policies.policy import Response
 from agent_envs.prompts.builder import with_instructions
@@ -221,12 +220,7 @@ class OpenAIPolicy:
 
 
 def written(policy: OpenAIPolicy, messages: Sequence[Mapping[str, Any]], what: str) -> str:
-    """Wait for the text, without its reasoning, that a policy's model writes after some messages.
-
-    Args:
-        policy: Whom to ask, once.
-        messages: As for `OpenAIPolicy.complete`.
-        what: What the text is, for errors.
+    """Wait for the text, without its reasoning, that a policy's model writes after messages; `what` it is, for errors.
 
     Raises:
         BackendError: The server failed, the messages do not fit the context, or the text is empty.

@@ -122,7 +122,8 @@ class _Choice:
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {"finish_reason": None}
         self._pieces: dict[str, list[Any]] = {}
-        self._calls = _Calls()
+        self._calls: list[_Call] = []
+        self._known: dict[int | str, _Call] = {}  # calls by index, and by id
 
     def add(self, part: Mapping[str, Any], delta: Mapping[str, Any]) -> None:
         for name, value in part.items():
@@ -138,14 +139,37 @@ class _Choice:
                 if not isinstance(value, list) or not all(isinstance(piece, Mapping) for piece in value):
                     raise BackendReplyError(f"expected parts of tool calls, got {value!r:.200}")
                 for piece in value:
-                    self._calls.add(piece)
+                    self._add_call(piece)
             elif name not in ("role", "tool_calls") and value is not None:
                 self._pieces.setdefault(name, []).append(value)
 
     def whole(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, **_joined(self._pieces)}
-        calls = [call.whole() for call in self._calls.calls]
+        calls = [call.whole() for call in self._calls]
         return {**self._fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
+
+    def _add_call(self, piece: Mapping[str, Any]) -> None:
+        """Add a piece to the call that it belongs to."""
+        index = piece["index"] if type(piece.get("index")) is int else None
+        function = piece["function"] if isinstance(piece.get("function"), Mapping) else {}
+        name, call_id = (value if isinstance(value, str) else "" for value in (function.get("name"), piece.get("id")))
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        call = None if index is None else self._known.get(index)
+        if call is None and (index is None or not name):
+            call = self._known.get(call_id)
+        if call is None and self._calls and (index is None or not (name or call_id)):
+            call = self._calls[-1]
+        if call is None or (name and call.ends_before(name, call_id, text, index is not None)):
+            call = _Call()
+            self._calls.append(call)
+        self._known |= {key: call for key in (index, call_id) if key not in (None, "")}
+        call.id = call.id or call_id
+        if name != call.name and not call.arguments:
+            call.name += name
+        call.arguments += [text] if text else []
+        call.fields |= {k: v for k, v in piece.items() if v is not None and k not in ("index", "id", "function")}
+        call.function |= {k: v for k, v in function.items() if v is not None and k not in ("name", "arguments")}
 
 
 def _joined(fields: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -192,33 +216,3 @@ class _Call:
     def whole(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": "".join(self.arguments), **self.function}
         return {**({"id": self.id} if self.id else {}), **self.fields, "function": function}
-
-
-class _Calls:
-    """Finds the call to which each piece belongs."""
-
-    def __init__(self) -> None:
-        self.calls: list[_Call] = []
-        self._known: dict[int | str, _Call] = {}  # by index, and by id
-
-    def add(self, piece: Mapping[str, Any]) -> None:
-        index = piece["index"] if type(piece.get("index")) is int else None
-        function = piece["function"] if isinstance(piece.get("function"), Mapping) else {}
-        name, call_id = (value if isinstance(value, str) else "" for value in (function.get("name"), piece.get("id")))
-        arguments = function.get("arguments")
-        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call = None if index is None else self._known.get(index)
-        if call is None and (index is None or not name):
-            call = self._known.get(call_id)
-        if call is None and self.calls and (index is None or not (name or call_id)):
-            call = self.calls[-1]
-        if call is None or (name and call.ends_before(name, call_id, text, index is not None)):
-            call = _Call()
-            self.calls.append(call)
-        self._known |= {key: call for key in (index, call_id) if key not in (None, "")}
-        call.id = call.id or call_id
-        if name != call.name and not call.arguments:
-            call.name += name
-        call.arguments += [text] if text else []
-        call.fields |= {k: v for k, v in piece.items() if v is not None and k not in ("index", "id", "function")}
-        call.function |= {k: v for k, v in function.items() if v is not None and k not in ("name", "arguments")}

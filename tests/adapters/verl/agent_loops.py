@@ -10,7 +10,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
 from agent_envs.adapters.verl.rollout import agent_loop
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.requests import SamplingParams
 
 
 class Client:

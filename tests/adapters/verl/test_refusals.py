@@ -14,7 +14,7 @@ import yaml
 from composing import ENV, changed, composed
 
 from agent_envs.adapters.estimators import ESTIMATORS
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.adapters.verl.config.checks import check_config, check_numbers
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.settings import read_settings

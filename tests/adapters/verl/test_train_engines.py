@@ -14,12 +14,12 @@ import composing
 import pytest
 from omegaconf import OmegaConf
 
-from agent_envs.adapters.tiny import base
+from agent_envs.adapters.tiny import model as tiny_model
 from agent_envs.adapters.verl.config import engines
 from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, attention_notice, missing_engine
 from agent_envs.cli.main import main
 
-MODEL = str(Path(base.__file__).parent / "base")
+MODEL = str(Path(tiny_model.__file__).parent / "base")
 
 
 def composed(preset: str, *overrides: str) -> Any:

@@ -12,7 +12,7 @@ from composing import ENV, composed
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from agent_envs.adapters.batches import token_bytes
-from agent_envs.adapters.tiny import base
+from agent_envs.adapters.tiny import model as tiny_model
 from agent_envs.adapters.verl.config.models import cpu_memory, training_memory
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
@@ -109,7 +109,7 @@ def test_gpus_share_what_is_sharded() -> None:
 
 @pytest.mark.parametrize(("preset", "kept"), [("any", "weights, gradients and Adam"), ("any+lora", "weights")])
 def test_a_dry_run_says_what_an_update_needs(preset: str, kept: str, capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(Path(base.__file__).parent / "base")
+    model = str(Path(tiny_model.__file__).parent / "base")
     words = ["train", "--preset", f"{preset}/gsm8k/grpo", "--model", model, "--data", "generated", "--dry-run"]
     assert main(words) == 0
     needed = rf"# an update of the actor needs about \d+\.\d GB of each GPU: \d+\.\d {kept}, .* of 32,768 tokens"

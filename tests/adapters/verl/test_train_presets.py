@@ -28,7 +28,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny import warm_start
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.adapters.verl.config import compose, engines
 from agent_envs.adapters.verl.config.compose import algorithms, group_names
 from agent_envs.adapters.verl.config.objective import read_objective

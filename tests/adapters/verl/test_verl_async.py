@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from agent_envs.adapters.tiny.base import base_folder
+from agent_envs.adapters.tiny.model import base_folder
 from agent_envs.adapters.verl.batch.asynchronous import EnvColocateTrainer, FirstInFirstOut
 from agent_envs.adapters.verl.config.settings import Settings
 from agent_envs.adapters.verl.rollout.cpu_rollout import ROLLOUT_NAME, CPURolloutServer, OnlyServer

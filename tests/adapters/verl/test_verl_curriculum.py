@@ -14,7 +14,7 @@ from composing import ENV, composed
 from verl.utils.tensordict_utils import get_tensordict
 
 from agent_envs.adapters.curriculum import Curriculum
-from agent_envs.adapters.verl.batch.levels import Levels
+from agent_envs.adapters.verl.batch.columns import Levels
 from agent_envs.adapters.verl.batch.metrics import training_metrics
 from agent_envs.adapters.verl.config.settings import read_settings
 from agent_envs.adapters.verl.run.tasks import choose_tasks

@@ -48,7 +48,7 @@ from agent_envs.adapters.verl.config.settings import Settings
 from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
 from agent_envs.adapters.verl.rollout.episode_rows import Row, episode_rows
 from agent_envs.errors import DataError
-from agent_envs.policies.local.sampling import SamplingParams
+from agent_envs.policies.local.requests import SamplingParams
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,8 +18,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from agent_envs.adapters.verl.run import process
-from agent_envs.adapters.verl.run.folder import RunFolder
-from agent_envs.adapters.verl.run.phase import STALL_SECONDS, PhaseFile, PhaseWatch
+from agent_envs.adapters.verl.run.folder import STALL_SECONDS, PhaseFile, PhaseWatch, RunFolder
 from agent_envs.errors import BackendError
 
 
@@ -62,7 +61,7 @@ def test_a_process_that_hangs_is_ended_with_its_last_error(tmp_path, monkeypatch
     folder.phase.write_text("what an earlier start left")
     code = (
         "import sys, time\n"
-        "from agent_envs.adapters.verl.run.phase import PhaseFile\n"
+        "from agent_envs.adapters.verl.run.folder import PhaseFile\n"
         f"PhaseFile({str(folder.phase)!r}).enter('syncing', 7)\n"
         "print('(WorkerDict pid=5) RuntimeError: the worker is gone', flush=True)\n"
         "time.sleep(600)\n"

@@ -39,7 +39,7 @@ from agent_envs.adapters.verl.batch.table import step_table
 from agent_envs.adapters.verl.config.objective import Objective
 from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
 from agent_envs.cli.main import main
-from agent_envs.policies.local.sampling import SamplingParams, sample
+from agent_envs.policies.local.requests import SamplingParams, sample
 from benchmarks.pretraining.model import build_model
 from benchmarks.pretraining.tokenizer import build_tokenizer
 

@@ -23,14 +23,14 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from agent_envs.adapters.branches import Tree
-from agent_envs.adapters.failures import FailureBudget
+from agent_envs.adapters.run import FailureBudget
 from agent_envs.adapters.verl.batch import phases
 from agent_envs.adapters.verl.batch.metrics import BatchPart, batch_metrics, endings
 from agent_envs.adapters.verl.batch.rows import with_token_values
 from agent_envs.adapters.verl.batch.table import step_table
 from agent_envs.adapters.verl.batch.trainer import EnvTrainer
 from agent_envs.adapters.verl.rollout.episode_rows import PADDING, episode_record, episode_rows, parts_of
-from agent_envs.adapters.verl.run.phase import PhaseFile, PhaseWatch
+from agent_envs.adapters.verl.run.folder import PhaseFile, PhaseWatch
 from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.errors import BackendError
 

@@ -87,8 +87,7 @@ def test_two_steps(name, tmp_path):
 @pytest.fixture(params=["tiny-base", "smollm2-135m"])
 def model(request, tmp_path):
     """The folder of a model."""
-    from agent_envs.adapters.tiny.base import load_base
-    from agent_envs.adapters.tiny.model import save_model
+    from agent_envs.adapters.tiny.model import load_base, save_model
 
     if request.param == "tiny-base":
         save_model(*load_base(), tmp_path / "model")

@@ -6,10 +6,12 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from agent_envs.checks import choice, integer
 from agent_envs.errors import PolicyError
+from agent_envs.messages import Message
 from agent_envs.policies.policy import Response
 
 Scorer = Callable[[Any, Sequence[Response]], Sequence[float]]
@@ -42,8 +44,6 @@ async def best_of(env: Any, model: Any, n: int = 4, by: str | Scorer = "majority
     several whole episodes see pass@k in `evaluate(samples=k)`.
 
     Args:
-        env: The environment.
-        model: The model.
         n: Number of candidates. One that fails is left out if there are others.
         by: `"majority"`; `"logprob"`; `"reward"`, what the environment pays for it, found out by trying it, which is an
             upper bound for the others; or a function `(env, candidates) -> scores`.
@@ -63,3 +63,26 @@ async def best_of(env: Any, model: Any, n: int = 4, by: str | Scorer = "majority
         best = max(range(len(rewards)), key=lambda i: (not math.isnan(rewards[i]), rewards[i]))
         await env.step(candidates[best])
         messages = [*messages, candidates[best].message, *env.messages]
+
+
+_ASK = "Sum up what was done and found so far, so that the task can be finished from your words alone."
+
+
+async def compact(env: Any, model: Any, after: int = 6000, keep: int = 2) -> None:
+    """Play one call per step; before a prompt of more than `after` tokens, the model sums up all but `keep` exchanges.
+
+    The summary is a step like the others and is trained. It follows the task in the prompts after it, and the next one
+    covers it.
+    """
+    opening = messages = [{"role": "system", "content": env.instructions}, *env.messages]
+    exchanges: list[list[Message]] = []
+    while not env.over:
+        if len(exchanges) > keep and model.count(messages, env.tools) > after:
+            summary = await model.chat([*messages, {"role": "user", "content": _ASK}], env.tools)
+            exchanges = exchanges[len(exchanges) - keep :]
+            so_far: Message = {"role": "user", "content": f"So far:\n{summary.text}"}
+            messages = [*opening, so_far, *chain.from_iterable(exchanges)]
+        reply = await model.chat(messages, env.tools)
+        await env.step(reply)
+        exchanges.append([reply.message, *env.messages])
+        messages = [*messages, *exchanges[-1]]

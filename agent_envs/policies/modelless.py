@@ -1,17 +1,66 @@
-"""A policy that acts at random."""
+"""Policies that ask no model: an environment's own expert, random actions, given ones."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from agent_envs import checks
-from agent_envs.messages import Observation
-from agent_envs.policies.policy import episode_rng
+from agent_envs.errors import ConfigError, PolicyError
+from agent_envs.messages import Observation, observation_text
+from agent_envs.policies.policy import Action, episode_rng
 from agent_envs.registration import available_actions
+
+
+class ExpertPolicy:
+    """Play ``expert_action()``, or ``demo_action(rng, noise)`` with ``noise`` above 0.
+
+    Noisy demonstrations are well-formed but sometimes wrong: they show the format without giving the solution away. The
+    noise of an episode depends only on ``seed`` and the task, so that a run does not depend on the concurrency.
+
+    Args:
+        noise: Share of actions that are wrong on purpose, from 0 to 1.
+        seed: Seed of the noise, at least 0.
+    """
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        self.noise = checks.number("noise", noise, minimum=0, maximum=1)
+        self.seed = checks.integer("seed", seed, minimum=0)
+
+    def start(self, env: gym.Env[Any, str]) -> _ExpertActor:
+        return _ExpertActor(self, env)
+
+    def with_seed(self, seed: int) -> ExpertPolicy:
+        """Return the policy with another seed."""
+        return ExpertPolicy(self.noise, seed)
+
+
+class _ExpertActor:
+    def __init__(self, policy: ExpertPolicy, env: gym.Env[Any, str]) -> None:
+        self._policy, self._env = policy, env
+        self._rng: np.random.Generator | None = None
+
+    def act(self, observation: Observation, info: dict[str, Any]) -> str:
+        if self._policy.noise > 0.0:
+            if self._rng is None:
+                self._rng = episode_rng(self._policy.seed, info["task_id"])
+            action = self._env.get_wrapper_attr("demo_action")(self._rng, self._policy.noise)
+        else:
+            action = self._env.get_wrapper_attr("expert_action")()
+        if action is None:
+            source, todo = info.get("source", ""), 'Generated tasks have one: data="generated".'
+            if source == "generated":
+                todo = "An expert is the environment's expert_action(); or play another policy."
+            raise PolicyError(
+                f"{type(self._env.unwrapped).__name__} has no expert for task {info['task_id']!r} "
+                f"(source {source!r}). {todo}"
+            )
+        return action
+
 
 _CALL_SHARE = 0.75
 _TEXT_ALPHABET = list("0123456789+-*/(). abcdefghijklmnopqrstuvwxyz")
@@ -105,3 +154,42 @@ def random_value(schema: dict[str, Any], rng: np.random.Generator) -> Any:
     low = schema.get("minLength", 1)
     count = int(rng.integers(low, min(schema.get("maxLength", low + 12), low + 12) + 1))
     return "".join(rng.choice(_TEXT_ALPHABET, count))
+
+
+Script = Sequence[Action] | Callable[[Any, dict[str, Any]], Action]
+
+
+class ScriptedPolicy:
+    """Play the same actions in every episode, or those that a function returns.
+
+    Args:
+        actions: The actions in order, each a string or a ``Response``; or a function ``(observation, info) -> action``,
+            which is called from many threads at once if episodes run concurrently.
+
+    An episode that needs more actions raises ``PolicyError``, which a rollout records as ``StopReason.ERROR``.
+    """
+
+    def __init__(self, actions: Script) -> None:
+        if isinstance(actions, str):
+            raise ConfigError(f"actions must be a list or a function, got a string; write [{actions!r:.80}]")
+        self._actions: Script = actions if callable(actions) else tuple(actions)
+
+    def start(self, env: gym.Env[Any, str]) -> _ScriptedActor:
+        return _ScriptedActor(self._actions)
+
+
+class _ScriptedActor:
+    def __init__(self, actions: Script) -> None:
+        self._actions = actions
+        self._step = 0
+
+    def act(self, observation: Observation, info: dict[str, Any]) -> Action:
+        if callable(self._actions):
+            return self._actions(observation, info)
+        if self._step == len(self._actions):
+            raise PolicyError(
+                f"the script has {len(self._actions)} actions, but task {info['task_id']!r} continues with "
+                f"{observation_text(observation)[:200]!r}"
+            )
+        self._step += 1
+        return self._actions[self._step - 1]
