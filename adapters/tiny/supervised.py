@@ -25,10 +25,9 @@ from agent_envs.prompts.pictures import PictureTokens
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
-NO_BFLOAT16 = (
-    "float32 in place of bfloat16, for which this CPU has no instructions: one that has is several times faster"
-)
+NO_BFLOAT16 = "float32 in place of bfloat16, which this CPU does not compute: one that does is several times faster"
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # capabilities of a CPU
+_MOMENTUM, _QUINTIC = 0.95, (3.4445, -4.775, 2.0315)  # of Muon
 _ALIKE = 64  # tokens by which the lengths of sequences may differ that are not sorted
 
 
@@ -79,16 +78,38 @@ class Sequences:
         return len(self.starts) - 1
 
 
+class Muon(torch.optim.Optimizer):
+    """torch.optim.Muon in float32: its bfloat16 takes twenty times as long on a CPU that has no instructions for it.
+
+    Source:
+        Keller Jordan and others, 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale that makes
+        its steps those of AdamW: Liu and others, arXiv 2502.16982, equation 4.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Move each matrix along the nearest orthogonal matrix to its gradient with Nesterov momentum."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                momentum = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+                momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
+                update = matrix.grad.lerp(momentum, _MOMENTUM)
+                tall = update.size(0) > update.size(1)
+                update = (update.T if tall else update) / update.norm().clamp(min=1e-7)
+                for _ in range(5):  # Newton and Schulz's iteration, of degree five
+                    gram = update @ update.T
+                    gram = torch.addmm(gram, gram, gram, beta=_QUINTIC[1], alpha=_QUINTIC[2])
+                    update = torch.addmm(update, gram, update, beta=_QUINTIC[0])
+                matrix.mul_(1 - 0.01 * group["lr"])  # weight decay
+                matrix.add_(update.T if tall else update, alpha=-0.2 * max(matrix.shape) ** 0.5 * group["lr"])
+
+
 class SupervisedTrainer:
     """Trains a model in place, a step at a time; one that takes pictures needs its ``image_tokens``.
 
     Matrices inside the layers are trained with Muon, embeddings, norms and biases with AdamW; without `muon` everything
     with AdamW, as suits a language model that is trained already. The learning rate rises over `warmup` steps, stays,
     and falls to a twentieth over the last `decay` of the steps. A step is computed in parts that fit into memory.
-
-    Source:
-        Muon: Keller Jordan and others, 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale that
-        makes its steps those of AdamW: Liu and others, arXiv 2502.16982, equation 4.
     """
 
     def __init__(
@@ -114,10 +135,7 @@ class SupervisedTrainer:
         inner = [p for name, p in trained if muon and p.dim() == 2 and ".layers." in name]
         others = [p for name, p in trained if not (muon and p.dim() == 2 and ".layers." in name)]
         adam = torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-        self.optimizers: list[torch.optim.Optimizer] = [adam]
-        if muon:
-            matrices = torch.optim.Muon(inner, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
-            self.optimizers.insert(0, matrices)
+        self.optimizers: list[torch.optim.Optimizer] = [Muon(inner, {"lr": learning_rate}), adam] if muon else [adam]
         self._batches = self.batches()
 
     def train_step(self) -> tuple[float, float]:
@@ -136,7 +154,8 @@ class SupervisedTrainer:
         lengths = np.diff(self.sequences.starts)[batch].tolist()
         fitting = list(micro_batches(range(len(batch)), lengths, fitting_tokens(self.model)))
         parts = [batch] if len(fitting) == 1 else [batch[rows] for rows in fitting]
-        counts = np.sum([self._count(i) for i in batch], axis=0)
+        kinds = np.concatenate([self.sequences.kinds[slice(*self.sequences.starts[i : i + 2])][1:] for i in batch])
+        counts = np.array([(kinds == RESPONSE).sum(), (kinds == CONTEXT).sum() if self.context_weight else 0])
         self.model.train()
         sums = np.sum([self._backward(part, np.maximum(counts, 1), len(part) / len(batch)) for part in parts], axis=0)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -145,11 +164,6 @@ class SupervisedTrainer:
         self.model.eval()
         response, context = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).tolist()
         return response, context
-
-    def _count(self, number: int) -> tuple[int, int]:
-        """Return how many tokens of a sequence's responses, and of its context, the loss is over."""
-        kinds = self.sequences.kinds[self.sequences.starts[number] + 1 : self.sequences.starts[number + 1]]
-        return int((kinds == RESPONSE).sum()), int((kinds == CONTEXT).sum()) if self.context_weight else 0
 
     def _backward(self, batch: np.ndarray, counts: np.ndarray, share: float) -> tuple[float, float]:
         """Add the gradient of some sequences, a share of a step's; return the sums of both kinds of losses.

@@ -42,6 +42,7 @@ from agent_envs.adapters.tiny.supervised import (  # noqa: E402
     IGNORED,
     RESPONSE,
     Conversation,
+    Muon,
     Sequences,
     SupervisedTrainer,
 )
@@ -262,6 +263,23 @@ def test_bfloat16_is_for_processors_that_have_it(tokenizer, demonstrations, monk
     trainer.model.lm_head.register_forward_hook(lambda _module, _inputs, logits: dtypes.append(logits.dtype))
     trainer.train_step()
     assert dtypes == [getattr(torch, dtype)]
+
+
+def test_muon_is_torchs_in_float32():
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in ((48, 48), (96, 32), (32, 96))]
+    theirs = [torch.nn.Parameter(matrix.detach().clone()) for matrix in ours]
+    arguments = {"weight_decay": 0.01, "adjust_lr_fn": "match_rms_adamw"}
+    optimizers = Muon(ours, {"lr": 0.02}), torch.optim.Muon(theirs, lr=0.02, **arguments)
+    for _ in range(3):
+        before = [matrix.detach().clone() for matrix in ours]
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        for mine, other, earlier in zip(ours, theirs, before, strict=True):
+            assert (mine - other).norm() < 0.04 * (mine - earlier).norm()  # what bfloat16 rounds
 
 
 def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(demonstrations, tokenizer):
