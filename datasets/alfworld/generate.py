@@ -24,7 +24,7 @@ from agent_envs.datasets.alfworld.generated.tasks import house_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.files import replaced_folder
-from agent_envs.datasets.generated_tasks import parse_families
+from agent_envs.datasets.generated_tasks import parse_families, parse_range
 from agent_envs.datasets.paths import expanded
 from agent_envs.errors import DataError, MissingExtraError
 
@@ -119,7 +119,7 @@ def generate_alfworld(
     It replaces what an earlier call wrote there.
     """
     split = houses.parse_split(split)
-    sizes = houses.parse_size(size)
+    sizes = parse_range("size", size, *houses.SIZES)
     chosen = parse_families(families, FAMILIES)
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     packaged_logic()

@@ -14,7 +14,7 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.datasets.alfworld import object_classes as classes
 from agent_envs.datasets.alfworld.generate import generate_alfworld, problem_text
-from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house, parse_size
+from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house
 from agent_envs.datasets.alfworld.generated.scenes import ROOMS, TASK_PHRASES, placement_weight
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_problem
 from agent_envs.datasets.alfworld.pddl import parse_problem
@@ -118,7 +118,7 @@ def test_tasks_by_index():
 @pytest.mark.parametrize("size", [0, 6, "4-2", "x", True, 2.5, [1, 2, 3], None])
 def test_sizes_that_are_none(size):
     with pytest.raises(ConfigError, match="size must be an integer from 1 to 5"):
-        parse_size(size)
+        GeneratedHouses(size=size)
 
 
 @pytest.mark.parametrize("families", ["pick", ["pick_and_place_simple", "x"], [], 3, [[]], [None, "x"]])

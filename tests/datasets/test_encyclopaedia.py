@@ -19,8 +19,8 @@ from agent_envs.datasets.qa.corpus import generated_retriever
 from agent_envs.datasets.qa.generated.articles import article_about, article_at, article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World, encyclopaedia
 from agent_envs.datasets.qa.generated.names import Shuffle, spell
-from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
-from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, relations_of
+from agent_envs.datasets.qa.generated.questions import GeneratedQA
+from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, RELATIONS_OF
 from agent_envs.envs.qa.reader import Mention, find_article, parse_question, read_fact, solve
 from agent_envs.errors import ConfigError, TaskIndexError
 from agent_envs.rewards.short_answers import exact_match
@@ -35,7 +35,7 @@ def test_articles_tell_every_fact_and_nothing_else(split: str, articles: int) ->
     for kind, count in world.counts.items():
         for number in range(count):
             article = article_about(world, kind, number)
-            for relation in relations_of(kind):
+            for relation in RELATIONS_OF[kind]:
                 read = read_fact(relation.name, article.text)
                 if not world.has(relation, number):
                     assert read is None, (relation.name, article.text)
@@ -184,7 +184,7 @@ def test_what_does_not_exist_is_refused() -> None:
         World("valid", 1000)
     for hops in (1, 5, "4-2", "2-5", True, "two", ""):
         with pytest.raises(ConfigError, match="hops must be an integer from 2 to 4"):
-            parse_hops(hops)
+            GeneratedQA("hotpotqa", "test", hops, 1000)
     tasks = GeneratedQA("hotpotqa", "test", 2, 1000)
     assert [len(GeneratedQA("hotpotqa", split, 2, 200)) for split in SPLITS] == [100_000, 1_000, 1_000]
     for index in (-1, 1000):

@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agent_envs.checks import boolean, choice, integer, shown, string
+from agent_envs.datasets.generated_tasks import parse_range
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
 from agent_envs.datasets.qa.generated.encyclopaedia import LARGEST, SMALLEST, encyclopaedia
-from agent_envs.datasets.qa.generated.questions import GeneratedQA, parse_hops
+from agent_envs.datasets.qa.generated.questions import HOPS, GeneratedQA
 from agent_envs.datasets.qa.rows import QATask, find_qa_files, qa_rows
 from agent_envs.envs.qa.episode import LookupTool, OpenPageTool, QAState, search_calls
 from agent_envs.envs.qa.expert import expert_text, informed_text, wrong_text
@@ -93,7 +94,7 @@ class QAEnv(ToolEnv):
         check_limits(self.top_k, passage_chars)
         self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
-            parse_hops(self.hops)
+            parse_range("hops", self.hops, *HOPS)
             encyclopaedia(string("split", split), integer("articles", articles, minimum=SMALLEST, maximum=LARGEST))
         elif hops is not None or articles != 1000:
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")

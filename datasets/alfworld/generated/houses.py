@@ -10,29 +10,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent_envs.checks import choice
-from agent_envs.datasets.alfworld.generated.scenes import (
-    ROOMS,
-    SEEN_SCENES,
-    SIZES,
-    TASK_PHRASES,
-    UNSEEN_SCENES,
-    Place,
-    Scene,
-    build_scene,
-    coordinates,
-    placement_weight,
-)
+from agent_envs.datasets.alfworld.generated import scenes
+from agent_envs.datasets.alfworld.generated.scenes import Place, Scene, coordinates, placement_weight
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, COOLABLE, HEATABLE, MOVABLE_RECEPTACLES
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
-from agent_envs.datasets.generated_tasks import Draws, parse_range, range_text, shuffled, stream
+from agent_envs.datasets.generated_tasks import Draws, range_text, shuffled, stream
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
 
+SIZES = (1, 5)
+"""The smallest and the largest size of a house."""
 DEFAULT_SIZE = "2-4"
 
 _APPLIANCE = {
@@ -102,26 +93,18 @@ def parse_split(split: str) -> str:
     return choice("split", SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split, SPLITS)
 
 
-def parse_size(size: int | str | Sequence[int]) -> tuple[int, int]:
-    """Return the smallest and the largest size of a range; ConfigError if it is not one within 1 to 5.
-
-    >>> parse_size(2), parse_size("1-5"), parse_size([2, 4])
-    ((2, 2), (1, 5), (2, 4))
-    """
-    return parse_range("size", size, SIZES[0], SIZES[-1])
-
-
 def build_house(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouse:
     """Return one generated game."""
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
     name = f"alfworld-generated/{split}/{range_text(*size)}{some}/{index}"
     draws = stream(name)
     family = draws.pick(families)
-    rooms = [room for room in ROOMS if family in room.families]
+    rooms = [room for room in scenes.ROOMS if family in room.families]
+    seen = scenes.SEEN_SCENES
+    first, last = (seen + 1, seen + scenes.UNSEEN_SCENES) if split == "valid_unseen" else (1, seen)
     while True:
         room = draws.pick(rooms)
-        first, last = (SEEN_SCENES + 1, SEEN_SCENES + UNSEEN_SCENES) if split == "valid_unseen" else (1, SEEN_SCENES)
-        scene = build_scene(room, draws.between(first, last), draws.between(*size))
+        scene = scenes.build_scene(room, draws.between(first, last), draws.between(*size))
         choices = targets_of(scene, family)
         if split != "valid_unseen":
             choices = _of_split(scene, choices, split)
@@ -129,7 +112,7 @@ def build_house(split: str, index: int, size: tuple[int, int], families: tuple[s
             target = draws.pick(draws.pick(choices))
             break
     things = _furnish(draws, scene, target)
-    words = draws.pick(TASK_PHRASES[family]).format(
+    words = draws.pick(scenes.TASK_PHRASES[family]).format(
         obj=target.object_class.lower(), recep=target.receptacle_class.lower(), toggle=target.toggle_class.lower()
     )
     return GeneratedHouse(name, scene, tuple(things), target, words)

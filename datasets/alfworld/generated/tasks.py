@@ -12,7 +12,7 @@ from agent_envs.datasets.alfworld import object_classes
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.pddl import family_goal
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem
-from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families
+from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range
 
 _AGENT = "agent1"
 _TYPES = {name: f"{name.lower()}type" for name in (*object_classes.OBJECT_CLASSES, *object_classes.RECEPTACLE_CLASSES)}
@@ -122,7 +122,7 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
         size: int | str | Sequence[int] = houses.DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
-        split, self.size = houses.parse_split(split), houses.parse_size(size)
+        split, self.size = houses.parse_split(split), parse_range("size", size, *houses.SIZES)
         self.families = parse_families(families, FAMILIES)
         super().__init__(split, split, self.size, self.families, cache=1024)
 

@@ -18,6 +18,8 @@ from itertools import combinations
 from operator import mul
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from agent_envs.datasets.generated_tasks import (
     Draws,
     GeneratedTasks,
@@ -57,12 +59,10 @@ def _divisible(draws: Draws, level: int) -> Posed:
 def _power(draws: Draws, level: int) -> Posed:
     base, exponent = draws.between(7, 10 ** (level + 1)), draws.between(50, 10 ** (level + 3))
     modulus = draws.between(97, 10 ** (level + 2))
-    result, square, rest = 1, base % modulus, exponent
-    while rest:  # by squaring
-        if rest % 2:
-            result = result * square % modulus
-        square, rest = square * square % modulus, rest // 2
-    return result % modulus, {"base": base, "exponent": exponent, "modulus": modulus}
+    result = 1
+    for bit in f"{exponent:b}":  # by squaring
+        result = result * result * (base if bit == "1" else 1) % modulus
+    return result, {"base": base, "exponent": exponent, "modulus": modulus}
 
 
 def _primes(draws: Draws, level: int) -> Posed:
@@ -124,7 +124,7 @@ def _system(draws: Draws, level: int) -> Posed:
     size = 2 if level < 3 else 3 if level < 5 else 4
     prices = [draws.between(3, 20 * (level + 1)) for _ in range(size)]
     orders = [[draws.between(1, 9) for _ in range(size)] for _ in range(size)]
-    if _determinant(orders) == 0:
+    if round(np.linalg.det(orders)) == 0:
         raise Impossible
     asked = [draws.between(1, 9) for _ in range(size)]
 
@@ -136,13 +136,6 @@ def _system(draws: Draws, level: int) -> Posed:
     told = " ".join(f"{bill(order)} cost {row[-1]} coins." for order, row in zip(orders, rows, strict=True))
     fields = {"prices": prices, "orders": orders, "asked": asked, "told": told, "bill": bill(asked), "rows": str(rows)}
     return sum(map(mul, asked, prices)), fields
-
-
-def _determinant(rows: list[list[int]]) -> int:
-    if len(rows) == 1:
-        return rows[0][0]
-    minors = ([row[:i] + row[i + 1 :] for row in rows[1:]] for i in range(len(rows)))
-    return sum((-1) ** i * rows[0][i] * _determinant(minor) for i, minor in enumerate(minors))
 
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -123,14 +123,12 @@ class Literature:
     def _word(self, number: int) -> str:
         return spell(number, self._split)
 
-    def shared_name(self, field: int) -> str:
-        """Return the words that the names of a field's topics share."""
-        return f"{self._word(field).lower()} {WORDS['nouns'][mix(self._seed + 1, field) % len(WORDS['nouns'])]}"
-
     def _topic_names(self, topic: int) -> tuple[str, str]:
+        field = topic // TOPICS
+        shared = f"{self._word(field).lower()} {WORDS['nouns'][mix(self._seed + 1, field) % len(WORDS['nouns'])]}"
         first, second, third = (self._word(self.fields + 3 * topic + n).lower() for n in range(3))
         noun = WORDS["other_nouns"][mix(self._seed + 2, topic) % len(WORDS["other_nouns"])]
-        return f"{first} {self.shared_name(topic // TOPICS)}", f"{second} {third} {noun}"
+        return f"{first} {shared}", f"{second} {third} {noun}"
 
     def topic(self, number: int) -> Topic:
         """Return a topic by its number."""

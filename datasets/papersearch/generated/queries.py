@@ -11,15 +11,8 @@ from __future__ import annotations
 from datetime import date as day
 
 from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, stream
-from agent_envs.datasets.papersearch.generated.literature import (
-    PLAIN,
-    TOPICS,
-    WORDS,
-    Literature,
-    PlannedPaper,
-    Topic,
-    literature,
-)
+from agent_envs.datasets.papersearch.generated import literature as made
+from agent_envs.datasets.papersearch.generated.literature import PLAIN, TOPICS, WORDS, Literature, PlannedPaper
 from agent_envs.datasets.papersearch.rows import PaperTask
 
 FEWEST, MOST = 2, 30  # papers that answer a query
@@ -31,7 +24,7 @@ class GeneratedQueries(GeneratedTasks[PaperTask]):
 
     def __init__(self, split: str, papers: int = 2000, hidden: float = 0.4) -> None:
         super().__init__(split, split, papers, hidden, cache=1024)
-        self.world = literature(split, papers, hidden)
+        self.world = made.literature(split, papers, hidden)
 
     def get(self, index: int) -> PaperTask:
         world = self.world
@@ -39,7 +32,7 @@ class GeneratedQueries(GeneratedTasks[PaperTask]):
         kind = draws.pick(_KINDS)
         for _ in range(1000):
             try:
-                values, papers = _ASK[kind](world, draws)
+                values, papers = _asked(kind, world, draws)
                 gold, latest = _up_to_a_day(papers, draws)
             except Impossible:
                 continue
@@ -54,43 +47,26 @@ class GeneratedQueries(GeneratedTasks[PaperTask]):
         raise AssertionError("every literature of 100 papers has topics to ask for")
 
 
-_Selection = tuple[dict[str, str], list[PlannedPaper]]
-
-
-def _topic(world: Literature, draws: Draws) -> Topic:
-    return world.topic(draws.between(0, world.topics - 1))
-
-
-def _ask_topic(world: Literature, draws: Draws) -> _Selection:
-    topic = _topic(world, draws)
-    return {"a": topic.name}, list(topic.papers)
-
-
-def _ask_setting(world: Literature, draws: Draws) -> _Selection:
-    topic = _topic(world, draws)
-    setting = draws.pick(topic.papers[:-1]).setting
-    if not setting:
-        raise Impossible
-    return {"a": topic.name, "s": setting}, [paper for paper in topic.papers if paper.setting == setting]
-
-
-def _ask_followups(world: Literature, draws: Draws) -> _Selection:
-    first = draws.pick(_topic(world, draws).papers)
-    if first.kind != PLAIN or not first.citations:
-        raise Impossible
-    return {"x": first.method}, [first, *map(world.planned, first.citations)]
-
-
-def _ask_pair(world: Literature, draws: Draws) -> _Selection:
-    one = _topic(world, draws)
-    start = one.number // TOPICS * TOPICS
+def _asked(kind: str, world: Literature, draws: Draws) -> tuple[dict[str, str], list[PlannedPaper]]:
+    """Return what a query of a kind names, and the papers that answer it at any date."""
+    topic = world.topic(draws.between(0, world.topics - 1))
+    if kind == "topic":
+        return {"a": topic.name}, list(topic.papers)
+    if kind == "setting":
+        setting = draws.pick(topic.papers[:-1]).setting
+        if not setting:
+            raise Impossible
+        return {"a": topic.name, "s": setting}, [paper for paper in topic.papers if paper.setting == setting]
+    if kind == "followups":
+        first = draws.pick(topic.papers)
+        if first.kind != PLAIN or not first.citations:
+            raise Impossible
+        return {"x": first.method}, [first, *map(world.planned, first.citations)]
+    start = topic.number // TOPICS * TOPICS
     other = world.topic(draws.between(start, min(start + TOPICS, world.topics) - 1))
-    if one is other:
+    if topic is other:
         raise Impossible
-    return {"a": one.name, "b": other.name}, [*one.papers, *other.papers]
-
-
-_ASK = {"topic": _ask_topic, "setting": _ask_setting, "followups": _ask_followups, "pair": _ask_pair}
+    return {"a": topic.name, "b": other.name}, [*topic.papers, *other.papers]
 
 
 def _up_to_a_day(papers: list[PlannedPaper], draws: Draws) -> tuple[list[PlannedPaper], str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled, stream
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World
-from agent_envs.datasets.qa.generated.relations import KINDS, relations_of
+from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS_OF
 
 _JOINTS = (", and ", "; ", ", while ", ", and ")
 
 
-@dataclass(frozen=True, slots=True)
-class Article:
+class Article(NamedTuple):
     """One article."""
 
     id: str
@@ -38,8 +37,7 @@ def article_about(world: World, kind: str, number: int) -> Article:
 def article_rows(world: World) -> Iterator[dict[str, str]]:
     """Yield all articles as rows of a corpus: {"id", "title", "text"}."""
     for index in range(len(world)):
-        article = article_at(world, index)
-        yield {"id": article.id, "title": article.title, "text": article.text}
+        yield article_at(world, index)._asdict()
 
 
 def mention(thing: Thing, draws: Draws, alias: bool = True) -> str:
@@ -58,7 +56,7 @@ def _write(world: World, thing: Thing, draws: Draws) -> str:
     noun = f"an {thing.noun}" if thing.noun[0] in "aeiou" else f"a {thing.noun}"
     alias = kind.alias.format(a=thing.aliases[0]) if thing.aliases else ""
     opening = draws.pick(kind.openings).format(s=_with_article(thing), a=alias, noun=noun)
-    facts = shuffled(draws, [relation for relation in relations_of(thing.kind) if world.has(relation, thing.number)])
+    facts = shuffled(draws, [relation for relation in RELATIONS_OF[thing.kind] if world.has(relation, thing.number)])
     sentences: list[str] = []
     while facts:
         sentence = ""
@@ -69,7 +67,13 @@ def _write(world: World, thing: Thing, draws: Draws) -> str:
                 answer = mention(target, draws)
             else:
                 answer = world.answer(relation, thing.number)[0]
-            clause = _clause(draws.pick(relation.clauses), thing, answer, draws, first=not sentence)
+            clause = draws.pick(relation.clauses)
+            subject, possessive, objective = _pronouns(thing)
+            if not sentence and draws.between(0, 2) == 0:
+                impersonal = thing.female is None or draws.between(0, 1)
+                subject = _with_article(thing) if impersonal else thing.name.split(" ")[-1]
+                possessive = f"{subject}'s"
+            clause = clause.format(s=subject, p=possessive, m=objective, o=answer)
             sentence += draws.pick(_JOINTS) + clause if sentence else clause
         sentences.append(sentence + ".")
     fillers = list(kind.fillers)
@@ -92,11 +96,3 @@ def _pronouns(thing: Thing) -> tuple[str, str, str]:
     if thing.female is None:
         return "it", "its", "it"
     return ("she", "her", "her") if thing.female else ("he", "his", "him")
-
-
-def _clause(template: str, thing: Thing, answer: str, draws: Draws, *, first: bool) -> str:
-    subject, possessive, objective = _pronouns(thing)
-    if first and draws.between(0, 2) == 0:
-        name = _with_article(thing) if thing.female is None or draws.between(0, 1) else thing.name.split(" ")[-1]
-        subject, possessive = name, f"{name}'s"
-    return template.format(s=subject, p=possessive, m=objective, o=answer)

@@ -28,6 +28,8 @@ MIXES = {
     "musique": ("bridge",),
 }
 """The mix of question types in each data set."""
+HOPS = (2, 4)
+"""The fewest and the most articles that a question needs."""
 _ATTEMPTS = 10_000
 # Facts that lead to a kind.
 _ENTERING = {kind: tuple(r for r in RELATIONS if r.target == kind and r.phrases) for kind in KINDS}
@@ -36,15 +38,6 @@ _ASKED = {
     "comparison": tuple(relation for relation in RELATIONS if relation.first),
     "yesno": tuple(relation for relation in RELATIONS if relation.same or relation.below),
 }
-
-
-def parse_hops(hops: int | str) -> tuple[int, int]:
-    """Return the lowest and the highest number of hops of a range; ConfigError if they are not within 2 to 4.
-
-    >>> parse_hops(2), parse_hops("2-4")
-    ((2, 2), (2, 4))
-    """
-    return parse_range("hops", hops, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class GeneratedQA(GeneratedTasks[QATask]):
     def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:
         self.world = encyclopaedia(split, articles)
         self.dataset = dataset
-        self.low, self.high = parse_hops(hops)
+        self.low, self.high = parse_range("hops", hops, *HOPS)
         self.hops = range_text(self.low, self.high)
         super().__init__(split, dataset, split, self.hops, articles, cache=1024)
 

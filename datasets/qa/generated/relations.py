@@ -71,9 +71,5 @@ class Relation:
 
 
 RELATIONS: tuple[Relation, ...] = tuple(Relation(**fields) for fields in table(__package__, "relations.json"))
-_BY_KIND = {kind: tuple(r for r in RELATIONS if r.source == kind) for kind in KINDS}
-
-
-def relations_of(kind: str) -> tuple[Relation, ...]:
-    """Return the facts that things of a kind have."""
-    return _BY_KIND[kind]
+RELATIONS_OF = {kind: tuple(r for r in RELATIONS if r.source == kind) for kind in KINDS}
+"""The facts that things of each kind have."""
