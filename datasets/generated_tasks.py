@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from itertools import count
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from agent_envs.checks import choice, shown
 from agent_envs.errors import ConfigError
@@ -83,11 +83,21 @@ def shuffled(draws: Draws, items: Sequence[T]) -> list[T]:
     return order
 
 
-def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highest: int) -> tuple[int, int]:
-    """Return both ends of a range of one-digit integers, from which a generator draws evenly.
+class Range(NamedTuple):
+    """Both ends of a range of integers; its text is "1-8", or "2" if both ends are the same."""
 
-    >>> parse_range("level", 2, 1, 8), parse_range("level", "3", 1, 8), parse_range("level", "1-8", 1, 8)
-    ((2, 2), (3, 3), (1, 8))
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low}-{self.high}" if self.low != self.high else str(self.low)
+
+
+def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highest: int) -> Range:
+    """Return a range of one-digit integers, from which a generator draws evenly.
+
+    >>> print(parse_range("level", 2, 1, 8), parse_range("level", "3", 1, 8), parse_range("level", (1, 8), 1, 8))
+    2 3 1-8
     """
     pair = isinstance(value, (list, tuple)) and len(value) == 2
     text = "-".join(map(str, value)) if pair else str(value)  # type: ignore[arg-type]
@@ -97,12 +107,7 @@ def parse_range(name: str, value: int | str | Sequence[int], lowest: int, highes
         raise ConfigError(
             f"{name} must be an integer from {lowest} to {highest} or a range like {example!r}, got {shown(value)}"
         )
-    return int(match[1]), int(match[2] or match[1])
-
-
-def range_text(low: int, high: int) -> str:
-    """Return a range as task ids write it: "1-8", or "2" if both ends are the same."""
-    return f"{low}-{high}" if low != high else str(low)
+    return Range(int(match[1]), int(match[2] or match[1]))
 
 
 _shared: PerProcess[Any] = PerProcess(keep=64)

@@ -5,33 +5,75 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
 from agent_envs.datasets.alfworld.rows import RELEASED_GAMES, alfworld_games
-from agent_envs.datasets.download import hub_source
+from agent_envs.datasets.download import compare_released, download, hub_source, released_files
 from agent_envs.datasets.fields import VERL_SOURCES, verl_row
-from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
+from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
+from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
 from agent_envs.datasets.papersearch.prepare import prepare_papers
 from agent_envs.datasets.papersearch.rows import query_rows
 from agent_envs.datasets.paths import expanded, user_path
 from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.qa.rows import DATASETS, qa_rows
 from agent_envs.datasets.scienceworld import science_rows
+from agent_envs.datasets.webshop.catalog import convert
 from agent_envs.datasets.webshop.goals import read_released_goals
-from agent_envs.datasets.webshop.prepare import LINKS, prepare_webshop
 from agent_envs.datasets.webshop.products import Product
+from agent_envs.datasets.webshop.released_files import find_released
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.files import data_dir
 from agent_envs.tasks import is_verl_row, read_rows
 
-PREPARERS: dict[str, Callable[[str | None, Path | None], Path]] = {
+GSM8K_SPLITS = ("train", "test", "validation")
+LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
+_MANUAL = f"Download the released files {LINKS} into one folder, then run: agentr1 prepare webshop --from FOLDER"
+
+
+def prepare_gsm8k(from_path: str | None, target: Path) -> None:
+    """Write the GSM8K rows to a folder, one jsonl per split."""
+    splits: dict[str, list[tuple[Any, str]]] = {}
+    if from_path is None:
+        for split, rows in fetch_splits("gsm8k", "main").items():
+            splits[split] = [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
+    else:
+        files = find_local_splits(from_path, task="GSM8K", suffixes=SUFFIXES)
+        released = {split: paths for split, paths in files.items() if split in GSM8K_SPLITS}
+        for split, paths in (released or files).items():  # the release has other formats beside them
+            compare_released("gsm8k", paths)
+            splits[split] = [pair for path in paths for pair in read_rows(path)]
+            if not splits[split]:
+                raise DataError(f"there are no rows in {', '.join(map(str, paths))}")
+    with replaced_folder(target) as folder:
+        for split, pairs in splits.items():
+            tasks = (parse_row(row, where, "") for row, where in pairs)
+            write_jsonl(folder / f"{split}.jsonl", ({"question": t.question, "answer": t.solution} for t in tasks))
+
+
+def prepare_webshop(from_path: str | None, target: Path) -> None:
+    """Convert the released catalog into the store that environments open."""
+    if from_path is None:
+        folder = data_dir() / "webshop-released"
+        for name in released_files("webshop"):
+            download("webshop", name, folder, manual=_MANUAL)
+        files = find_released(folder)
+    else:
+        files = find_released(user_path(from_path))
+        compare_released("webshop", files.paths)
+    convert(files, target, overwrite=True)
+
+
+PREPARERS: dict[str, Callable[[str | None, Path], object]] = {
     "alfworld": prepare_alfworld,
     "gsm8k": prepare_gsm8k,
     "papersearch": prepare_papers,
     "webshop": prepare_webshop,
     **{name: functools.partial(prepare_qa, name) for name in DATASETS},
 }
-"""Each task's function: (path to take the data from or None, folder to write or None) -> folder written."""
+"""Each task's function: (path to take the data from or None, folder to write, whose earlier contents it replaces)."""
 
 SOURCES: dict[str, str] = {
     "alfworld": RELEASES,
@@ -91,7 +133,9 @@ def prepare(
         for file in [path] if path.suffix == ".parquet" else path.glob("*.parquet"):
             if is_verl_row(next(read_rows(file), (None, ""))[0]):
                 raise ConfigError(f"{file} is of Agent-R1's data release: add --source modelscope")
-    return PREPARERS[task](from_path, None if out is None else expanded(out))
+    target = data_dir() / task if out is None else expanded(out)
+    PREPARERS[task](from_path, target)
+    return target
 
 
 def _release_folder(task: str, from_path: str | None) -> Path:

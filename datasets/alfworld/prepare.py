@@ -40,21 +40,14 @@ _OFFLINE = (
 )
 
 
-def prepare_alfworld(from_path: str | None = None, out: Path | None = None) -> Path:
+def prepare_alfworld(from_path: str | None, target: Path) -> None:
     """Write the released games to `json_2.1.1/SPLIT/TASK/TRIAL/` in a folder.
 
     Those of the processed data release are written to `games/`, beside its rows.
     """
-    target = data_dir() / "alfworld" if out is None else out
-    if from_path is not None:
-        return _copy_games(user_path(from_path), target)
-    released = data_dir() / "alfworld-released"
-    for name in released_files("alfworld"):
-        download("alfworld", name, released, manual=_OFFLINE)
-    return _copy_games(released, target)
-
-
-def _copy_games(source: Path, target: Path) -> Path:
+    source = data_dir() / "alfworld-released" if from_path is None else user_path(from_path)
+    for name in released_files("alfworld") if from_path is None else ():
+        download("alfworld", name, source, manual=_OFFLINE)
     rows = released_rows(source)
     inner = RELEASED_GAMES if rows else _FOLDER
     with replaced_folder(target) as folder:
@@ -86,7 +79,6 @@ def _copy_games(source: Path, target: Path) -> Path:
         for file in rows:
             alfworld_games(str(folder), file.stem)  # each row's game is there
         (folder / "prepared.json").write_text("{}", encoding="utf-8")  # by which the next call knows its own
-    return target
 
 
 def _released_files(source: Path) -> Iterator[tuple[tuple[str, ...], IO[bytes]]]:

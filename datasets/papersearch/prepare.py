@@ -10,7 +10,6 @@ from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_row
 from agent_envs.datasets.papersearch.rows import SUFFIXES, TASK, PaperTask, is_query, query_row
 from agent_envs.datasets.paths import user_path
 from agent_envs.errors import DataError
-from agent_envs.files import data_dir
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import read_rows
@@ -23,13 +22,12 @@ _FILES = {
 }
 
 
-def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Path:
+def prepare_papers(from_path: str | None, target: Path) -> None:
     """Write queries and papers to a folder, replacing an earlier copy in one step.
 
     The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, and `index/` to
     search and expand them.
     """
-    target = data_dir() / TASK if out is None else out
     with replaced_folder(target) as folder:
         source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
@@ -45,7 +43,6 @@ def prepare_papers(from_path: str | None = None, out: Path | None = None) -> Pat
         LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
         if from_path is None:
             shutil.rmtree(source)
-    return target
 
 
 def _local_tasks(source: Path) -> dict[str, list[PaperTask]]:

@@ -62,10 +62,8 @@ def _parsed(stamps: tuple[FileStamp, ...], split: str) -> tuple[PictureTask, ...
     rows: list[PictureTask] = []
     for name, _, _ in stamps:
         path = Path(name)
-        read = _vstar if path.suffix == ".jsonl" else _parquet
-        rows.extend(
-            task._replace(task_id=f"picturesearch/{split}/{len(rows) + n}") for n, task in enumerate(read(path))
-        )
+        for task in (_vstar if path.suffix == ".jsonl" else _hr_bench)(path):
+            rows.append(task._replace(task_id=f"picturesearch/{split}/{len(rows)}"))
     if not rows:
         raise DataError(f"there are no rows in {', '.join(name for name, _, _ in stamps)}")
     return tuple(rows)
@@ -116,24 +114,29 @@ def _vstar(path: Path) -> Iterator[PictureTask]:
         if not options or not _LETTERS.startswith(letters) or label not in letters or len(label) != 1:
             raise DataError(f"{where}: expected options (A), (B), ... in the text and one of their letters as label")
         family, texts = text_field(fields, "category", where), tuple(option for _, option in options)
-        picture = _beside(path, text_field(fields, "image", where), where)
+        image = text_field(fields, "image", where)
+        leads_out = Path(image).is_absolute() or ".." in Path(image).parts
+        if "\0" in image or len(image) > 1000 or leads_out or "\\" in image:
+            raise DataError(f"{where}: expected the path of a picture in the folder of the file, got {image[:80]!r}")
+        picture = path.parent / image
+        if not picture.is_file():
+            raise DataError(f"{where}: there is no picture {image[:80]!r} beside {path.name}")
         yield PictureTask("", text, (label,), None, family=family, options=texts, picture=(str(picture), ""))
 
 
-def _beside(path: Path, image: str, where: str) -> Path:
-    """Return the path of a picture in the folder of a file, which it may not lead out of."""
-    parts = Path(image).parts
-    if "\0" in image or len(image) > 1000 or Path(image).is_absolute() or ".." in parts or "\\" in image:
-        raise DataError(f"{where}: expected the path of a picture in the folder of the file, got {image[:80]!r}")
-    file = path.parent / image
-    if not file.is_file():
-        raise DataError(f"{where}: there is no picture {image[:80]!r} beside {path.name}")
-    return file
-
-
-def _parquet(path: Path) -> Iterator[PictureTask]:
-    for number, row in enumerate(_table(path, list(_COLUMNS)).to_pylist()):
-        yield _choice(row, f"{path}, row {number + 1}", (str(path), str(number)))
+def _hr_bench(path: Path) -> Iterator[PictureTask]:
+    for number, fields in enumerate(_table(path, list(_COLUMNS)).to_pylist()):
+        where, options = f"{path}, row {number + 1}", {letter: fields.get(letter) for letter in "ABCD"}
+        filled = {letter: str(text) for letter, text in options.items() if text is not None and str(text).strip()}
+        answer = text_field(fields, "answer", where).strip()
+        if answer not in filled or "".join(filled) not in _LETTERS:
+            expected = f"expected one of the options {', '.join(filled) or '(none)'}"
+            raise DataError(f"{where}: {expected}, got {answer[:80]!r}")
+        listed = "\n".join(f"({letter}) {option}" for letter, option in filled.items())
+        question = f"{text_field(fields, 'question', where)}\n{listed}\nAnswer with the letter of the right option."
+        family, picture = text_field(fields, "category", where), (str(path), str(number))
+        texts = tuple(filled.values())
+        yield PictureTask("", question, (answer,), None, family=family, options=texts, picture=picture)
 
 
 def _table(path: Path, columns: list[str]) -> Any:
@@ -144,16 +147,3 @@ def _table(path: Path, columns: list[str]) -> Any:
         return pyarrow.parquet.read_table(path, columns=columns, memory_map=True)
     except (pyarrow.ArrowException, OSError, KeyError) as e:
         raise DataError(f"{path}: not a readable parquet file with the columns {', '.join(columns)} ({e})") from e
-
-
-def _choice(fields: dict[str, Any], where: str, picture: tuple[str, str]) -> PictureTask:
-    """Return a row of HR-Bench as a task."""
-    options = {letter: fields.get(letter) for letter in "ABCD"}
-    filled = {letter: str(option) for letter, option in options.items() if option is not None and str(option).strip()}
-    answer = text_field(fields, "answer", where).strip()
-    if answer not in filled or "".join(filled) not in _LETTERS:
-        raise DataError(f"{where}: expected one of the options {', '.join(filled) or '(none)'}, got {answer[:80]!r}")
-    listed = "\n".join(f"({letter}) {option}" for letter, option in filled.items())
-    question = f"{text_field(fields, 'question', where)}\n{listed}\nAnswer with the letter of the right option."
-    family = text_field(fields, "category", where)
-    return PictureTask("", question, (answer,), None, family=family, options=tuple(filled.values()), picture=picture)

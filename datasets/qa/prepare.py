@@ -11,17 +11,15 @@ from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_
 from agent_envs.datasets.qa.corpus import passages_of
 from agent_envs.datasets.qa.rows import SUFFIXES, QARow, QATask, has_answer, read_qa, read_row
 from agent_envs.errors import DataError
-from agent_envs.files import data_dir
 from agent_envs.retrieval import BM25Retriever, read_corpus
 
 
-def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = None) -> Path:
+def prepare_qa(dataset: str, from_path: str | None, target: Path) -> None:
     """Write a data set to a folder, replacing an earlier copy in one step.
 
     The folder has `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its index in
     `index/`. Rows without an answer, as in the released test files, are skipped.
     """
-    target = data_dir() / dataset if out is None else out
     splits: dict[str, Iterable[QARow]]
     if from_path is None:
         fetched = fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None)
@@ -42,7 +40,6 @@ def prepare_qa(dataset: str, from_path: str | None = None, out: Path | None = No
         for split, answered in tasks.items():
             if answered:
                 write_jsonl(folder / f"{split}.jsonl", map(_prepared, answered))
-    return target
 
 
 def _collect(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]]) -> Iterator[QARow]:

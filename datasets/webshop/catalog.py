@@ -47,7 +47,12 @@ def open_catalog(data: str | os.PathLike[str] = "generated", *, products: int | 
         raise ConfigError(f"products only applies to data='generated', not to {data!r}")
     path, reopen = _path(data), functools.partial(open_catalog, data)
     if (path / "index.json").is_file():
-        return _stores.get(file_stamps([path / "index.json"]), lambda: _prepared(path, reopen))
+        prepared = file_stamps([path / "index.json"])
+        try:
+            return _stores.get(prepared, lambda: ProductStore(path, reopen))
+        except DataError as e:
+            again = "agentr1 prepare webshop converts it again"
+            raise DataError(f"the catalog in {path} is incomplete ({e}): {again}") from e
     files = find_released(path)
     stamps = file_stamps(files.paths)
     return _stores.get(stamps, lambda: _from_cache(files, stamps_digest(stamps), reopen))
@@ -87,13 +92,6 @@ def check_catalog(data: str, get: str = "") -> None:
 
 def _path(data: str, get: str = "") -> Path:
     return official_dir("webshop", get) if data == "official" else user_path(data)
-
-
-def _prepared(path: Path, reopen: Callable[[], ProductStore]) -> ProductStore:
-    try:
-        return ProductStore(path, reopen)
-    except DataError as e:
-        raise DataError(f"the catalog in {path} is incomplete ({e}): agentr1 prepare webshop converts it again") from e
 
 
 def _from_cache(source: GeneratedShop | ReleasedFiles, name: str, reopen: Callable[[], ProductStore]) -> ProductStore:

@@ -8,7 +8,6 @@ import pytest
 
 from agent_envs.cli.main import main
 from agent_envs.datasets import download as downloads
-from agent_envs.datasets.alfworld.prepare import prepare_alfworld
 from agent_envs.datasets.prepare import prepare
 from agent_envs.errors import DataError
 
@@ -45,7 +44,7 @@ def _placed(out):
 @pytest.mark.parametrize("inner", ["", "json_2.1.1"])
 def test_from_a_folder(tmp_path, inner):
     source = _folder(tmp_path / "given")
-    out = prepare_alfworld(str(source / inner), tmp_path / "out")
+    out = prepare("alfworld", str(source / inner), tmp_path / "out")
     assert _placed(out) == sorted([f"{TRIAL}/{GAME}", f"{TRIAL}/{TRAJECTORY}"])
 
 
@@ -54,10 +53,10 @@ def test_from_the_archives(tmp_path):
     others = {name: text for name, text in FILES.items() if not name.endswith(GAME)}
     _archive(tmp_path / "json_2.1.2_tw-pddl.zip", games)
     with pytest.raises(DataError, match="json_2.1.1_json.zip"):
-        prepare_alfworld(str(tmp_path / "json_2.1.2_tw-pddl.zip"), tmp_path / "out")
+        prepare("alfworld", str(tmp_path / "json_2.1.2_tw-pddl.zip"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     _archive(tmp_path / "json_2.1.1_json.zip", others)
-    assert _placed(prepare_alfworld(str(tmp_path), tmp_path / "out")) == [f"{TRIAL}/{GAME}", f"{TRIAL}/{TRAJECTORY}"]
+    assert _placed(prepare("alfworld", str(tmp_path), tmp_path / "out")) == [f"{TRIAL}/{GAME}", f"{TRIAL}/{TRAJECTORY}"]
 
 
 def test_real_games_are_played_where_they_were_placed(tmp_path, data_dir, monkeypatch):
@@ -71,7 +70,7 @@ def test_real_games_are_played_where_they_were_placed(tmp_path, data_dir, monkey
 
 def test_paths_that_lead_out_are_not_followed(tmp_path):
     files = {**FILES, f"../../../../{GAME}": "x", "a/../../trial/game.tw-pddl": "x"}
-    out = prepare_alfworld(str(_archive(tmp_path / "games.zip", files)), tmp_path / "out")
+    out = prepare("alfworld", str(_archive(tmp_path / "games.zip", files)), tmp_path / "out")
     assert len(_placed(out)) == 2
 
 
@@ -91,14 +90,14 @@ def test_paths_that_lead_out_are_not_followed(tmp_path):
 def test_broken_files_are_named_and_nothing_is_left(tmp_path, files, says):
     (tmp_path / "given").mkdir()
     with pytest.raises(DataError, match=says):
-        prepare_alfworld(str(_folder(tmp_path / "given", files)), tmp_path / "out")
+        prepare("alfworld", str(_folder(tmp_path / "given", files)), tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"given"}
 
 
 def test_no_archive_and_no_path(tmp_path, capsys):
     (tmp_path / "cut.zip").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(DataError, match="not a readable zip"):
-        prepare_alfworld(str(tmp_path / "cut.zip"), tmp_path / "out")
+        prepare("alfworld", str(tmp_path / "cut.zip"), tmp_path / "out")
     assert main(["prepare", "alfworld", "--from", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert "there is no" in capsys.readouterr().err
 
@@ -111,7 +110,7 @@ def test_the_released_archives_are_downloaded(tmp_path, monkeypatch):
     known = {path.name: {"url": path.as_uri(), "bytes": path.stat().st_size} for path in site.iterdir()}
     monkeypatch.setattr(downloads, "released_files", lambda task: known)
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
-    assert len(_placed(prepare_alfworld())) == 2
+    assert len(_placed(prepare("alfworld"))) == 2
     assert sorted(os.listdir(tmp_path / "data" / "alfworld-released")) == sorted(known)
 
 

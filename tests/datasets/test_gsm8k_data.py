@@ -12,7 +12,6 @@ import json
 import pytest
 
 from agent_envs.datasets.gsm8k.generated.problems import GeneratedGSM8K
-from agent_envs.datasets.gsm8k.prepare import prepare_gsm8k
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
 from agent_envs.datasets.paths import data_dir as prepared_dir
 from agent_envs.datasets.prepare import prepare
@@ -251,14 +250,14 @@ def test_offline_says_what_to_do(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(DataError, match="prepare gsm8k --from PATH"):
-        prepare_gsm8k(None, tmp_path / "gsm8k")
+        prepare("gsm8k", None, tmp_path / "gsm8k")
     assert not list(tmp_path.iterdir())
 
 
 def test_online_rows_are_written(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: {"train": ROWS, "test": ROWS[:2]})
-    out = prepare_gsm8k(None, tmp_path / "gsm8k")
+    out = prepare("gsm8k", None, tmp_path / "gsm8k")
     assert len(gsm8k_rows(str(out))) == 5
     assert len(gsm8k_rows(str(out), "test")) == 2
 

@@ -20,7 +20,6 @@ import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.cli.main import main
 from agent_envs.datasets.prepare import prepare
 from agent_envs.datasets.qa.corpus import passages_of, rows_retriever
-from agent_envs.datasets.qa.prepare import prepare_qa
 from agent_envs.datasets.qa.rows import qa_rows, read_qa, read_row
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.retrieval import document_title
@@ -208,7 +207,7 @@ def test_online_rows_are_written(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     splits = {"train": [HUB], "validation": [HUB], "test": [{**HUB, "answer": None}]}
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: splits)
-    out = prepare_qa("hotpotqa", None, tmp_path / "hotpotqa")
+    out = prepare("hotpotqa", None, tmp_path / "hotpotqa")
     names = sorted(path.name for path in out.iterdir())
     assert names == ["index", "passages.jsonl", "train.jsonl", "validation.jsonl"]
 

@@ -17,7 +17,7 @@ from agent_envs.datasets.alfworld.generated import scenes
 from agent_envs.datasets.alfworld.generated.scenes import Place, Scene, coordinates, placement_weight
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, COOLABLE, HEATABLE, MOVABLE_RECEPTACLES
 from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
-from agent_envs.datasets.generated_tasks import Draws, range_text, shuffled, stream
+from agent_envs.datasets.generated_tasks import Draws, Range, shuffled, stream
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
@@ -96,7 +96,7 @@ def parse_split(split: str) -> str:
 def build_house(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouse:
     """Return one generated game."""
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)
-    name = f"alfworld-generated/{split}/{range_text(*size)}{some}/{index}"
+    name = f"alfworld-generated/{split}/{Range(*size)}{some}/{index}"
     draws = stream(name)
     family = draws.pick(families)
     rooms = [room for room in scenes.ROOMS if family in room.families]

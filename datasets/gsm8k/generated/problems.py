@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, stream
 from agent_envs.datasets.gsm8k.generated.events import EVENTS
 from agent_envs.datasets.gsm8k.generated.world import NAMES, WORDS, Event, Mark, Note, Operation, Wording, World
 
@@ -76,7 +76,7 @@ class GeneratedGSM8K(GeneratedTasks[GeneratedTask]):
         super().__init__(split, split, self.levels, cache=256)
 
     def get(self, index: int) -> GeneratedTask:
-        name = f"gsm8k-generated/{self.split}/{range_text(*self.levels)}/{index}"
+        name = f"gsm8k-generated/{self.split}/{self.levels}/{index}"
         draws = stream(name)
         level = draws.between(*self.levels)
         world, key = _story(draws, level, _BUCKETS[self.split])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_envs.checks import choice
-from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range, stream
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.drawing import World
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask
@@ -32,7 +32,7 @@ class HelpDeskTasks(GeneratedTasks[HelpDeskTask]):
         known = [name for name in domain_names() if load_domain(name).unseen == (split == "new")]
         self.domains = parse_families(domains, known, "domains")
         some = "" if self.domains == tuple(known) else f"/{'+'.join(self.domains)}"
-        self._name = f"helpdesk/{split}/{range_text(*self.levels)}{some}"
+        self._name = f"helpdesk/{split}/{self.levels}{some}"
         super().__init__(split, split, self.levels, self.domains, cache=64)
 
     def get(self, index: int) -> HelpDeskTask:

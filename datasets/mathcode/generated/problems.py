@@ -20,15 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent_envs.datasets.generated_tasks import (
-    Draws,
-    GeneratedTasks,
-    Impossible,
-    parse_families,
-    parse_range,
-    range_text,
-    stream,
-)
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_families, parse_range, stream
 from agent_envs.files import table
 from agent_envs.rewards.math_answers import plain
 
@@ -219,9 +211,8 @@ class GeneratedMath(GeneratedTasks[MathProblem]):
         super().__init__(split, split, self.levels, self.families, cache=64)
 
     def get(self, index: int) -> MathProblem:
-        level_text = range_text(*self.levels)
         kinds = "" if len(self.families) == len(FAMILIES) else "/" + "+".join(self.families)
-        task_id = f"mathcode-generated/{self.split}/{level_text}{kinds}/{index}"
+        task_id = f"mathcode-generated/{self.split}/{self.levels}{kinds}/{index}"
         draws = stream(task_id)
         while True:
             family, level = draws.pick(self.families), draws.between(*self.levels)

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agent_envs.datasets.generated_tasks import (
-    GeneratedTasks,
-    Impossible,
-    parse_families,
-    parse_range,
-    range_text,
-    stream,
-)
+from agent_envs.datasets.generated_tasks import GeneratedTasks, Impossible, parse_families, parse_range, stream
 from agent_envs.datasets.picturesearch.generated.documents import chart, form, table
 from agent_envs.datasets.picturesearch.generated.paths import follow
 from agent_envs.datasets.picturesearch.generated.sheet import Asked, Draft, PictureTask
@@ -44,7 +37,7 @@ class GeneratedPages(GeneratedTasks[PictureTask]):
         self.levels = parse_range("level", level, 1, 5)
         self.families = parse_families(families, FAMILIES)
         super().__init__(split, split, self.levels, self.families, cache=16)
-        self._prefix = f"picturesearch-generated/{split}/{range_text(*self.levels)}"
+        self._prefix = f"picturesearch-generated/{split}/{self.levels}"
         if len(self.families) < len(FAMILIES):
             self._prefix += f"/{'+'.join(self.families)}"
 

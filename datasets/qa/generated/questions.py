@@ -15,7 +15,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, stream
 from agent_envs.datasets.qa.generated.articles import article_about, mention
 from agent_envs.datasets.qa.generated.encyclopaedia import Thing, World, encyclopaedia
 from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, Relation
@@ -69,14 +69,13 @@ class GeneratedQA(GeneratedTasks[QATask]):
     def __init__(self, dataset: str, split: str, hops: int | str, articles: int) -> None:
         self.world = encyclopaedia(split, articles)
         self.dataset = dataset
-        self.low, self.high = parse_range("hops", hops, *HOPS)
-        self.hops = range_text(self.low, self.high)
+        self.hops = parse_range("hops", hops, *HOPS)
         super().__init__(split, dataset, split, self.hops, articles, cache=1024)
 
     def get(self, index: int) -> QATask:
         name = f"{self.dataset}-generated/{self.split}/{self.world.articles}/{self.hops}/{index}"
         draws = stream(name)
-        hops = draws.between(self.low, self.high)
+        hops = draws.between(*self.hops)
         kind = draws.pick(MIXES[self.dataset])
         # What is asked and whether the answer is yes are drawn first, so that questions hard to place are as frequent.
         longest = hops - 1 if kind == "bridge" else (hops - 1) // 2  # steps that lead to the thing asked about

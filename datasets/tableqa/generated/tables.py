@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, range_text, stream
+from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, Impossible, parse_range, stream
 from agent_envs.files import table
 
 DEFAULT_LEVEL = "1-5"
@@ -85,7 +85,7 @@ class GeneratedTables(GeneratedTasks[TableTask]):
         super().__init__(split, split, self.levels, cache=16)
 
     def get(self, index: int) -> TableTask:
-        task_id = f"tableqa-generated/{self.split}/{range_text(*self.levels)}/{index}"
+        task_id = f"tableqa-generated/{self.split}/{self.levels}/{index}"
         draws = stream(task_id)
         level = draws.between(*self.levels)
         world = _world(draws, level)

@@ -11,7 +11,6 @@ crackers"), after "with" if it begins with +, after "for" if it begins with >.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,27 +45,13 @@ class Kind:
     attributes: tuple[str, ...]
     """Its attributes; + and > say how they are phrased."""
     options: tuple[tuple[str, str], ...]
-    """Names of options as shoppers see them, each with the list of `OPTION_VALUES` it takes values from."""
+    """Names of options as shoppers see them, each with the list of `option_values` it takes values from."""
     dollars: tuple[int, int]
     occasions: tuple[str, ...]
 
 
-_WORDS = table(__package__, "words.json")
-
-OPTION_VALUES: dict[str, tuple[str, ...]] = _WORDS["option_values"]
-"""Lists of values, as released: pages show a slash as a bar between spaces."""
-ADJECTIVES: tuple[str, ...] = _WORDS["adjectives"]
-"""Words of praise in titles."""
-BRAND_STARTS: tuple[str, ...] = _WORDS["brand_starts"]
-"""First parts of invented brands."""
-BRAND_ENDS: tuple[str, ...] = _WORDS["brand_ends"]
-"""Last parts of invented brands."""
-
-
-@functools.cache
-def kinds() -> tuple[Kind, ...]:
-    """Return all kinds, department by department."""
-    return tuple(Kind(**fields) for fields in table(__package__, "kinds.json"))
+_WORDS = table(__package__, "words.json")  # values of options are as released: pages show a slash as a bar
+_KINDS = tuple(Kind(**fields) for fields in table(__package__, "kinds.json"))  # department by department
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +141,21 @@ def _some(values: Sequence[str], draws: Draws, count: int) -> list[str]:
 
 
 def _draw_group(draws: Draws) -> _Group:
-    kind = draws.pick(kinds())
+    kind = draws.pick(_KINDS)
     pool = _some(kind.attributes, draws, len(kind.attributes))
     count = draws.between(4, 6)
     options = []
     if draws.between(1, 20) > 1:
         for name, values in kind.options:
-            listed = OPTION_VALUES[values]
+            listed = _WORDS["option_values"][values]
             drawn = set(_some(listed, draws, draws.between(3, 9)))
             offered = tuple(value for value in listed if value in drawn)
             options.append((name, offered, tuple(value for value in listed if value not in drawn)))
     low, high = kind.dollars
     return _Group(
         kind=kind,
-        brand=draws.pick(BRAND_STARTS) + draws.pick(BRAND_ENDS),
-        adjective=draws.pick(ADJECTIVES),
+        brand=draws.pick(_WORDS["brand_starts"]) + draws.pick(_WORDS["brand_ends"]),
+        adjective=draws.pick(_WORDS["adjectives"]),
         noun=draws.pick(kind.nouns),
         occasion=draws.pick(kind.occasions),
         attributes=tuple(pool[:count]),

@@ -42,7 +42,13 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
     form = draws.between(0, 5)
     opener = draws.pick(_OPENERS)
     if form <= 2:  # gluten free crackers with sea salt for cheese boards in size 8 count
-        thing = _noun_phrase(_joined(before, draws), noun, with_, for_, draws)
+        adjectives = _joined(before, draws)
+        thing = _some(f"{adjectives} {noun}" if adjectives else noun, draws)
+        if with_:
+            thing += draws.pick((" with ", " that have " if is_plural(noun) else " that has ", " featuring "))
+            thing += _joined(with_, draws)
+        if for_:
+            thing += draws.pick((" for ", " suitable for ", " good for ")) + _joined(for_, draws)
         joint = draws.pick((" ", ", "))
         return opener.format(joint.join([thing, *phrases]) if phrases else thing)
     if form == 3:  # crackers. they should be gluten free and should have sea salt
@@ -96,13 +102,3 @@ def with_article(noun: str) -> str:
 
 def _some(thing: str, draws: Draws) -> str:
     return draws.pick((thing, f"some {thing}")) if is_plural(thing) else with_article(thing)
-
-
-def _noun_phrase(before: str, noun: str, with_: Sequence[str], for_: Sequence[str], draws: Draws) -> str:
-    text = _some(f"{before} {noun}" if before else noun, draws)
-    if with_:
-        text += draws.pick((" with ", " that have " if is_plural(noun) else " that has ", " featuring "))
-        text += _joined(with_, draws)
-    if for_:
-        text += draws.pick((" for ", " suitable for ", " good for ")) + _joined(for_, draws)
-    return text
