@@ -27,7 +27,7 @@ import agent_envs  # noqa: F401  registers the environments
 from agent_envs.sandbox.forked.host import ForkedSandbox
 from agent_envs.sandbox.forked.modules import MODULES
 from agent_envs.sandbox.forked.zygote_process import import_path, zygote_environment
-from agent_envs.sandbox.result import Result
+from agent_envs.sandbox.sandbox import Result
 
 # A process that prepares itself as a zygote does, then forks and waits once for every line it reads.
 _BARE = """

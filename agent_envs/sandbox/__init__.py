@@ -11,8 +11,7 @@
 """
 
 from agent_envs.sandbox.kinds import check_sandbox, keeps_variables, open_sandbox, run
-from agent_envs.sandbox.result import STATUSES, Result
-from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox, Session
+from agent_envs.sandbox.sandbox import STATUSES, Interpreter, Program, Result, Sandbox, Session
 
 __all__ = [
     "STATUSES",

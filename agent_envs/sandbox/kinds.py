@@ -7,8 +7,7 @@ from typing import Any
 from agent_envs.checks import load_function, shown
 from agent_envs.errors import ConfigError, did_you_mean
 from agent_envs.per_process import PerProcess
-from agent_envs.sandbox.result import Result
-from agent_envs.sandbox.sandbox import Sandbox
+from agent_envs.sandbox.sandbox import Result, Sandbox
 
 _NAMES = ("forked", "monty")
 _ADDRESSES = ("http://", "https://")

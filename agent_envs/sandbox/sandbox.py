@@ -8,11 +8,10 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from agent_envs.checks import integer, number, shown
 from agent_envs.errors import ConfigError
-from agent_envs.sandbox.result import Result
 from agent_envs.text import clean_text
 
 TIMEOUT = 10.0
@@ -21,11 +20,50 @@ LONGEST = 86400.0
 """Seconds that a program may run at most, whatever is said."""
 MEMORY = 512 << 20
 """Bytes that a program may use beside the interpreter itself, if nothing else is said."""
+MAX_OUTPUT = 65536
+"""Bytes of stdout and of stderr that a program may write."""
 _MOST_CODE = 1 << 22
 _MOST_FILES = 1 << 28
 _MOST_PICKLED = 64
 
+Status = Literal["ok", "error", "timeout", "memory", "output-limit", "refused"]
+
+STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "memory", "output-limit", "refused")
+"""How a program can end: it finished; it raised or exited with a code; it ran too long, needed too much memory, wrote
+too much, or tried something forbidden and did not catch the refusal."""
+
 _pickled: dict[str, Session] = {}  # what the last pickles of this process are copies of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a program did. A sandbox that fails raises BackendError instead, so that training can mask the episode."""
+
+    status: Status
+    """One of `STATUSES`."""
+    stdout: str
+    """What it printed, with a note at the end if it was cut."""
+    stderr: str
+    """What it wrote to the standard error: its traceback, if it raised."""
+    seconds: float
+    """How long it ran."""
+    ended: bool = False
+    """Whether a session's interpreter ended with this program, and its variables with it."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program finished."""
+        return self.status == "ok"
+
+
+def bounded_text(output: bytes) -> str:
+    r"""Return output as text, with a note where it is cut.
+
+    >>> bounded_text(b"\xff\n"), bounded_text(b"a" * (MAX_OUTPUT + 1))[-32:]
+    ('\ufffd\n', 'aa\n[cut: more than 65536 bytes]\n')
+    """
+    text = output[:MAX_OUTPUT].decode("utf-8", "replace")
+    return f"{text}\n[cut: more than {MAX_OUTPUT} bytes]\n" if len(output) > MAX_OUTPUT else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from agent_envs.datasets.picturesearch.generated.pages import GeneratedPages
 from agent_envs.datasets.picturesearch.generated.sheet import GRID, Box, PictureTask, Sheet
 from agent_envs.envs.picturesearch.env import PictureSearchEnv
 from agent_envs.envs.picturesearch.expert import next_boxes
-from agent_envs.envs.picturesearch.view import DrawnPage, View, window
-from agent_envs.envs.picturesearch.words import contains
+from agent_envs.envs.picturesearch.view import DrawnPage, View, contains, window
 from agent_envs.files import table
 from agent_envs.messages import Content, Message, content_of
 from agent_envs.pictures.picture import Picture

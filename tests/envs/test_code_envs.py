@@ -31,7 +31,7 @@ from agent_envs.errors import ConfigError, DataError
 from agent_envs.rewards.math_answers import extract_answer
 from agent_envs.sandbox import run
 from agent_envs.sandbox.forked.host import ForkedSandbox
-from agent_envs.sandbox.result import Result
+from agent_envs.sandbox.sandbox import Result
 from tests.helpers import tool_call
 
 GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"

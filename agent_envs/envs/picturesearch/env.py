@@ -23,8 +23,7 @@ from agent_envs.datasets.picturesearch.rows import LEAST, picture_rows, released
 from agent_envs.envs.answers import NO_ANSWER, judged
 from agent_envs.envs.picturesearch.expert import misread, next_boxes, random_box
 from agent_envs.envs.picturesearch.reward import is_right
-from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, window
-from agent_envs.envs.picturesearch.words import described, thousandths
+from agent_envs.envs.picturesearch.view import DrawnPage, LargePicture, View, described, thousandths, window
 from agent_envs.errors import ConfigError, ToolError
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.per_process import PerProcess

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from agent_envs.datasets.picturesearch.generated.sheet import Box, Look, PictureTask, Stage
-from agent_envs.envs.picturesearch.view import View
-from agent_envs.envs.picturesearch.words import contains
+from agent_envs.envs.picturesearch.view import View, contains
 
 _LETTERS, _DIGITS = "ACDEFHJKLMNPRTUVWXY", "0123456789"
 

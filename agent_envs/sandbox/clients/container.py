@@ -21,8 +21,7 @@ from typing import Any
 
 from agent_envs.checks import choice, string
 from agent_envs.errors import BackendDownError, BackendSlowError
-from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
-from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+from agent_envs.sandbox.sandbox import MAX_OUTPUT, Interpreter, Program, Result, Sandbox, Status, bounded_text
 
 _ENGINES = ("docker", "podman")
 _START_SECONDS = 60.0

@@ -19,8 +19,7 @@ from dataclasses import replace
 from agent_envs.errors import BackendError, BackendRefusedError, BackendReplyError
 from agent_envs.http.pool import HTTPPool, TooLongReplyError, short
 from agent_envs.per_process import PerProcess
-from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
-from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+from agent_envs.sandbox.sandbox import MAX_OUTPUT, Interpreter, Program, Result, Sandbox, Status, bounded_text
 
 _RUNNING = 32  # requests at once; others wait here instead of there
 _GRACE = 10.0  # seconds beyond a program's time for which the whole answer is awaited

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_envs.errors import BackendBusyError, BackendDownError, needs_extra
 from agent_envs.per_process import PerProcess
-from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
-from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+from agent_envs.sandbox.sandbox import MAX_OUTPUT, Interpreter, Program, Result, Sandbox, Status, bounded_text
 
 if TYPE_CHECKING:
     import pydantic_monty

@@ -19,8 +19,7 @@ import time
 from agent_envs.errors import BackendDownError, BackendSlowError, ConfigError
 from agent_envs.sandbox.forked.zygote_process import ZygoteProcess, process_id
 from agent_envs.sandbox.inside import wire
-from agent_envs.sandbox.result import MAX_OUTPUT, Result, Status, bounded_text
-from agent_envs.sandbox.sandbox import Program
+from agent_envs.sandbox.sandbox import MAX_OUTPUT, Program, Result, Status, bounded_text
 
 _START_SECONDS = 60.0
 _COPY_SECONDS = 10.0

@@ -15,8 +15,7 @@ from agent_envs.errors import BackendDownError, BackendError, ConfigError
 from agent_envs.sandbox.forked.child import Child
 from agent_envs.sandbox.forked.modules import MODULES
 from agent_envs.sandbox.forked.zygote_process import WALLS, ZygoteProcess
-from agent_envs.sandbox.result import Result
-from agent_envs.sandbox.sandbox import Interpreter, Program, Sandbox
+from agent_envs.sandbox.sandbox import Interpreter, Program, Result, Sandbox
 
 _RUNNING = 4  # programs that run at once for each processor; others wait
 

@@ -21,7 +21,6 @@ import warnings
 from typing import Any
 
 from agent_envs.sandbox.inside import walls, wire
-from agent_envs.sandbox.inside.child import enter
 from agent_envs.sandbox.inside.probe import probe
 from agent_envs.sandbox.inside.programs import Programs
 
@@ -66,7 +65,7 @@ def main(control: int, host: int) -> None:
     channel, memory = _serve(connection, host)
     try:
         os.dup2(channel, wire.CHANNEL)
-        enter(connection, base + memory, filters)
+        _enter(connection, base + memory, filters)
         programs.serve(connection)
     except BaseException:  # noqa: BLE001  the host sees the end, and nothing may run on
         pass
@@ -134,3 +133,27 @@ def _say_end(process: int, channel: int) -> None:
         connection.setblocking(False)
         socket.send_fds(connection, [wire.END.pack(code)], [process])
     os.close(process)
+
+
+def _enter(channel: socket.socket, memory: int, filters: dict[str, bytes]) -> None:
+    """Put up the walls, and hand the host what it holds this process by.
+
+    Args:
+        channel: The connection to the host at `wire.CHANNEL`; what is above it is closed.
+        memory: Bytes of address space that this process may have.
+        filters: The seccomp filters: "asks" for copies, "copies" for what else is done where the kernel takes the
+            first, "alone" where it does not.
+    """
+    walls.die_with_parent()
+    os.setpgid(0, 0)  # its copies are in its group
+    os.dup2(1, 2)  # where nothing is kept, until a program's output comes
+    os.closerange(wire.CHANNEL + 1, walls.MOST_DESCRIPTORS)
+    walls.limit(memory)
+    held, strict = [os.pidfd_open(os.getpid())], filters["alone"]
+    with contextlib.suppress(OSError):  # an old kernel, or one that asks somebody else already
+        held.append(walls.install_filter(filters["asks"], listener=True))
+        strict = filters["copies"]
+    socket.send_fds(channel, [b"r"], held)
+    for descriptor in held:
+        os.close(descriptor)
+    walls.install_filter(strict)
