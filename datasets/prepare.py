@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from agent_envs.datasets.download import compare_released, download, hub_source,
 from agent_envs.datasets.fields import VERL_SOURCES, verl_row
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
-from agent_envs.datasets.papersearch.prepare import prepare_papers
-from agent_envs.datasets.papersearch.rows import query_rows
+from agent_envs.datasets.papersearch.paper_files import is_one_object, paper_rows, paper_source_files
+from agent_envs.datasets.papersearch.rows import SUFFIXES as PAPER_SUFFIXES
+from agent_envs.datasets.papersearch.rows import PaperTask, is_query, query_row, query_rows
 from agent_envs.datasets.paths import expanded, user_path
-from agent_envs.datasets.qa.prepare import prepare_qa
-from agent_envs.datasets.qa.rows import DATASETS, qa_rows
+from agent_envs.datasets.qa.corpus import passages_of
+from agent_envs.datasets.qa.rows import DATASETS, QARow, QATask, has_answer, qa_rows, read_qa, read_row
+from agent_envs.datasets.qa.rows import SUFFIXES as QA_SUFFIXES
 from agent_envs.datasets.scienceworld import science_rows
 from agent_envs.datasets.webshop.catalog import convert
 from agent_envs.datasets.webshop.goals import read_released_goals
@@ -26,11 +29,20 @@ from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.released_files import find_released
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import data_dir
+from agent_envs.retrieval import BM25Retriever, read_corpus
+from agent_envs.retrieval.papers.local import LocalPapers
+from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import is_verl_row, read_rows
 
 GSM8K_SPLITS = ("train", "test", "validation")
 LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
 _MANUAL = f"Download the released files {LINKS} into one folder, then run: agentr1 prepare webshop --from FOLDER"
+_PAPER_FILES = {
+    "train": "AutoScholarQuery/train.jsonl",
+    "validation": "AutoScholarQuery/dev.jsonl",
+    "test": "AutoScholarQuery/test.jsonl",
+    "real": "RealScholarQuery/test.jsonl",
+}
 
 
 def prepare_gsm8k(from_path: str | None, target: Path) -> None:
@@ -64,6 +76,90 @@ def prepare_webshop(from_path: str | None, target: Path) -> None:
         files = find_released(user_path(from_path))
         compare_released("webshop", files.paths)
     convert(files, target, overwrite=True)
+
+
+def prepare_papers(from_path: str | None, target: Path) -> None:
+    """Write queries and papers to a folder, replacing an earlier copy in one step.
+
+    The folder has `SPLIT.jsonl` for each split, `papers.jsonl` with all papers that the files describe, and `index/` to
+    search and expand them.
+    """
+    with replaced_folder(target) as folder:
+        source = folder / ".fetched" if from_path is None else user_path(from_path)
+        if from_path is None:
+            source.mkdir()
+            for split, rows in fetch_splits("papersearch", None, data_files=_PAPER_FILES).items():
+                write_jsonl(source / f"{split}.jsonl", rows)
+        for split, tasks in _local_queries(source).items():
+            rows = (
+                {"id": t.query_id, "query": t.query, "titles": t.titles, "ids": t.ids, "date": t.date} for t in tasks
+            )
+            write_jsonl(folder / f"{split}.jsonl", rows)
+        write_papers(paper_rows(paper_source_files(source)), folder / "papers.jsonl")
+        LocalPapers.build(read_papers(folder / "papers.jsonl"), folder / "index")
+        if from_path is None:
+            shutil.rmtree(source)
+
+
+def _local_queries(source: Path) -> dict[str, list[PaperTask]]:
+    """Return the queries of the files at a path by split, leaving out files of papers."""
+    splits = {}
+    for split, paths in find_local_splits(str(source), task="papersearch", suffixes=PAPER_SUFFIXES).items():
+        files = [path for path in paths if not is_one_object(path)]
+        first = next((row for path in files for row, _ in read_rows(path)), None)
+        if is_query(first):
+            splits[split] = [query_row(row, where).task for path in files for row, where in read_rows(path)]
+    if not splits:
+        raise DataError(f"there are no queries at {source}: expected rows with a 'question' and an 'answer'")
+    return splits
+
+
+def prepare_qa(dataset: str, from_path: str | None, target: Path) -> None:
+    """Write a data set to a folder, replacing an earlier copy in one step.
+
+    The folder has `SPLIT.jsonl` for each split, `passages.jsonl` with the paragraphs of all of them and its index in
+    `index/`. Rows without an answer, as in the released test files, are skipped.
+    """
+    splits: dict[str, Iterable[QARow]]
+    if from_path is None:
+        fetched = fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None)
+        splits = {
+            split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
+            for split, rows in fetched.items()
+        }
+    else:
+        local = find_local_splits(from_path, task=dataset, suffixes=QA_SUFFIXES)
+        compare_released(dataset, (file for files in local.values() for file in files))
+        splits = {split: read_qa(files, answered_only=True) for split, files in local.items()}
+    with replaced_folder(target) as folder:
+        tasks: dict[str, list[QATask]] = {name: [] for name in splits}
+        write_jsonl(folder / "passages.jsonl", passages_of(_noting(splits, tasks)))
+        if not any(tasks.values()):
+            raise DataError(f"no row of {from_path or hub_source(dataset)[0]} has an answer")
+        BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
+        for split, answered in tasks.items():
+            if answered:
+                write_jsonl(folder / f"{split}.jsonl", map(_question_row, answered))
+
+
+def _noting(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]]) -> Iterator[QARow]:
+    """Yield all rows, adding their questions to `tasks`."""
+    for split, rows in splits.items():
+        for row in rows:
+            tasks[split].append(row.task)
+            yield row
+
+
+def _question_row(task: QATask) -> dict[str, Any]:
+    return {
+        "id": task.question_id,
+        "question": task.question,
+        "answers": task.answers,
+        "supporting": task.supporting,
+        "type": task.question_type,
+        "level": task.level,
+        "hops": task.hops,
+    }
 
 
 PREPARERS: dict[str, Callable[[str | None, Path], object]] = {
