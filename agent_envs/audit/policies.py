@@ -124,12 +124,9 @@ def _random() -> Act:
 
 
 def _many(study: Study) -> Iterator[_Attack]:
-    yield from (
-        _Attack(
-            "every", f"all whole numbers to 1000, as {form}", _constant(form.format(" ".join(map(str, range(1001)))))
-        )
-        for form in study.forms[:4]
-    )
+    numbers = " ".join(map(str, range(1001)))
+    for form in study.forms[:4]:
+        yield _Attack("every", f"all whole numbers to 1000, as {form}", _constant(form.format(numbers)))
     lists = {"all digits": "0 1 2 3 4 5 6 7 8 9", "all letters": "A B C D E", "yes and no": "yes no true false"}
     for (name, text), form in itertools.product(lists.items(), study.forms[:4]):
         yield _Attack("every", f"{name}, as {form}", _constant(form.format(text)))

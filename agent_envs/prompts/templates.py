@@ -142,8 +142,7 @@ def flat(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return the beginning of a text in one line."""
-    line = flat(text[: 4 * _LINE])
-    return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
+    return shortened(flat(text[: 4 * _LINE]), _LINE)
 
 
 def history_prompt(view: PromptView) -> str:

@@ -33,17 +33,12 @@ class ListedTool(NamedTuple):
     parameters: dict[str, Any]
     """The JSON schema of its arguments."""
 
-    def checked(self) -> dict[str, Any]:
-        """Return the schema without regular expressions."""
-        checked: dict[str, Any] = tidied(self.parameters, _PATTERNS)
-        return checked
-
 
 class OfferedTool(Tool):
     """A server's tool as the policy calls it. Its full schema is shown, the one without patterns is checked."""
 
     def __init__(self, tool: ListedTool, ask: Callable[[str, dict[str, Any]], str | Pictured]) -> None:
-        self.name, self.description, self.parameters = tool.name, tool.description, tool.checked()
+        self.name, self.description, self.parameters = tool.name, tool.description, tidied(tool.parameters, _PATTERNS)
         self._tool, self._ask = tool, ask
 
     @property
@@ -71,7 +66,7 @@ def checked_tools(tools: Any, where: str) -> list[ListedTool]:
     for tool in tools:
         try:
             listed = _read(tool)
-            compiled(json.dumps(listed.checked()))
+            compiled(json.dumps(tidied(listed.parameters, _PATTERNS)))
         except (ConfigError, RecursionError, TypeError) as e:
             name = tool.get("name") if isinstance(tool, dict) else tool
             problems.append(f"{where}: the tool {shown(name)} is left out: {first_line(e)}")

@@ -134,12 +134,10 @@ class ClassifierSelector(PromptedSelector):
         self._model, self.released = model, released
 
     def body(self, text: str) -> dict[str, Any]:
-        """Return the body of the request about a filled prompt."""
         texts = {"input": text, "activation": False} if self.released else {"input": [text]}
         return {**texts, **({"model": self._model} if self._model else {})}
 
     def read(self, reply: HTTPReply) -> float:
-        """Return the score in a reply. Raises BackendReplyError if there is none."""
         payload = reply.json(self.url)
         try:
             (item,) = payload["data"]
@@ -184,12 +182,10 @@ class JudgeSelector(PromptedSelector):
         self._max_tokens = integer("max_tokens", max_tokens, minimum=1)
 
     def body(self, text: str) -> dict[str, Any]:
-        """Return the body of the request about a filled prompt."""
         messages = [{"role": "user", "content": text}]
         return {"model": self._model, "messages": messages, "temperature": 0, "max_tokens": self._max_tokens}
 
     def read(self, reply: HTTPReply) -> float:
-        """Return the score in a reply. Raises BackendReplyError if there is none."""
         payload = reply.json(self.url)
         try:
             content = payload["choices"][0]["message"]["content"]

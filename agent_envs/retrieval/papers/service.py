@@ -26,8 +26,6 @@ from agent_envs.http.pool import HTTPPool, HTTPReply
 T = TypeVar("T")
 
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-
-
 _READERS: dict[Any, Callable[[str], Any]] = {
     bool: lambda text: _TRUTH[text.lower()],
     **dict.fromkeys((float, float | None), float),

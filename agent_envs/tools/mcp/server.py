@@ -148,7 +148,7 @@ class Server:
             error = error.exceptions[0]
         if isinstance(error, (BackendDownError, BackendReplyError, MissingExtraError, ConfigError)):
             return error
-        closed = isinstance(error, McpError) and error.error.code in (CONNECTION_CLOSED, 32600)
+        closed = isinstance(error, McpError) and error.error.code in (CONNECTION_CLOSED, _SESSION_TERMINATED)
         said = clean_text(first_line(error))[:TOLD]
         if isinstance(error, httpx.TimeoutException):
             return BackendSlowError(f"{self.address} did not answer in time: {what}: {said}")
