@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,13 @@ from agent_envs.datasets.webshop.goals import read_released_goals
 from agent_envs.datasets.webshop.products import Product
 from agent_envs.datasets.webshop.released_files import find_released
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import data_dir
+from agent_envs.files import data_dir, table
 from agent_envs.retrieval import BM25Retriever, read_corpus
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import read_papers, write_papers
 from agent_envs.tasks import is_verl_row, read_rows
+
+_log = logging.getLogger(__name__)
 
 GSM8K_SPLITS = ("train", "test", "validation")
 LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
@@ -231,6 +235,9 @@ def prepare(
                 raise ConfigError(f"{file} is of Agent-R1's data release: add --source modelscope")
     target = data_dir() / task if out is None else expanded(out)
     PREPARERS[task](from_path, target)
+    there = {path.stem for form in ("*.jsonl", "*.parquet", "json_2.1.1/*") for path in target.glob(form)}
+    if missing := sorted({*table(__package__, "released.json")[task].get("splits", ())} - there):
+        _log.warning("%s has no split %s, as all of the released data has", target, " and no split ".join(missing))
     return target
 
 
@@ -245,10 +252,13 @@ def _release_folder(task: str, from_path: str | None) -> Path:
     if not folders:
         raise DataError(f"{from_path}: expected the release, or its folder {names[0]}/ with files SPLIT.parquet")
     folder, files = folders[0], sorted(folders[0].glob("*.parquet"))
-    pairs = (pair for file in files for pair in read_rows(file))
-    sources = {str(row.get("data_source")) for row, where in pairs if verl_row(row, where)}
+    rows = [(file.stem, row.get("data_source")) for file in files for row, at in read_rows(file) if verl_row(row, at)]
+    counts, sources = Counter(name for name, _ in rows), {str(source) for _, source in rows}
     if not any(name.startswith(begin) for name in sources):
         raise DataError(f"{folder} has no rows of {task}, whose data_source is {begin!r}: got {sorted(sources)!r:.200}")
+    known = table(__package__, "release_rows.json")["webshop_full" if "webshop_full_train" in sources else task]
+    if partly := [f"{name} {counts[name]} of {n}" for name, n in known.items() if counts[name] != n]:
+        _log.warning("%s is not the whole release, but has of its rows: %s", folder, ", ".join(partly))
     if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():  # else they are read when the games are unpacked
         for file in [file for file in files if file.stem.startswith(begin)] or files:
             read(str(file))

@@ -35,8 +35,7 @@ _FILES = (GAME_FILE, TRAJECTORY_FILE)
 _MAX_BYTES = 64 << 20  # of one file; games have a few hundred thousand
 _OFFLINE = (
     f"Without a network, download json_2.1.1_json.zip and json_2.1.2_tw-pddl.zip from {RELEASES} on another machine, "
-    "and pass their folder: "
-    "agentr1 prepare alfworld --from FOLDER"
+    "and pass their folder: agentr1 prepare alfworld --from FOLDER"
 )
 
 

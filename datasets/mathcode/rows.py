@@ -12,15 +12,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.datasets.fields import answer_field, as_list, as_object, keys_of, text_field
+from agent_envs.datasets.fields import answer_field, as_object, keys_of, text_field, verl_row
 from agent_envs.datasets.files import file_tasks
 from agent_envs.errors import DataError
 from agent_envs.rewards.tagged import boxed
-from agent_envs.tasks import FileTasks
+from agent_envs.tasks import FileTasks, is_verl_row
 
 SUFFIXES = (".jsonl", ".parquet", ".json")
-_QUESTIONS = ("problem", "Problem", "question")
-_ANSWERS = ("answer", "Answer")
 # Words that DAPO-Math-17k puts around every problem, and that contradict the formats here.
 _BEFORE = "The last line of your response should be of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"  # noqa: E501
 _AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
@@ -44,20 +42,17 @@ def math_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[M
 
 def parse_row(row: Any, where: str, task_id: str) -> MathRow:
     """Return a row as a task; DataError says what is wrong with it and `where` it is."""
-    fields = as_object(row, "an object with a problem and its answer", where)
-    if "reward_model" in fields:
-        model = as_object(fields["reward_model"], "an object under 'reward_model'", where)
-        messages = as_list(fields.get("prompt"), "prompt", where)
-        if not messages:
-            raise DataError(f"{where}: there is no message under 'prompt'")
-        question = text_field(as_object(messages[-1], "a message under 'prompt'", where), "content", where)
-        answer = answer_field(model, "ground_truth", where)
+    if is_verl_row(row):
+        named = verl_row(row, where, "mathcode")
+        question = named.question
         if question.startswith(_BEFORE[:40]):
             question = question.partition("\n\n")[2].removesuffix(_AFTER)
+        answer = answer_field({"ground_truth": named.ground_truth}, "ground_truth", where)
         return MathRow(task_id, question.strip(), answer.strip())
-    asked = next((key for key in _QUESTIONS if key in fields), _QUESTIONS[0])
+    fields = as_object(row, "an object with a problem and its answer", where)
+    asked = next((key for key in ("problem", "Problem", "question") if key in fields), "problem")
     question = text_field(fields, asked, where)
-    for key in _ANSWERS:
+    for key in ("answer", "Answer"):
         if key in fields:
             return MathRow(task_id, question, answer_field(fields, key, where).strip())
     answer = boxed(text_field(fields, "solution", where)) or ""

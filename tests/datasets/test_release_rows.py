@@ -23,6 +23,7 @@ import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.cli.main import main
 from agent_envs.datasets.alfworld.generate import generate_alfworld
 from agent_envs.datasets.gsm8k.rows import gsm8k_rows
+from agent_envs.datasets.mathcode.rows import math_rows
 from agent_envs.datasets.papersearch.rows import query_rows
 from agent_envs.datasets.prepare import prepare
 from agent_envs.datasets.qa.rows import qa_rows
@@ -293,6 +294,31 @@ def test_a_release_is_prepared_where_it_lies(houses, release, tmp_path, capsys):
     assert "test.parquet, row 1: expected an object under 'reward_model'" in capsys.readouterr().err
 
 
+def test_what_a_part_of_the_data_lacks_is_said(houses, release, tmp_path, caplog):
+    for task, said in (
+        ("hotpotqa", "train 0 of 90447, validation 60 of 7405, 2wikimultihopqa_validation 60 of 12576, "),
+        ("musique", "has of its rows: musique_validation 60 of 2417"),
+        ("scienceworld", "test 0 of 1819"),
+        ("webshop", "train 60 of 6710, test 60 of 200"),
+    ):
+        prepare(task, str(release), source="modelscope")
+        assert said in caplog.records[-1].getMessage()
+    assert not any("test_in_train" in record.getMessage() for record in caplog.records)  # all 100 of it
+    caplog.clear()
+    for split in ("train", "test"):
+        file = tmp_path / split / f"{split}.jsonl"
+        file.parent.mkdir()
+        file.write_text(json.dumps({"question": "How much more?", "answer": SOLUTION}))
+    prepare("gsm8k", str(tmp_path / "train" / "train.jsonl"), tmp_path / "part")
+    assert "part has no split test, as" in caplog.records[-1].getMessage()
+    caplog.clear()
+    (tmp_path / "test" / "test.jsonl").rename(tmp_path / "train" / "test.jsonl")
+    prepare("gsm8k", str(tmp_path / "train"), tmp_path / "whole")
+    assert not any("no split" in record.getMessage() for record in caplog.records)
+    prepare("alfworld", str(houses[0] / "games"), tmp_path / "houses")
+    assert "no split valid_seen and no split valid_unseen" in caplog.records[-1].getMessage()
+
+
 WANTED = {"instruction": "a mug", "attributes": ["red"], "price_upper": 9.0, "goal_options": []}
 
 
@@ -342,6 +368,7 @@ def test_released_houses_are_looked_for(houses, capsys):
         (partial(qa_rows, "hotpotqa"), "openai/gsm8k", "a row of hotpotqa or 2wiki or musique, got one of gsm8k"),
         (query_rows, "hotpotqa_distractor", "a row of papersearch, got one of hotpotqa"),
         (gsm8k_rows, "bytedance/pasa", "a row of gsm8k, got one of papersearch"),
+        (math_rows, "openai/gsm8k", "a row of mathcode, got one of gsm8k"),
         (science_rows, "webshop_full_test", "a row of scienceworld, got one of webshop"),
         (
             lambda data: gym.make("AgentR1/WebShop-v0", goals=data).reset(),

@@ -191,19 +191,15 @@ def _furnish(draws: Draws, scene: Scene, target: Target) -> list[Thing]:
             if not sought and draws.between(1, 100) <= 4:
                 layout.stand(name, None, pickupable=True)  # on the floor, from which nothing can be taken
             else:
-                layout.put(name, _draw_place(draws, candidates))
+                sums = list(itertools.accumulate(weight for _, weight in candidates))
+                drawn = draws.between(1, sums[-1])
+                layout.put(name, next(at for (at, _), upto in zip(candidates, sums, strict=True) if drawn <= upto))
     return shuffled(draws, layout.finished(target.object_class))
 
 
 def _draw_count(draws: Draws) -> int:
     drawn = draws.between(1, 100)
     return 1 if drawn <= 60 else 2 if drawn <= 85 else _MOST_ALIKE
-
-
-def _draw_place(draws: Draws, weighted: list[tuple[Place, int]]) -> Place:
-    sums = list(itertools.accumulate(weight for _, weight in weighted))
-    drawn = draws.between(1, sums[-1])
-    return next(place for (place, _), upto in zip(weighted, sums, strict=True) if drawn <= upto)
 
 
 class _Layout:
