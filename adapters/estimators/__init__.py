@@ -55,12 +55,10 @@ from agent_envs.adapters.estimators.segments import masked_whiten, whiten
 from agent_envs.adapters.estimators.token_baselines import score_norms
 
 __all__ = [
-    "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "ProcessRewards", "RewardScale",
-    "StepRows", "TokenRows", "bi_level_gae", "check_episodes", "check_log_probs", "check_rows",
-    "component_table", "gae", "get_estimator",
-    "gigpo", "grpo", "masked_whiten", "prime_normalised", "process_rewards", "reinforce", "reinforce_pp",
-    "reinforce_pp_baseline", "remax", "rloo", "say_once", "score_norms", "token_gae",
-    "whiten",
+    "ESTIMATORS", "Advantages", "Estimator", "EstimatorOptions", "ProcessRewards", "RewardScale", "StepRows",
+    "TokenRows", "bi_level_gae", "check_episodes", "check_log_probs", "check_rows", "component_table", "gae",
+    "get_estimator", "gigpo", "grpo", "masked_whiten", "prime_normalised", "process_rewards", "reinforce",
+    "reinforce_pp", "reinforce_pp_baseline", "remax", "rloo", "say_once", "score_norms", "token_gae", "whiten",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from agent_envs.adapters.estimators.rows import StepRows, TokenRows
+from agent_envs.adapters.estimators.rows import StepRows
 from agent_envs.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -71,8 +71,16 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
             say_once(
                 f"some groups do not have {group_size} trajectories: episodes broke, or the group is split over batches"
             )
-    if rows.tokens is not None:
-        counts |= _check_tokens(rows, rows.tokens)
+    if (tokens := rows.tokens) is not None:
+        row, _, size = tokens.runs
+        if len(row) and not -1 <= int(row.min()) <= int(row.max()) < len(every):
+            raise DataError(f"TokenRows.step_row must be -1 or the number of one of {len(every)} rows")
+        _check_finite(rows, "reward of a token", tokens.rewards, tokens.step_row)
+        _check_finite(rows, "value of a token", tokens.values, tokens.step_row)
+        trained = torch.zeros(len(every) + 1, dtype=torch.int64).index_add_(0, row.where(row >= 0, len(every)), size)
+        counts["steps_without_tokens"] = float((rows.valid & (trained[:-1] == 0)).sum())
+        if counts["steps_without_tokens"]:
+            say_once("some steps have no trained token: no token has their advantage")
     return counts
 
 
@@ -163,16 +171,3 @@ def _check_finite(rows: StepRows, what: str, x: torch.Tensor | None, row: torch.
             f"the {what} of {rows.name(int(rows.trajectory[at]))} at step {int(rows.step[at])} is {float(x[k])}; "
             f"expected a finite number ({int(wrong.sum())} such)"
         )
-
-
-def _check_tokens(rows: StepRows, tokens: TokenRows) -> dict[str, float]:
-    n = rows.rewards.shape[0]
-    row, _, size = tokens.runs
-    if len(row) and not -1 <= int(row.min()) <= int(row.max()) < n:
-        raise DataError(f"TokenRows.step_row must be -1 or the number of one of {n} rows")
-    _check_finite(rows, "reward of a token", tokens.rewards, tokens.step_row)
-    _check_finite(rows, "value of a token", tokens.values, tokens.step_row)
-    counts = torch.zeros(n + 1, dtype=torch.int64).index_add_(0, row.where(row >= 0, n), size)[:n]
-    if empty := int((rows.valid & (counts == 0)).sum()):
-        say_once("some steps have no trained token: no token has their advantage")
-    return {"steps_without_tokens": float(empty)}

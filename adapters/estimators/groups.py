@@ -52,8 +52,7 @@ def rloo(rows: StepRows, options: EstimatorOptions) -> Advantages:
     a, metrics = relative_scores(steps, rows, by_std=False, lone=options.lone_score)
     group, groups = steps.groups(rows)
     n = torch.bincount(group, minlength=groups)[group].double()
-    a = a * n / (n - 1).clamp(min=1)
-    return _from_trajectories(steps, a[steps.trajectory], metrics)
+    return _from_trajectories(steps, (a * n / (n - 1).clamp(min=1))[steps.trajectory], metrics)
 
 
 def reinforce_pp_baseline(rows: StepRows, options: EstimatorOptions) -> Advantages:

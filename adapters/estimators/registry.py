@@ -58,7 +58,17 @@ class Estimator:
             DataError: A number or an index that is not valid; names the trajectory.
         """
         if rows.role is not None:
-            return self._by_role(rows, options)
+            if self.needs_baseline:
+                raise ConfigError(
+                    f"{self.name!r} compares with one greedy episode, and these episodes have roles: use grpo, rloo or "
+                    "gae"
+                )
+            roles = {  # each by itself, as if the others were other batches
+                role: self(replace(rows, valid=rows.valid & (rows.role == role), role=None), options)
+                for role in rows.role.unique().tolist()
+            }
+            of_role = {f"{name}/role_{role}": x for role, part in roles.items() for name, x in part.metrics.items()}
+            return _together([*roles.values()], of_role)
         counts = check_rows(rows, options.group_size if self.compares_groups else None)
         envs = rows.env[rows.valid].unique() if self.normalises and rows.env is not None else ()
         if len(envs) > 1:
@@ -69,20 +79,6 @@ class Estimator:
             result = self.function(rows, options)
         counts |= result.metrics | note_zero_advantages(result.advantages, rows.valid, self.name)
         return replace(result, metrics=counts)
-
-    def _by_role(self, rows: StepRows, options: EstimatorOptions) -> Advantages:
-        """Apply the formula to each role by itself, as if the others were other batches."""
-        if self.needs_baseline:
-            raise ConfigError(
-                f"{self.name!r} compares with one greedy episode, and these episodes have roles: use grpo, rloo or gae"
-            )
-        assert rows.role is not None
-        parts = {
-            role: self(replace(rows, valid=rows.valid & (rows.role == role), role=None), options)
-            for role in rows.role.unique().tolist()
-        }
-        metrics = {f"{name}/role_{role}": x for role, part in parts.items() for name, x in part.metrics.items()}
-        return _together([*parts.values()], metrics)
 
     def check_group(self, size: int, setting: str) -> None:
         """Check that there is something to compare in groups of ``size`` episodes, which ``setting`` asks for.

@@ -31,14 +31,7 @@ from agent_envs.errors import needs_extra
 with needs_extra("hf"):
     import torch  # noqa: F401
 
-from agent_envs.adapters.losses.kl import (
-    KL_KINDS,
-    KLController,
-    kl_controller,
-    kl_in_reward,
-    kl_loss,
-    kl_penalty,
-)
+from agent_envs.adapters.losses.kl import KL_KINDS, KLController, kl_controller, kl_in_reward, kl_loss, kl_penalty
 from agent_envs.adapters.losses.policy import (
     LOSS_PRESETS,
     POLICY_LOSSES,
@@ -55,9 +48,9 @@ from agent_envs.adapters.losses.weights import WEIGHTINGS, action_start, step_we
 
 __all__ = [
     "KL_KINDS", "LOSS_PRESETS", "POLICY_LOSSES", "WEIGHTINGS", "KLController", "LossOptions", "PolicyLoss",
-    "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller",
-    "kl_in_reward", "kl_loss", "kl_penalty", "label_loss", "loss_preset", "merge", "policy_loss", "reinforce",
-    "step_weights", "token_weights", "value_loss", "vanilla",
+    "RatioWatch", "Tally", "action_start", "averages", "entropy_loss", "gspo", "kl_controller", "kl_in_reward",
+    "kl_loss", "kl_penalty", "label_loss", "loss_preset", "merge", "policy_loss", "reinforce", "step_weights",
+    "token_weights", "value_loss", "vanilla",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ EDGES = (1, 9, 17, 33, 65, 129, 257)
 """First length of each bin."""
 _STILL = 1e-5  # largest |S| of an update whose policy has not moved yet: round-off
 _ROWS = 30  # of a bin that the slope is fitted to
+_LONG = 17  # mean length of the bins that the slope of long steps is fitted to
 
 
 class LengthBin(NamedTuple):
@@ -75,6 +76,20 @@ def read_ratios(folder: str | os.PathLike[str]) -> Iterator[Mapping[str, Any]]:
         yield from (line for _, line in JSONLines(path).after(0))
 
 
+def ratios_report(folder: str | os.PathLike[str]) -> str:
+    """Return a run's fit as text: bins, slope, and the slope from length 17 on with its 95 % bootstrap interval."""
+    lengths, centred = _centred(read_ratios(folder))
+    if not lengths.size:
+        raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see agentr1.ratios_dir")
+    rng, (bins, slope) = np.random.default_rng(0), _fit(lengths, centred)
+    draws = (rng.integers(len(lengths), size=len(lengths)) for _ in range(500))
+    low, high = np.quantile([_fit(lengths[drawn], centred[drawn], _LONG).slope for drawn in draws], [0.025, 0.975])
+    table = ["length from\tsteps\tmean length\tvariance"]
+    table += [f"{b.shortest}\t{b.steps}\t{b.mean_length:.1f}\t{b.variance:.3g}" for b in bins]
+    long = _fit(lengths, centred, _LONG).slope
+    return "\n".join([*table, f"slope {slope:.3f}; from {_LONG} on {long:.3f} [{low:.3f}, {high:.3f}]"])
+
+
 def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:
     """Return the variance of the steps' centred log-ratios by length, and its slope.
 
@@ -89,6 +104,11 @@ def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:
     >>> round(fit_lengths([{"step": 1, "update": 2, "length": lengths, "log_ratio_sum": sums}]).slope, 6)
     1.0
     """
+    return _fit(*_centred(lines))
+
+
+def _centred(lines: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths and the centred log-ratios of the steps of updates in which something has moved."""
     updates: dict[tuple[Any, Any], list[np.ndarray]] = defaultdict(list)
     for line in lines:
         try:
@@ -96,21 +116,21 @@ def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:
         except (KeyError, TypeError, ValueError) as e:
             raise DataError("a record of ratios must have as many of 'length' as of 'log_ratio_sum'") from e
         updates[line.get("step"), line.get("update")].append(rows)
-    moved = [np.concatenate(parts, axis=1) for parts in updates.values()]
-    moved = [rows for rows in moved if rows.size and np.abs(rows[1]).max() > _STILL]
-    if not moved:
-        return LengthFit([], float("nan"))
-    lengths = np.concatenate([rows[0] for rows in moved])
-    centred = np.concatenate([rows[1] - rows[0] * rows[1].sum() / rows[0].sum() for rows in moved])
+    moved = [rows for rows in map(np.hstack, updates.values()) if rows.size and np.abs(rows[1]).max() > _STILL]
+    centred = [rows[1] - rows[0] * rows[1].sum() / rows[0].sum() for rows in moved]
+    return np.concatenate([np.empty(0), *(rows[0] for rows in moved)]), np.concatenate([np.empty(0), *centred])
+
+
+def _fit(lengths: np.ndarray, centred: np.ndarray, shortest: int = 0) -> LengthFit:
+    """Return the fit to steps, both of shape [steps], the slope of bins with at least this mean length."""
     number = np.searchsorted(EDGES, lengths, side="right") - 1
     bins = [
         LengthBin(edge, int(chosen.sum()), float(lengths[chosen].mean()), float(centred[chosen].var(ddof=1)))
         for i, edge in enumerate(EDGES)
         if (chosen := number == i).sum() > 1
     ]
-    fitted = [each for each in bins if each.steps >= _ROWS and each.variance > 0]
-    slope = float("nan")
-    if len(fitted) > 1:
-        widths, variances = np.log([b.mean_length for b in fitted]), np.log([b.variance for b in fitted])
-        slope = float(np.polyfit(widths, variances, 1)[0])
-    return LengthFit(bins, slope)
+    fitted = [b for b in bins if b.steps >= _ROWS and b.variance > 0 and b.mean_length >= shortest]
+    if len(fitted) < 2:
+        return LengthFit(bins, float("nan"))
+    widths, variances = np.log([b.mean_length for b in fitted]), np.log([b.variance for b in fitted])
+    return LengthFit(bins, float(np.polyfit(widths, variances, 1)[0]))

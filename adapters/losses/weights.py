@@ -59,10 +59,9 @@ def step_weights(
         return out.float()
     n = lengths[kept].double()
     batch = torch.zeros_like(kept) if mini_batch is None else mini_batch[kept].unique(return_inverse=True)[1]
-    count = int(batch.max()) + 1
 
     def total(x: torch.Tensor) -> torch.Tensor:  # [kept steps] -> its sum over the step's mini-batch, [kept steps]
-        return torch.zeros(count, dtype=torch.float64, device=x.device).index_add_(0, batch, x)[batch]
+        return torch.zeros(int(batch.max()) + 1, dtype=torch.float64, device=x.device).index_add_(0, batch, x)[batch]
 
     part = torch.ones_like(n) if counts is None else 1.0 / counts[kept].double()  # [kept steps] 1 over what it counts
     if weighting == "token":

@@ -10,6 +10,7 @@
 """
 
 import math
+import re
 
 import pytest
 
@@ -38,7 +39,7 @@ from agent_envs.adapters.losses import (  # noqa: E402
     token_weights,
     value_loss,
 )
-from agent_envs.adapters.losses.ratios import fit_lengths  # noqa: E402
+from agent_envs.adapters.losses.ratios import fit_lengths, ratios_report, record_ratios  # noqa: E402
 from agent_envs.errors import ConfigError, DataError  # noqa: E402
 
 COVARIANCE = ("clip_cov", "kl_cov")  # their micro-batch decides which tokens they treat differently
@@ -135,6 +136,24 @@ def test_the_slope_of_the_variance_is_found():
     assert all(each.variance / each.mean_length == pytest.approx(1.0, abs=0.4) for each in bins)
     with pytest.raises(DataError, match="as many"):
         fit_lengths([{"length": [1, 2], "log_ratio_sum": [0.5]}])
+
+
+def test_a_run_s_recorded_ratios_are_reported(tmp_path):
+    """The slope of long steps has the interval of 500 resamplings; short ones, which grow otherwise, are not in it."""
+    with pytest.raises(DataError, match="no update that moved the policy is recorded in"):
+        ratios_report(tmp_path)
+    g = torch.Generator().manual_seed(0)
+    for update in range(6):
+        lengths = torch.cat([torch.randint(1, 17, (100,), generator=g), torch.randint(17, 300, (300,), generator=g)])
+        spread = torch.where(lengths < 17, 8.0, lengths**0.5)  # of a step's sum
+        sums = torch.randn(400, generator=g, dtype=torch.float64) * spread * bool(update)  # the first has not moved
+        steps = torch.arange(400).repeat_interleave(lengths)
+        record_ratios(str(tmp_path), 1, update, (sums / lengths)[steps], torch.ones(len(steps)), steps)
+    *table, said = ratios_report(tmp_path).splitlines()
+    assert sum(int(row.split("\t")[1]) for row in table[1:]) == 2000
+    slope, long, low, high = map(float, re.findall(r"-?\d+\.\d+", said))
+    assert slope < low < long < high and 0.7 < low < 1.0 < high < 1.3
+    assert ratios_report(tmp_path).splitlines()[-1] == said
 
 
 def test_pspo_is_gspo_with_its_clip():
