@@ -14,7 +14,6 @@ from pinned.pins import pin
 
 TOOLS, QA, HOUSE = "AgentR1/GSM8KTool-v0", "AgentR1/HotpotQA-v0", "AgentR1/ALFWorld-v0"
 PAPERS, SHOP = "AgentR1/PaperSearch-v0", "AgentR1/WebShop-v0"
-SPLITS = ("train", "validation", "test")
 
 # -- what every generator draws ---------------------------------------------------------------------------------------
 
@@ -73,11 +72,12 @@ POLICIES: dict[str, Any] = {
     "random": RandomPolicy(seed=3),
 }
 
-for env_id in agent_envs.ENV_IDS:
-    for split in SPLITS:
+for env_id in agent_envs.ENV_IDS:  # `many` below has the split for training
+    for split in ("validation", "test"):
         pin(f"tasks/{short(env_id)}/{split}", partial(drawn, env_id, split=split))
         for name, policy in POLICIES.items():
-            pin(f"episodes/{short(env_id)}/{split}/{name}", partial(played, env_id, policy, 12, split=split))
+            make = partial(played, env_id, policy, 12, split=split)
+            pin(f"episodes/{short(env_id)}/{split}/{name}", make, slow=split == "validation")
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ALFWorld": [
