@@ -43,9 +43,13 @@ def search(query: str) -> str:
 # -- the expert ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hops", [2, 3, 4])
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize(
+    ("env_id", "style", "hops"),
+    [
+        *((HOTPOT, style, hops) for style in STYLES for hops in (2, 3, 4)),
+        *((WIKI, "tool", 3), (WIKI, "react", 4), (MUSIQUE, "tool", 4), (MUSIQUE, "search_r1", 3)),  # the same classes
+    ],
+)
 def test_the_expert_wins_with_what_it_is_shown(env_id, style, hops, play):
     # the expert tries up to five words for a fact, a lookup each
     limit = {"max_episode_steps": 20} if (style, hops) == ("react", 4) else {}
