@@ -1,8 +1,8 @@
-"""What tests of several folders do: write calls and rows, read a prompt's sections, wait for something, fill a disk."""
+"""What tests of several folders do: write calls and rows, read a prompt's sections, wait, sample, fill a disk."""
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,12 @@ def write_rows(path: Path, rows: list[Any]) -> Path:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         path.write_text(json.dumps(rows) if path.suffix == ".json" else lines, encoding="utf-8")
     return path
+
+
+def sampled(every: Iterable[Any], quick: Container[Any]) -> list[Any]:
+    """Parameters of a test, of which those that are not in the quick sample are slow."""
+    return [pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=() if one in quick else pytest.mark.slow)
+            for one in every]  # fmt: skip
 
 
 @contextmanager
