@@ -67,6 +67,7 @@ from benchmarks.pretraining.renaming import renamed  # noqa: E402
 from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 ENV = "AgentR1/GSM8KTool-v0"
+SMALL = {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 64}
 
 
 def play(env_id: str, *, noise: float, seed: int, stumbles: float = 0.0, **how: Any) -> Iterator[Demonstration]:
@@ -457,6 +458,7 @@ def test_the_base_model_is_small_and_whole(tmp_path, monkeypatch):
     model, tokenizer = tiny_model.load_base()
     assert 500_000 < model.num_parameters() < 3_000_000
     assert len(tokenizer) == model.config.vocab_size
+    assert model.num_parameters() == build_model(tokenizer, **pretrain.SHAPE).num_parameters()
     assert sum(path.stat().st_size for path in tiny_model.base_folder().iterdir()) < 6_000_000
     folder = tmp_path / "base"
     shutil.copytree(tiny_model.base_folder(), folder)
@@ -477,7 +479,8 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
     """The whole script on a mixture of two short recipes, stopped and started again."""
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name in ("gsm8k", "gsm8k-tool")]
     monkeypatch.setattr(pretrain, "mixture", lambda: recipes)
-    monkeypatch.setitem(pretrain.pretrain.__kwdefaults__, "tokenizer_characters", 200_000)
+    for name, small in (("tokenizer_characters", 50_000), ("shape", SMALL)):
+        monkeypatch.setitem(pretrain.pretrain.__kwdefaults__, name, small)
     command = ["pretrain", "--out", str(tmp_path), "--unique-tokens", "20000", "--tokens-per-step", "512"]
     command += ["--copying-steps", "3", "--openings-steps", "2"]
     for tokens, steps in ((2048, 4), (3072, 6)):
@@ -495,9 +498,8 @@ def test_a_base_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
 def test_a_deadline_stops_the_making_of_a_model_which_goes_on_the_same(tmp_path):
     recipes = [recipe for recipe in pretrain.mixture() if recipe.name == "gsm8k-tool"]
     how: dict[str, Any] = {
-        "shape": {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 64}, "tokens": 1536,
-        "unique_tokens": 2000, "tokens_per_step": 512, "copying_steps": 2, "openings_steps": 2,
-        "tokenizer_characters": 50_000,
+        "shape": SMALL, "tokens": 1536, "unique_tokens": 2000, "tokens_per_step": 512, "copying_steps": 2,
+        "openings_steps": 2, "tokenizer_characters": 50_000,
     }  # fmt: skip
     stops: list[str] = []
     made = None
