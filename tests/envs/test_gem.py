@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/Gem-v0"
@@ -68,18 +67,3 @@ def test_nobodys_draws_and_logging_change():
     env.step("\\boxed{1 2}")
     assert (random.random(), np.random.random()) == wanted
     assert logging.getLogger().handlers == handlers
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"env": "game:Mastermind"}, "Mastermind-v0-easy"),
-        ({"env": "code:Taco8k"}, "trust=True"),
-        ({"env": "math:GSM8K"}, "trust=True"),
-        ({"split": "dev"}, "validation"),
-        ({"data": "official"}, "generated"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

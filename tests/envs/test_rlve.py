@@ -12,7 +12,6 @@ import random
 import gymnasium as gym
 import pytest
 
-from agent_envs.errors import ConfigError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/RLVE-v0"
@@ -51,18 +50,3 @@ def test_problems_are_those_of_the_package(name, episodes):
 
 def test_it_keeps_the_contract():
     check_text_env(ENV_ID, vectors=False)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"problem": "AdditionTables"}, "Did you mean 'AdditionTable'"),
-        ({"problem": "CountdownEqual"}, "trust=True"),
-        ({"level": -1}, "level"),
-        ({"split": "dev"}, "validation"),
-        ({"data": "official"}, "generated"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

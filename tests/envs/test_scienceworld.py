@@ -20,7 +20,7 @@ import pytest
 
 from agent_envs.envs import scienceworld_simulator
 from agent_envs.envs.scienceworld import SPLITS, VARIATIONS, variations
-from agent_envs.errors import BackendDownError, ConfigError, DataError
+from agent_envs.errors import BackendDownError, DataError
 from agent_envs.testing import check_text_env
 from agent_envs.wrappers import AsTool, RebuildPrompt
 from agent_envs.wrapping.recipes import recipe
@@ -244,17 +244,3 @@ def test_a_simulator_that_ended_is_a_backends_failure(env):
         other.step("look around")  # whose simulator ended too
     assert scienceworld_simulator._java.get("java", lambda: None) is started
     other.close()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"split": "dev"}, "split"),
-        ({"families": "boiling"}, "families"),
-        ({"simplifications": "easy,hard"}, "simplifications"),
-        ({"reward": "dense"}, "reward"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

@@ -11,7 +11,7 @@ import json
 import gymnasium as gym
 import pytest
 
-from agent_envs.errors import ConfigError, DataError
+from agent_envs.errors import DataError
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/SkyRLGym-v0"
@@ -63,17 +63,3 @@ def test_rows_of_ones_own(tmp_path):
     file.write_text(json.dumps({**row, "reward_spec": {}}) + "\n")
     with pytest.raises(DataError, match="ground_truth"):
         gym.make(ENV_ID, data=str(file)).reset(seed=0)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"env": "gsm9k"}, "gsm8k"),
-        ({"env": "lcb"}, "trust=True"),
-        ({"env": "text2sql", "trust": True}, "path of rows"),
-        ({"split": "dev"}, "validation"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)

@@ -16,7 +16,7 @@ import pytest
 
 import agent_envs
 from agent_envs.episodes.record import StopReason
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import BackendError
 from agent_envs.policies.policy import Response
 from agent_envs.testing import check_text_env
 
@@ -200,21 +200,3 @@ def test_a_player_hears_nothing_that_is_meant_for_the_other():
         assert other[0] != before and other[1] == -reward
         cards = [re.findall(r"round 1 out of 3 rounds. Your card is: '(\w)'", said[0])[0] for said in seats.values()]
         assert len({*cards}) == 2
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"env": "Mastermnd-v0"}, "Mastermind-v0"),
-        ({"env": "SettlersOfCatan-v0"}, "one player or two"),
-        ({"env": "TicTacToe-v0", "player": 2}, "player"),
-        ({"env": "Mastermind-v0", "player": "both"}, "player must be"),
-        ({"player": 1}, "player"),
-        ({"opponent": "no_such:thing"}, "no_such"),
-        ({"split": "dev"}, "validation"),
-        ({"data": "official"}, "generated"),
-    ],
-)
-def test_wrong_arguments(kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        gym.make(ENV_ID, **kwargs)
