@@ -1,8 +1,9 @@
-"""Comparing what runs leave, and gradients."""
+"""Comparing what runs leave, and gradients; of which estimators it is enough to compare them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -29,3 +30,14 @@ def relative(found: dict[str, Any], expected: dict[str, Any]) -> float:
         difference = float((found[name].double() - gradient.double()).norm())
         out = max(out, difference / norm if norm else float(difference > 0))
     return out
+
+
+def unlike_estimators() -> list[str]:
+    """One estimator for each set of what a trainer provides; others of the same set differ in their formula alone."""
+    from agent_envs.adapters.estimators import ESTIMATORS
+
+    kinds = {}
+    for name, estimator in sorted(ESTIMATORS.items()):
+        told = [getattr(estimator, field.name) for field in fields(estimator) if field.name not in ("name", "function")]
+        kinds.setdefault(tuple(told), name)
+    return list(kinds.values())

@@ -18,11 +18,12 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from comparisons import relative
+from comparisons import relative, unlike_estimators
 from local_training import build_worker, local_batch
 from toy_episodes import drawn_episodes
 from verl.utils import tensordict_utils as tu
@@ -49,6 +50,7 @@ from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
 from agent_envs.adapters.verl.rollout.episode_rows import Row, episode_rows
 from agent_envs.errors import DataError
 from agent_envs.policies.local.requests import SamplingParams
+from tests.helpers import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -97,7 +99,10 @@ PATHS = [
 # Rows that only grow are some of the mixed ones: they are compared for a few.
 @pytest.mark.parametrize(
     ("estimator", "path", "contexts"),
-    [*((*path, "mixed") for path in PATHS), *((*path, "grow") for path in PATHS[::4])],
+    sampled(
+        [*((*path, "mixed") for path in PATHS), *((*path, "grow") for path in PATHS[::4])],
+        set(product(unlike_estimators(), ("padded", "packed"), ("mixed", "grow"))),
+    ),
 )
 def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
     actor = request.getfixturevalue("actor" if path == "padded" else "packed_actor")
@@ -132,7 +137,7 @@ def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
             assert relative(g2, g1) <= 1e-5, f"critic, {weighting}"
 
 
-@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+@pytest.mark.parametrize("estimator", sampled(sorted(ESTIMATORS), unlike_estimators()))
 def test_trees_train_what_rows_train(actor, critic, tree_actor, tree_critic, estimator):
     """A loss and a weighting each: every pair of them is proved in tests/adapters/test_tree_training.py."""
     which = sorted(ESTIMATORS).index(estimator)
