@@ -38,7 +38,7 @@ from agent_envs.tasks import is_verl_row, read_rows
 
 _log = logging.getLogger(__name__)
 
-GSM8K_SPLITS = ("train", "test", "validation")
+_GSM8K_SPLITS = ("train", "test", "validation")
 LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
 _MANUAL = f"Download the released files {LINKS} into one folder, then run: agentr1 prepare webshop --from FOLDER"
 _PAPER_FILES = {
@@ -57,7 +57,7 @@ def prepare_gsm8k(from_path: str | None, target: Path) -> None:
             splits[split] = [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
     else:
         files = find_local_splits(from_path, task="GSM8K", suffixes=SUFFIXES)
-        released = {split: paths for split, paths in files.items() if split in GSM8K_SPLITS}
+        released = {split: paths for split, paths in files.items() if split in _GSM8K_SPLITS}
         for split, paths in (released or files).items():  # the release has other formats beside them
             compare_released("gsm8k", paths)
             splits[split] = [pair for path in paths for pair in read_rows(path)]
