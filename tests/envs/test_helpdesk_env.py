@@ -254,6 +254,16 @@ def test_a_yes_says_what_it_is_to_and_a_contradiction_is_corrected():
     assert reply.startswith("Yes") and wish.item in reply and f"by {wish.asks['days']} days" in reply
 
 
+def test_a_question_that_has_it_right_is_answered_with_yes():
+    env = make(level=1)
+    wish = wished(env, first="act", named="number")
+    base = env.unwrapped
+    name = base.task.rows["customer"][base.task.customer]["name"]
+    for question, fact in ((f"Is your name {name}?", "name"), (f"Do you mean {wish.item}?", "number")):
+        assert re.search("[Tt]hat is right|Yes, it is", env.step(question)[0])
+        assert fact in base.state.mind.told and not base.state.desk.agreed
+
+
 def test_a_question_and_an_offer_in_one_text_are_both_answered():
     env = make(level=1)
     wished(env, first="act")

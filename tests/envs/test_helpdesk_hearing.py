@@ -11,7 +11,8 @@ import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
-from agent_envs.envs.helpdesk.hearing import amounts_in, contradicts, hear
+from agent_envs.envs.helpdesk.hearing import contradicts, hear
+from agent_envs.envs.helpdesk.phrases import amounts_in
 
 DOMAIN = load_domain("bicycle_hire")
 MOVE, CANCEL = DOMAIN.acts["move_hire"], DOMAIN.acts["cancel_hire"]
@@ -50,6 +51,22 @@ ASKS = {  # what is asked for; a wish to move is open
     "Please don't tell me your code word.": "",
     "Please wait while I check your code word.": "",
     "For security reasons, I must ask for your code word.": "code",
+    "How many do you want?": "days",  # the question word alone: one fact is asked for with it
+    "Choose a number between 2 and 7, please.": "days",
+    "Why would that be?": "reason",
+    "How are you today?": "",  # about no fact
+    "What is your date of birth?": "",
+    "pls tell me the no. of days": "days",  # short forms
+    'My colleague asked: "What is the reason?", and I told her.': "",  # said by somebody else
+    "Who told you so?": "",
+    "What is your phone number?": "",  # compounds of other things
+    "What is the name of the bike?": "number",
+    "Let me check the number of days first.": "",
+    "I will ask you for the reason if I need it.": "",
+    "Nothing more is needed about the reason.": "",
+    "Shall I explain the reason?": "",  # what the agent would do itself
+    "I'd be curious to hear the reason.": "reason",
+    "Is it 3 days?": "",  # right: to be confirmed
 }
 OFFERS = {  # whether a yes is asked for
     "Shall I go ahead?": True,
@@ -93,6 +110,20 @@ OFFERS = {  # whether a yes is asked for
     'You asked: "Could you move my hire H96435 by 3 days?"': False,
     "If you have no objections, I'll move it by 3 days.": True,
     "Shall I take care of it?": True,
+    "If that suits you, I'll move it by 3 days.": True,
+    "I'd like your permission to move it.": True,
+    "Should you want to move it later, please call us again.": False,
+    "Are you sure that hire H96435 is yours?": False,
+    "Are you sure that you want this?": True,
+    "Please let me know which hire you would like to move.": False,
+    "You do not have to tell me when to move it.": False,
+    "Is this the first time you move a hire?": False,
+    "I have moved it, haven't I?": False,
+    "Can you confirm that it is the Heron?": False,
+    "Would you rather move it on Monday or on Tuesday?": False,
+    "Shall I move it by 2 days or by 4 days?": False,  # a choice
+    "Would you like to hear what rule 2.4 says?": False,
+    "So your code word is 2498, correct?": False,
 }
 OTHERS = {  # reports, refusals, doubts
     "It is done.": "report",
@@ -111,6 +142,10 @@ OTHERS = {  # reports, refusals, doubts
     "Are you sure the number is right?": "doubt",
     "Under rule 2.1 this is prohibited.": "refuse",
     "blue": "",
+    "Is your name Cleo Hart?": "confirm",
+    "You mean hire H96435, right?": "confirm",
+    "Is it illness?": "confirm",
+    "Did you say 4 days?": "",
 }
 
 
@@ -173,6 +208,13 @@ CONTRADICTIONS = [  # an offer where moving H96435, the Heron, by 3 days is want
 ]
 
 
+@pytest.mark.parametrize(("person", "other"), [("son", False), ("uncle", True), ("mother-in-law", True)])
+def test_an_offer_to_somebody_else_is_noticed(person, other):
+    phones = load_domain("mobile_phone")
+    offer, wanted = f"shall i transfer line l43423 to your {person}?", {"relation": "son", "handover": "in person"}
+    assert contradicts(offer, phones, phones.acts["transfer_line"], "L43423", wanted, {"L43423": "Marathon"}) is other
+
+
 @pytest.mark.parametrize(("offer", "other"), CONTRADICTIONS)
 def test_an_offer_of_something_else_is_noticed(offer, other):
     labels = {"H96435": "Heron", "H11111": "Swift"}
@@ -218,13 +260,18 @@ def test_amounts(text, every, named):
         "1" * 262_144,
         "- \n" * 80_000,
         " " * 262_144,
+        'said "' * 50_000,
+        "if i need let me how much " * 12_000,
     ],
 )
 def test_hostile_texts_take_no_time(text):
-    start = time.process_time()
-    hear(text, DOMAIN, MOVE, VALUES)
-    amounts_in(text, MOVE.amount.words)
-    assert time.process_time() - start < 0.1
+    spent = []
+    for _ in range(3):  # other work on the machine slows some
+        start = time.process_time()
+        hear(text, DOMAIN, MOVE, VALUES)
+        amounts_in(text, MOVE.amount.words)
+        spent.append(time.process_time() - start)
+    assert min(spent) < 0.1
 
 
 def shares(wanted, heard):

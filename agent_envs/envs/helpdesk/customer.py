@@ -13,9 +13,9 @@ from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import Device
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.device import agrees, asked_to_see, told_to_press
-from agent_envs.envs.helpdesk.hearing import Heard, amounts_in, contradicts, hear
-from agent_envs.envs.helpdesk.phrases import plain, says
+from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.hearing import Heard, contradicts, hear
+from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
@@ -111,6 +111,9 @@ class Customer(Wanting):
     def _answers(self, heard: Heard) -> list[str]:
         """Answer what was asked."""
         parts = self._corrected() if heard.doubts else []
+        if heard.confirms and not heard.asks:
+            self.mind.tell(*heard.confirms)
+            parts.append(self.say("right"))
         for fact in heard.asks:
             if fact == "wish" and not parts and len(heard.asks) == 1:
                 parts.append(self.wish_words("wish"))
@@ -144,7 +147,7 @@ class Customer(Wanting):
     def _look_and_press(self, device: Device, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
         mind, parts = self.mind, []
-        acts = told_to_press(text, device) or [mind.pending] * (bool(mind.pending) and agrees(text))
+        acts = told_to_press(text, device) or [mind.pending] * (bool(mind.pending) and says("agreeing", plain(text)))
         for name in acts:
             act, asked_back = device.acts[name], mind.pending
             mind.pending = ""

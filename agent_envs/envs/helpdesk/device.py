@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agent_envs.datasets.helpdesk.generated.domain import Device
-from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, WORD, has, indexed, plain, says, sentences, signs
+from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, WORD, has, indexed, says, sentences, signs
 
 _CUES = indexed(TABLES["device"])
 
@@ -52,8 +52,3 @@ def asked_to_see(text: str, device: Device) -> list[str]:
                 if any(has(sentence, word) or has(sentence, f"{word}s") for word in read.words):
                     fields[name] = None
     return list(fields)
-
-
-def agrees(text: str) -> bool:
-    """Return whether a text says yes."""
-    return says("agreeing", plain(text))

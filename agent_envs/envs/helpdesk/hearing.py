@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.conditions import Value
@@ -33,10 +33,13 @@ class Heard(NamedTuple):
     reports: bool = False
     refuses: bool = False
     doubts: bool = False
+    confirms: tuple[str, ...] = ()
+    """Facts that a question has right: "Is your name Cleo Hart?"."""
 
     def names(self) -> str:
         """Return what was heard in short, "" for nothing."""
-        named = [name for name, heard in zip(("offer", "report", "refuse", "doubt"), self[1:], strict=True) if heard]
+        kinds = ("offer", "report", "refuse", "doubt", "confirm")
+        named = [name for name, heard in zip(kinds, self[1:], strict=True) if heard]
         return " ".join([f"ask:{','.join(self.asks)}"] * bool(self.asks) + named)
 
 
@@ -59,41 +62,40 @@ def _acts_named(domain: Domain) -> Phrases:
 def _heard_of(domain: Domain, act: Act | None) -> tuple[Phrases, tuple[str, ...]]:
     """Return the phrases that count only while an act is wanted, and the facts that can be asked for."""
     facts: dict[str, tuple[str, ...]] = dict(TABLES["facts"])
-    facts["number"] += (f"{domain.item.noun} no.", f"which {domain.item.noun}", f"which {domain.label}")
+    item, label = domain.item.noun, domain.label
+    facts["number"] += (f"{item} no.", f"which {item}", f"which {label}", f"name of the {label}", f"name of the {item}")
     asks = act.asks if act else ()
-    facts["name"] += (f"who is the {domain.customer.noun}",)
+    facts["name"] += (f"who is the {domain.customer.noun}", f"name of the {domain.customer.noun}")
     phrases: dict[str, Iterable[str]] = {}
     for ask in asks:
         facts[ask.name] = (*ask.words, ask.name.replace("_", " "), f"number of {ask.name}")
-        also = [other for word in (ask.name, *ask.words) for other in TABLES["also"].get(word, ())]
-        phrases[f"??{ask.name}"] = [*also, *(f"{word}s" for word in ask.words)]
-    phrases |= {f"?{fact}": words for fact, words in facts.items()}
+        words = (ask.name, *ask.words)
+        also = [other for word in words for other in TABLES["also"].get(word, ())]
+        phrases[f"??{ask.name}"] = [*also, *(f"{word}s" for word in words)]
+    phrases |= {f"?{fact}": words for fact, words in facts.items()} | {"?": TABLES["no facts"]}
     phrases["report"] = tuple(f"{be} {done.done}" for done in domain.acts.values() for be in ("is", "are"))
     phrases["doubt"] = (f"no {domain.item.noun}",)
-    known = {word for words in facts.values() for phrase in words for word in phrase.split()}
+    known = {*TABLES["common"], *(word for words in facts.values() for phrase in words for word in phrase.split())}
     for ask in asks:
         said = [set(re.findall(r"\w+", text.lower())) for text in ask.say] if isinstance(ask.say, tuple) else []
         for place, value in enumerate(ask.values):
             own = sorted(said[place].difference(known, *said[:place], *said[place + 1 :])) if said else []
             sign = f"{'#' if isinstance(value, int) else '='}{ask.name}={value}"
-            phrases[sign] = (str(value), *(word for word in own if len(word) > 4))
+            phrases[sign] = (str(value), f"{value}s", *(word for word in own if len(word) > 4))
     return indexed(phrases), tuple(facts)
 
 
 def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) -> Heard:
-    """Return what a text says.
+    """Return what a text says to a customer who wants an act, whose facts can be asked for.
 
-    Args:
-        text: The text.
-        domain: The domain.
-        act: What the customer wants now; its facts can be asked for.
-        values: The values of the facts: a fact whose value stands in the same sentence is not asked for.
+    A fact whose value, of `values`, stands in the same sentence is not asked for.
 
     >>> from agent_envs.datasets.helpdesk.generated.domain import load_domain
     >>> hear("Name and code word, please.", load_domain("bicycle_hire"), None, {}).asks
     ('name', 'code')
     """
     asks: dict[str, None] = {}
+    confirms: dict[str, None] = {}
     offer = before = ""
     reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
@@ -102,22 +104,20 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]
         negated = "refuse" in cues
-        if not negated and any(
-            word in sentence for word in ("no", "n't", "never", "unable", "instead", "rather", "without")
-        ):
+        if not negated and says("negative", sentence):
             negated = says("barred", sentence) and not sentence.startswith("if ")
             negated |= acted and says("not", sentence[:first])
         wh, open_question = bool(PATTERNS["wh"].match(sentence)), question and not says("factual", sentence)
         asking = question or (wh and (heading or sentence[-1].isalnum() or says("direct", sentence)))
         asking |= "asking" in cues and not says("needless", sentence)
         inherited = heading and says("item", sentence)
-        inviting = "inviting" in cues or says("inviting", sentence)
-        inviting = inviting or (says("promise", sentence) and says("if agreed", sentence))
+        inviting = "inviting" in cues or says("inviting", sentence) or says("if agreed", sentence)
         sure, consenting = question and "sure" in cues, open_question and says("consent", sentence)
         of_you = question and not consenting and PATTERNS["of you"].match(sentence) is not None
         cued = inviting or sure or (question and "offering" in cues)
-        cued |= open_question and ((acted and not of_you) or "weak" in cues)
-        asked = []
+        stated = [fact for fact in values if question and has(sentence, values[fact])]
+        cued |= open_question and ((acted and not of_you) or "weak" in cues or ("tag" in cues and not stated))
+        asked, chosen = [], False
         if asking or inherited or (len(sentence) < 20 and len(sentence.split()) < 4):  # "name, code"
             counts = _counted(sign for sign in cues if asking and (sign[0] == "=" or " or " in sentence))
             asked = [fact for fact in facts if f"?{fact}" in cues]
@@ -134,31 +134,39 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
                 asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
             if "details" in cues and not inviting and not {"name", "code"} & {*asked}:
                 asked += ["name", "code"]
-            told = [fact for fact in asked if fact in values and counts[fact] < 2 and has(sentence, values[fact])]
+            if asking and not (asked or cued) and ((wh and question) or says("how many", sentence)):
+                asked = _meant(sentence, act.asks if act else ())
+            told = [fact for fact in values if counts[fact] < 2 and has(sentence, values[fact])]
             asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
-            asked = [] if consenting and "offering" in cues and " or " not in sentence else asked
+            chosen = " or " in sentence and any(counts[fact] > 1 for fact in asked)
+            offers = consenting and "offering" in cues and " or " not in sentence
+            asked = [] if offers or (sure and says("alien", sentence)) else asked
+            confirms |= dict.fromkeys(stated if not (asked or cued or wh) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
-        cued |= bool(before) and not reports and says("reply", sentence)
-        offered = not wh and not negated and (sure or (cued and not asked and "close" not in cues))
-        if offered and not _aside(sentence, acted):
+        cued |= bool(before) and not reports and says("reply", sentence) and not says("needless", sentence)
+        offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
+        alien = offered and not acted and says("alien", sentence) and not says("going on", sentence)
+        if offered and not alien and not says("quoted", sentence):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
             doubts = True
         elif negated and not question:
             refuses = True
         elif not question and not asked and "later" not in cues:
-            near = acted and "been" in cues and 0 <= first - cues["been"][1] < 25
-            reports = reports or near or "report" in cues
+            reports |= "report" in cues or (acted and "been" in cues and 0 <= first - cues["been"][1] < 25)
         asks.update(dict.fromkeys(asked))
         heading = asking or inherited
         able = able if question else not negated and ("able" in cues or "€" in sentence)
         before = sentence if acted and not negated else before
-    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts)
+    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts, tuple(confirms))
 
 
-def _aside(sentence: str, acted: bool) -> bool:
-    """Return whether a question quotes the customer, or is about something else than doing what is wanted."""
-    return says("quoted", sentence) or (not acted and says("alien", sentence) and not says("going on", sentence))
+def _meant(sentence: str, asks: Sequence[Ask]) -> list[str]:
+    """Return the fact that is asked for by the question word alone: "How many do you want?"."""
+    kinds = [PATTERNS["question word"].search(text) for text in (sentence, *(ask.question.lower() for ask in asks))]
+    kind = kinds[0].lastgroup if kinds[0] and not says("elsewhere", sentence) else None
+    meant = [ask.name for ask, other in zip(asks, kinds[1:], strict=True) if other and other.lastgroup == kind]
+    return meant if len(meant) == 1 else []
 
 
 def _one_of(asked: list[str], sentence: str, cues: Mapping[str, tuple[int, int]]) -> list[str]:
@@ -182,16 +190,7 @@ def _counted(signs: Iterable[str]) -> Counter[str]:
 def contradicts(
     offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
 ) -> bool:
-    """Return whether an offer says something else than what is wanted, and does not also say that.
-
-    Args:
-        offer: The sentences of the offer, in small letters.
-        domain: The domain.
-        act: What is wanted.
-        item: The number of the item.
-        wanted: What is asked for.
-        labels: The label of each of the customer's items.
-    """
+    """Return whether an offer says another thing than what is wanted of an item, one of `labels`, and not also that."""
     offer = plain(offer)
     numbers = set(PATTERNS["digits"].findall(offer))
     said_and_right: list[tuple[Collection[Value], Value]] = [
@@ -215,7 +214,9 @@ def _values_said(offer: str, ask: Ask) -> list[Value]:
         return []
     if not isinstance(ask.values[0], int):
         aside = r"(?:\bnot|\binstead of|\brather than) (?:\w+ ){0,2}"
-        return [value for value in ask.values if has(re.sub(aside + re.escape(str(value)), "", offer), str(value))]
+        others = {*TABLES["people"]}.difference(map(str, ask.values)) if "my {}" in ask.say else ()
+        words = (*ask.values, *(f"your {person}" for person in others))
+        return [value for value in words if has(re.sub(aside + re.escape(str(value)), "", offer), str(value))]
     unit = "".join(ask.say.partition("{}")[2].split()[:1]).removesuffix("s")
     said: list[Value] = []
     for found in PATTERNS["count"].finditer(PATTERNS["set aside"].sub("", offer)):
@@ -225,32 +226,3 @@ def _values_said(offer: str, ask: Ask) -> list[Value]:
         elif found.string.endswith("by ", 0, found.start()) and {word, unit} <= _DAYS.keys():
             said.append(count * _DAYS[word] // _DAYS[unit])
     return said
-
-
-def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
-    """Return the amounts of money in a text, and those that follow one of some words in its sentence.
-
-    >>> amounts_in("It costs 86 euros now; the charge is €17.", ("charge",))
-    ([86, 17], [17])
-    """
-    text = PATTERNS["untrue"].sub("", plain(text))
-    money = [
-        (int(found[1] or found[2]), PATTERNS["each"].match(text, found.end()))
-        for found in PATTERNS["money"].finditer(text)
-    ]
-    sums = [amount for amount, each in money if not each]  # "180 euros, 90 a night"
-    if money and not sums:  # "it costs 60 euros a month" may be of anything
-        words = tuple(word for word in words if "cost" not in word)
-    named = [int(number or 0) for number in _following(words).findall(text)]
-    named = [amount for amount in named if not amount or not sums or amount in sums]  # "an extra 2 lessons: 26 euros"
-    return list(dict.fromkeys([*sums, *named])), list(dict.fromkeys(named))
-
-
-@functools.lru_cache(maxsize=512)
-def _following(words: tuple[str, ...]) -> re.Pattern[str]:
-    named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    return re.compile(
-        rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
-        r"|\bcosts? (?:you )?nothing\b|\b(?:it|that|this)(?:'s| is) free\b(?! to)"
-        rf"|(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|[.,]\d)"
-    )

@@ -1,7 +1,8 @@
-"""Reading a text as a customer does: small letters, digits for the words of numbers, sentences, phrases. No model."""
+"""Reading a text as a customer does: small letters, digits for numbers, sentences, phrases, amounts. No model."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,11 +36,14 @@ def plain(text: str) -> str:
         count, word, rest = found.groups()
         return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
 
-    small = text[:LONGEST].lower().replace("’", "'").replace("pls", "please").replace("plz", "please")
+    small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().replace("’", "'"))
     small = PATTERNS["number"].sub(digits, small)
     for word in ("hundred", "thousand"):
         small = PATTERNS[word].sub(product, small) if word in small else small
     return PATTERNS["again"].sub(r"\1", small)
+
+
+_plain_value = functools.lru_cache(maxsize=1024)(plain)
 
 
 def says(kind: str, text: str) -> bool:
@@ -49,14 +53,15 @@ def says(kind: str, text: str) -> bool:
 
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, `plain`; what follows "but" is one of its own."""
-    for sentence in PATTERNS["end of a sentence"].split(PATTERNS["adverb"].sub(r"\1", plain(text))):
+    text = PATTERNS["quotation"].sub("", PATTERNS["adverb"].sub(r"\1", plain(text)))
+    for sentence in PATTERNS["end of a sentence"].split(text):
         if sentence := sentence.replace("**", "").strip(" \t_>"):
             yield sentence
 
 
 def has(sentence: str, value: str) -> bool:
     """Return whether a value stands in a sentence, and not within a longer word or number."""
-    value = plain(value)
+    value = _plain_value(value)
     return value in sentence and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) is not None
 
 
@@ -80,7 +85,7 @@ def signs(sentence: str, *tables: Phrases) -> dict[str, tuple[int, int]]:
                 end = start + len(phrase)
                 if not (sentence[end : end + 1].isalnum() and phrase[-1].isalnum()):
                     found.append((start, end, sign))
-    taken = [(start, end) for start, end, sign in found if sign[0] in "?="]
+    taken = [(start, end) for start, end, sign in found if sign[0] in "?=" and " " in sentence[start:end]]
     return {
         sign: (start, end)
         for start, end, sign in reversed(found)
@@ -91,3 +96,32 @@ def signs(sentence: str, *tables: Phrases) -> dict[str, tuple[int, int]]:
             or says("counted", sentence[:start][-14:])
         )
     }
+
+
+def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    """Return the amounts of money in a text, and those that follow one of some words in its sentence.
+
+    >>> amounts_in("It costs 86 euros now; the charge is €17.", ("charge",))
+    ([86, 17], [17])
+    """
+    text = PATTERNS["untrue"].sub("", plain(text))
+    money = [
+        (int(found[1] or found[2]), PATTERNS["each"].match(text, found.end()))
+        for found in PATTERNS["money"].finditer(text)
+    ]
+    sums = [amount for amount, each in money if not each]  # "180 euros, 90 a night"
+    if money and not sums:  # "it costs 60 euros a month" may be of anything
+        words = tuple(word for word in words if "cost" not in word)
+    named = [int(number or 0) for number in _following(words).findall(text)]
+    named = [amount for amount in named if not amount or not sums or amount in sums]  # "an extra 2 lessons: 26 euros"
+    return list(dict.fromkeys([*sums, *named])), list(dict.fromkeys(named))
+
+
+@functools.lru_cache(maxsize=512)
+def _following(words: tuple[str, ...]) -> re.Pattern[str]:
+    named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return re.compile(
+        rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
+        r"|\bcosts? (?:you )?nothing\b|\b(?:it|that|this)(?:'s| is) free\b(?! to)"
+        rf"|(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|[.,]\d)"
+    )

@@ -66,12 +66,7 @@ class Mind:
 class Wanting:
     """What the customer of a task wants, and its sentences, drawn from the task's own name.
 
-    Args:
-        task: The task.
-        domain: Its domain.
-        desk: The desk, whose letters arrive.
-        mind: What changes.
-        plain: Whether each kind of sentence has one frame only, for very small models.
+    `plain` leaves each kind of sentence one frame, for very small models.
     """
 
     def __init__(self, task: HelpDeskTask, domain: Domain, desk: Desk, mind: Mind, *, plain: bool) -> None:
