@@ -76,6 +76,25 @@ def gym_episode(env: gym.Env[str, str], call: str, fresh: bool = False) -> Calla
     return play
 
 
+def steps_per_second(level: int, tasks: int) -> float:
+    """Steps of HelpDesk per CPU second, resets included; what the expert does was written down beforehand."""
+    env = gym.make("AgentR1/HelpDesk-v0", level=level)
+    base: Any = env.unwrapped
+    episodes: list[list[str]] = []
+    for index in range(tasks):
+        base.reset(options={"index": index})
+        actions = [base.expert_action()]
+        while not base.step(actions[-1])[2]:
+            actions.append(base.expert_action())
+        episodes.append(actions)
+    begin = time.process_time()
+    for index, actions in enumerate(episodes):
+        env.reset(options={"index": index})
+        for action in actions:
+            env.step(action)
+    return sum(map(len, episodes)) / (time.process_time() - begin)
+
+
 def calls_per_second(play: Callable[[], None], episodes: int) -> float:
     """Calculator calls per CPU second, resets and final answers included."""
     begin = time.process_time()
@@ -125,6 +144,9 @@ def main() -> None:
         ratio = median / medians["plain gymnasium env, same calculator"]
         target = "; at least 0.35" if TOOL_ID in name else ""
         rows.append((name, f"{median:,.0f} calls/s", f"{ratio:.2f} of plain{target}"))
+    for level in (1, 3, 5, 8):
+        steps = statistics.median(steps_per_second(level, 40) for _ in range(3))
+        rows.append((f"AgentR1/HelpDesk-v0, level {level}", f"{steps:,.0f} steps/s", "at least 2,000"))
     for env_id in agent_envs.ENV_IDS:
         rows.append((f"memory per further {env_id}", f"{bytes_per_env(env_id, 50) / 1e3:.1f} kB", "below 50 kB"))
     width = max(len(row[0]) for row in rows)
