@@ -9,7 +9,7 @@
 #   ARGUMENT   further ones of `agentr1 train`, such as --dry-run, --seed 1 or a setting of verl's
 #
 #   MODEL=qwen3-4b   qwen2.5-1.5b, qwen2.5-3b, qwen3-1.7b or qwen3-4b, each also with +lora; of an id a folder or a name
-#   HARDWARE=h100-4  h200-1, h100-4, h100-8 or h100-8x2; of an id one machine with eight GPUs
+#   HARDWARE=h100-4  h200-1, h100-2, h100-4, h100-8 or h100-8x2; of an id one machine with eight GPUs
 #   RELEASE=         /published, or /published@capo: the released run
 #   OUT=runs/TASK-ALGORITHM
 set -euo pipefail

@@ -67,7 +67,6 @@ _COUNTS = {
     "epochs": 1, "min_updates_per_step": 1, "response_length": 1, "steps": 1, "tasks_per_step": 1, "train_tasks": 1,
     "updates_per_step": 1, "validation_tasks": 1, "vllm_cache": 1, "warm_start": 0,
 }  # fmt: skip
-_NEVER_NULL = ("min_updates_per_step", "tasks_per_step", "warm_start")
 
 
 def check_types(config: Any, names: Iterable[str], defaults: Callable[[], Any]) -> None:
@@ -84,7 +83,7 @@ def check_types(config: Any, names: Iterable[str], defaults: Callable[[], Any]) 
 def check_numbers(run: Any) -> None:
     """Check the numbers of ``run``, which the command line can set like verl's settings."""
     for name, minimum in _COUNTS.items():
-        if (value := run.get(name)) is not None or name in _NEVER_NULL:
+        if (value := run.get(name)) is not None or name in ("min_updates_per_step", "tasks_per_step", "warm_start"):
             integer(f"run.{name}", value, minimum=minimum)
     number("run.demo_noise", run.get("demo_noise"), minimum=0, maximum=1)
     if (rate := run.get("learning_rate")) is not None:

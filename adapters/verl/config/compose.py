@@ -89,8 +89,7 @@ def compose_run(
             checks.number(name, share, minimum=0, maximum=1)
     named, exact, release = split_name(preset)
     parts, task, preset_algo = _parts_of(named)
-    algo = _agreed("--algo", algo, preset_algo, preset) or "grpo"
-    algo = VERL_NAMES.get(algo, algo)
+    algo = _agreed("--algo", algo and VERL_NAMES.get(algo, algo), preset_algo, preset) or "grpo"
     if ":" not in algo:
         checks.choice("--algo", algo, algorithms())
     if algo in group_names("algorithm"):
@@ -256,7 +255,7 @@ def _parts_of(preset: str) -> tuple[list[str], str | None, str | None]:
     models = model.split("+")
     for group, word in (*(("model", name) for name in models), ("task", task), ("hardware", hardware)):
         checks.choice(f"the {group} of a preset", word, group_names(group))
-    checks.choice("the algorithm of a preset", algo, algorithms())
+    algo = checks.choice("the algorithm of a preset", VERL_NAMES.get(algo, algo), algorithms())
     return ["preset=published", f"task={task}", f"model=[{','.join(models)}]", f"hardware={hardware}"], task, algo
 
 

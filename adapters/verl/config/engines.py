@@ -27,7 +27,6 @@ ROLLOUTS = {"agentr1_cpu": "transformers", "sglang": "sglang", "trtllm": "tensor
 _SCHEDULES: dict[str, dict[str, Any]] = {
     "megatron": {}, "torchtitan": {"min_lr_factor": 1.0}, "veomni": {"lr_scheduler_type": "constant"},
 }  # fmt: skip
-_OF_FSDP = ("lr_scheduler_type", "num_cycles", "zero_indexed_step")
 _SPLIT = {  # devices that share a model or a sequence
     "dp": ("ulysses_sequence_parallel_size",),
     "megatron": ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
@@ -94,7 +93,7 @@ def _fit_engine(config: Any) -> list[str]:
     for name, own in (("actor_rollout_ref.actor", "fsdp_config"), ("critic", "fsdp")):
         part = OmegaConf.select(config, name)
         OmegaConf.set_struct(part, False)
-        for setting in _OF_FSDP:
+        for setting in ("lr_scheduler_type", "num_cycles", "zero_indexed_step"):
             part.optim.pop(setting, None)
         schedule, clip = _SCHEDULES[engine], part.pop("grad_clip", None)
         of_engine = {k: v for k, v in (part.pop(own, None) or {}).items() if k in part[engine]}

@@ -34,7 +34,6 @@ RELEASES = ("capo", "agent-r1", "steppo", "paperscout", "agent-r1-2025")
 """The releases, the newest first."""
 
 _SMALL = "-small"  # ends the name of a task's small form, whose runs are the task's, except what is said of it
-_FOLDER = Path(__file__).parent
 _ROWS = ("hotpotqa_", "2wiki", "musique", "bytedance/pasa", "openai/gsm8k", "alfworld_", "webshop_", "scienceworld_")
 """How the `data_source` of released rows begins."""
 _GIVEN = "set on the command line"
@@ -127,7 +126,7 @@ class Released:
 
 @functools.cache
 def _read(name: str, folder: str = "release") -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(_FOLDER / folder / f"{name}.yaml"))
+    return OmegaConf.to_container(OmegaConf.load(Path(__file__).parent / folder / f"{name}.yaml"))
 
 
 def _lineage(release: str | None) -> Iterator[str]:

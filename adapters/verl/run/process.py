@@ -37,7 +37,6 @@ TREES = "agentr1_tree"
 # What a worker needs on its path to import this package: the checkout, or site-packages.
 _ROOT = Path(agent_envs.__file__).resolve().parents[1]
 _SHOWN = {"env/success": "success", "env/return/mean": "reward", "val/success": "held-out"}
-_SOCKET_BYTES = 107
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"^\([^)]*pid=\d+[^)]*\) ?")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Exceeded)")
@@ -131,7 +130,7 @@ def _ray_folder(out: Path) -> str:
     name = f"agentr1-{os.getuid()}-{hashlib.sha256(bytes(out)).hexdigest()[:12]}"
     inside = "/ray/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
     folder = os.path.join(tempfile.gettempdir(), name)
-    return folder if len(os.fsencode(folder + inside)) <= _SOCKET_BYTES else f"/tmp/{name}"
+    return folder if len(os.fsencode(folder + inside)) <= 107 else f"/tmp/{name}"
 
 
 def _watch(

@@ -50,6 +50,9 @@ def describe(composed: Composed) -> str:
     ]
     try:
         _check_pictures(run, verl, fetch=False)
+        for own in _draw(composed, verl) if run.data != "generated" else ():
+            held_out = ", ".join(f"{len(indices)} of {split!r}" for split, indices in own.held_out)
+            lines.append(f"# {len({*own.train})} tasks of {own.train_split!r} to train on, held out {held_out}")
     except DataError as e:
         if run.data != "official":
             raise
@@ -63,8 +66,7 @@ def describe(composed: Composed) -> str:
     lines += [f"# {notice}" for notice in notices if notice]
     lines += [f"# beside the release {composed.released}, in settings:"] * (composed.released is not None)
     for d in composed.differences:
-        published = "none" if d.published is None else d.published
-        lines.append(f"# {d.key}: {d.ours} (published: {published}): {d.why}")
+        lines.append(f"# {d.key}: {d.ours} (published: {'none' if d.published is None else d.published}): {d.why}")
     if composed.remaining is not None:
         lines.append(f"# and in what no setting says:{'' if composed.remaining else ' nothing'}")
         lines += [f"# {name}: {says}" for name, says in composed.remaining.items()]
@@ -125,12 +127,7 @@ def train(composed: Composed, *, trust: bool = False) -> str:
         raise ConfigError(f"{run.preset} is a released run, and {'; '.join(composed.needed.values())}")
     if (missing := missing_engine(config)) is not None:
         raise ConfigError(missing)
-    parts, held_out = run.parts(), composed.unresolved.run.validation_tasks
-    each = None if held_out is None else max(1, held_out // len(parts))
-    size = config.data.train_batch_size
-    drawn = () if run.train_files and run.val_files else parts
-    levels = read_settings(config).chosen
-    tasks = [choose_tasks(part, tasks_per_step=size, validation_tasks=each, levels=levels) for part in drawn]
+    tasks = _draw(composed, config)
     pictures = _check_pictures(run, config, fetch=True)
     if config.trainer.device == "cpu":
         for notice in filter(None, (memory_notice(config, run.model), precision_notice(composed.origins, config))):
@@ -170,6 +167,15 @@ def train(composed: Composed, *, trust: bool = False) -> str:
     )
 
 
+def _draw(composed: Composed, config: Any) -> list[Tasks]:
+    """Draw the tasks of each environment; none if files name those that are trained on and those that are held out."""
+    run, held_out = composed.run, composed.unresolved.run.validation_tasks
+    parts = () if run.train_files and run.val_files else run.parts()
+    each = None if held_out is None else max(1, held_out // len(run.parts()))
+    size, levels = config.data.train_batch_size, read_settings(config).chosen
+    return [choose_tasks(part, tasks_per_step=size, validation_tasks=each, levels=levels) for part in parts]
+
+
 def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
     """Return whether the environment shows pictures, to a model that sees them; each level is made, as it is taught.
 
@@ -185,8 +191,7 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
             if not fetch:
                 env.reset(options={"index": 0})
             spaces.append(env.observation_space)
-    space = next(filter(shows_pictures, spaces), spaces[0])
-    pictures = shows_pictures(space)
+    pictures = shows_pictures(space := next(filter(shows_pictures, spaces), spaces[0]))
     if run.model is not None and not fetch and not Path(run.model).is_dir():
         return pictures
     sees = pictures if run.model is None else sees_pictures(run.model)

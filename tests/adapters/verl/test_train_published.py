@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
 from composing import composed
 from omegaconf import OmegaConf
@@ -215,7 +216,7 @@ def settings(run: Composed) -> Callable[[str], Any]:
 
 def name_of(cell: Cell) -> str:
     task = TASKS[cell.release][cell.task]
-    return f"{MODELS[task.model]}/{cell.task}/{cell.algorithm}/{'h100-8' if task.gpus == 2 else 'h100-4'}"
+    return f"{MODELS[task.model]}/{cell.task}/{cell.algorithm}/h100-{task.gpus}"
 
 
 def test_the_table_has_every_released_run() -> None:
@@ -258,7 +259,7 @@ def test_published_at_the_end_is_the_released_run(cell: Cell) -> None:
         assert run.run.env == known.env_id
         assert run.run.wrappers == (*known.wrappers[:-1], known.wrappers[-1].removesuffix(")") + fitted)
         assert known.env_kwargs.items() <= run.run.env_kwargs.items()
-    assert {d.key for d in run.differences} <= {"trainer.n_gpus_per_node"}
+    assert run.differences == () and own("trainer.n_gpus_per_node") == TASKS[cell.release][cell.task].gpus
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,8 @@ def test_a_dry_run_lists_what_remains(capsys: pytest.CaptureFixture[str]) -> Non
     assert "# S01 S03: passages are found by BM25" in printed and "alfworld" not in printed.lower()
     run = composed(preset=preset, env_kwargs='{"retriever": "dense:/data"}')
     assert "S01 S03" not in run.remaining and {"T17", "D01 D03 D14"} <= {*run.remaining}
+    words, own = "P02 P03 P04 P05 P06 P10", "RebuildPrompt(prompts='prompts.toml:theirs', anchor='prompt')"
+    assert words in run.remaining and words not in composed(preset=preset, wrappers=[own]).remaining
 
 
 def test_rows_of_the_release_are_no_difference(data_dir: Path, tmp_path: Path) -> None:
@@ -385,6 +388,22 @@ def test_rows_of_the_release_are_no_difference(data_dir: Path, tmp_path: Path) -
     assert "D07 D08" in composed(preset=preset).remaining
     run = composed(preset=preset, env_kwargs=json.dumps({"goals": goals, "tagger": "spacy"}))
     assert not {"D07 D08", "E05"} & {*run.remaining} and run.differences == ()
+
+
+def test_a_dry_run_says_which_tasks_the_data_has(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is refused where it has none to validate on; verl's names of estimators stand in a preset too."""
+    command = ["train", "--preset", f"qwen3-4b/scienceworld/reinforce_plus_plus{EXACT}", "--dry-run", "--data"]
+    released = data_dir / "agentr1_release" / "scienceworld"
+    rows = len(pq.read_table(released / "train.parquet"))
+    assert main([*command, str(released)]) == 0
+    printed = capsys.readouterr().out
+    assert f"# {rows} tasks of 'train' to train on, held out 100 of 'test_in_train'\n" in printed
+    assert printed.startswith("# AgentR1/ScienceWorld-v0, reinforce_pp, ")
+    shutil.copy(released / "train.parquet", tmp_path)
+    assert main([*command, str(tmp_path)]) == 2
+    assert "the data has none of the splits to validate on: test_in_train" in capsys.readouterr().err
 
 
 def test_a_released_run_of_paper_search_needs_its_selector(tmp_path: Path) -> None:
