@@ -128,8 +128,8 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
                 sole = not (asked or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
                 asked += [fact for fact, count in counts.items() if count > 1 or sole]
             if wh and "which" in cues and not asked:
-                stated = _counted(sign for _, others in said for sign in others)
-                asked = [fact for fact, count in stated.items() if count > 1] or ["number"] * ("which one" in sentence)
+                listed = _counted(sign for _, others in said for sign in others)
+                asked = [fact for fact, count in listed.items() if count > 1] or ["number"] * ("which one" in sentence)
             if wh and "why" in sentence[:8]:
                 asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
             if "details" in cues and not inviting and not {"name", "code"} & {*asked}:
