@@ -23,8 +23,8 @@ from agent_envs.text_env import Outcome, TextEnv
 
 if TYPE_CHECKING:
     from agent_envs.episodes.table import episodes_to_frame
-    from agent_envs.policies.modelless import ExpertPolicy
     from agent_envs.policies.openai.calls import from_openai, to_openai
+    from agent_envs.policies.scripted import ExpertPolicy
     from agent_envs.rollout.branch import branch
     from agent_envs.rollout.evaluate import evaluate
     from agent_envs.rollout.evaluation import Evaluation
@@ -88,7 +88,7 @@ __getattr__, __dir__ = lazy_names(
     __all__,
     {
         "Evaluation": "rollout.evaluation",
-        "ExpertPolicy": "policies.modelless",
+        "ExpertPolicy": "policies.scripted",
         "Tool": "tools.base",
         "TextVectorEnv": "vector.env",
         "ToolEnv": "tool_env",

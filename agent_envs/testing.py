@@ -22,7 +22,7 @@ from agent_envs import branching
 from agent_envs.errors import AgentEnvsError, TaskIndexError
 from agent_envs.messages import observation_text
 from agent_envs.pictures.picture import alike
-from agent_envs.policies.modelless import ScriptedPolicy as ScriptedPolicy
+from agent_envs.policies.scripted import ScriptedPolicy as ScriptedPolicy
 from agent_envs.spaces import ImageText, UnicodeText
 from agent_envs.text_env import TextEnv
 

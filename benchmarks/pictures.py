@@ -23,7 +23,7 @@ import gymnasium as gym
 import numpy as np
 
 from agent_envs.episodes.record import write_episodes
-from agent_envs.policies.modelless import RandomPolicy
+from agent_envs.policies.scripted import RandomPolicy
 from agent_envs.rollout.one import run_episode
 from agent_envs.viewer.write import numbered_records, write_view
 from agent_envs.wrappers import ImageGame, TextGame

@@ -1,4 +1,4 @@
-"""What the losses are made of, with metrics that add up exactly over micro-batches (and losses beside the policy's).
+"""What the policy losses are made of, the losses beside them, and metrics that add up exactly over micro-batches.
 
 All are sums over flat tokens.
 """

@@ -10,8 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from agent_envs.agents.builtin import best_of, compact
 from agent_envs.agents.command import command
-from agent_envs.agents.included import best_of, compact
 from agent_envs.checks import load_function, shown
 from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, PolicyError, did_you_mean

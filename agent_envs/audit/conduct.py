@@ -14,7 +14,7 @@ from agent_envs.audit.play import Act, Arena, Played, View, extended, scripted
 from agent_envs.audit.study import Study
 from agent_envs.branching import restore, snapshot
 from agent_envs.errors import what_failed
-from agent_envs.policies.modelless import random_value
+from agent_envs.policies.scripted import random_value
 from agent_envs.text_env import TextEnv
 
 _TASKS = 8

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from agent_envs.per_process import lazy_names
 from agent_envs.policies.model import MadePolicy
-from agent_envs.policies.modelless import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from agent_envs.policies.policy import Actor, Policy, Response
+from agent_envs.policies.scripted import ExpertPolicy, RandomPolicy, ScriptedPolicy
 
 if TYPE_CHECKING:
     from agent_envs.policies.local.transformers import TransformersPolicy

@@ -23,8 +23,8 @@ import gymnasium as gym
 import pytest
 
 import agent_envs
+from agent_envs.agents.builtin import best_of
 from agent_envs.agents.calls import MAX_CALLS
-from agent_envs.agents.included import best_of
 from agent_envs.agents.loading import load_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded

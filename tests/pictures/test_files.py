@@ -16,7 +16,7 @@ from agent_envs.errors import DataError
 from agent_envs.pictures.folder import PictureFolder, reference
 from agent_envs.pictures.picture import IMAGE, Picture, alike
 from agent_envs.pictures.png import read_picture, shrunk, to_png
-from agent_envs.policies.modelless import ScriptedPolicy
+from agent_envs.policies.scripted import ScriptedPolicy
 from agent_envs.wrappers import ChatMessages, RecordEpisodes
 from tests.pictures.shades import call, shade
 

@@ -17,7 +17,7 @@ from agent_envs.cli import main
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
 from agent_envs.pictures.picture import Picture, alike
 from agent_envs.pictures.png import base64_png, data_url, read_picture, shown_pictures, to_png
-from agent_envs.policies.modelless import ScriptedPolicy
+from agent_envs.policies.scripted import ScriptedPolicy
 from agent_envs.policies.terminal import PersonPictures
 from agent_envs.wrapping.specs import make_text_env
 from tests.pictures.shades import call, shade

@@ -15,8 +15,8 @@ from agent_envs import Problem
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
-from agent_envs.policies.modelless import random_value
 from agent_envs.policies.policy import episode_rng
+from agent_envs.policies.scripted import random_value
 from agent_envs.rollout.many import run_episodes
 from agent_envs.rollout.one import run_episode
 from agent_envs.tasks import ListedTasks

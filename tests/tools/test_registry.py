@@ -18,7 +18,7 @@ import pytest
 from agent_envs.errors import BackendReplyError, ConfigError
 from agent_envs.messages import ToolCall
 from agent_envs.parsers import PARSERS, get_parser
-from agent_envs.policies.modelless import random_value
+from agent_envs.policies.scripted import random_value
 from agent_envs.tools import Tool, ToolRegistry, tool
 from agent_envs.tools.listed import OfferedTool, checked_tools
 

@@ -1,4 +1,4 @@
-"""The agent that asks for several candidates at every step and plays the best one."""
+"""Agents that come with the package: the best of several candidates, and one that sums up a long conversation."""
 
 from __future__ import annotations
 
