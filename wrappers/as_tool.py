@@ -252,7 +252,11 @@ def _registry(name: str) -> ToolRegistry:
 
     @tool(name=name)
     def env_step(command: str) -> str:
-        """Carry out one command, as the task describes them, and see what comes of it."""
+        """Carry out one command in the environment and see what comes of it.
+
+        Args:
+            command: The command, as the task describes them.
+        """
         return command
 
     return ToolRegistry([env_step])

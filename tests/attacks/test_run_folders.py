@@ -256,7 +256,7 @@ def test_what_a_row_names_does_not_run(reader, row, canary):
 
 @pytest.mark.parametrize("chosen", [{"tools": ["canary:call"]}, {"data": "/etc/passwd"}, {"render_mode": "human"}])
 def test_what_a_client_names_does_not_run(chosen, canary):
-    with pytest.raises(ConfigError, match="the client names"):
+    with pytest.raises(ConfigError, match="the client names|has no argument 'tools'"):
         ServedEnv(ENV, allow=[*chosen]).make(chosen)
     assert not canary.exists()
 

@@ -438,9 +438,9 @@ def test_a_server_can_be_started_again_but_not_twice():
 
 
 def test_arguments_that_fill_an_address():
-    allowed = ServedEnv(TOOL, allow=["tools"])
+    allowed = ServedEnv(TOOL, allow=["level"])
     with EnvServer([allowed], port=0, workers=0) as server:
-        with pytest.raises(errors.ConfigError, match="may choose tools, got x"):
+        with pytest.raises(errors.ConfigError, match="may choose level, got x"):
             RemoteEnv(server.url, env_kwargs={"x": "y" * 60_000})
         with pytest.raises(errors.ConfigError, match="of 65536 characters"):
             RemoteEnv(server.url, env_kwargs={"x": "y" * 70_000})

@@ -76,7 +76,7 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
         (["--preset", "cpu-vllm"], "which `make setup-vllm` puts into .venv-vllm"),
         (["--preset", "qwen3-4b/alfworl/grpo"], "Did you mean 'alfworld'?"),
         (["--preset", "qwen3-4c/alfworld/grpo"], "Did you mean 'qwen3-4b'?"),
-        (["--preset", "qwen3-4b/gsm8k/grpo/h100"], "the hardware of a preset must be one of 'h100-4'"),
+        (["--preset", "qwen3-4b/gsm8k/grpo/h100"], "the hardware of a preset must be one of 'h100-2', 'h100-4'"),
         (["--preset", "published"], "--preset must be one of 'cpu-llm', 'cpu-tiny', 'cpu-vllm', 'gpu-8'"),
         (["--preset", "qwen3-4b/alfworld"], "is written MODEL/TASK/ALGORITHM"),
         (["--preset", "../../x/alfworld/grpo"], "MODEL/TASK/ALGORITHM"),
