@@ -146,6 +146,8 @@ OTHERS = {  # reports, refusals, doubts
     "You mean hire H96435, right?": "confirm",
     "Is it illness?": "confirm",
     "Did you say 4 days?": "",
+    "Is it 2, 3, 4 days?": "",  # a guess names one number
+    "2 3 4 5 6 7?": "",
 }
 
 

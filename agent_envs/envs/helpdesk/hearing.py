@@ -141,7 +141,8 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             chosen = " or " in sentence and any(counts[fact] > 1 for fact in asked)
             offers = consenting and "offering" in cues and " or " not in sentence
             asked = [] if offers or (sure and says("alien", sentence)) else asked
-            confirms |= dict.fromkeys(stated if not (asked or cued or wh) else ())
+            others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
+            confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
         cued |= bool(before) and not reports and says("reply", sentence) and not says("needless", sentence)
         offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
