@@ -25,7 +25,9 @@ from agent_envs.prompts.pictures import PictureTokens
 CONTEXT, RESPONSE, IGNORED = 0, 1, 2
 """Kinds of tokens: what is read, what is written, and what nobody should learn to predict."""
 _SORTED_BATCHES = 64  # batches among which sequences are sorted by length
-NO_BFLOAT16 = "float32 in place of bfloat16, which this CPU does not compute: one that does is several times faster"
+NO_BFLOAT16 = (
+    "float32 in place of bfloat16, for which this CPU has no instructions: one that has is several times faster"
+)
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # capabilities of a CPU
 _MOMENTUM, _QUINTIC = 0.95, (3.4445, -4.775, 2.0315)  # of Muon
 _ALIKE = 64  # tokens by which the lengths of sequences may differ that are not sorted
@@ -91,6 +93,8 @@ class Muon(torch.optim.Optimizer):
         """Move each matrix along the nearest orthogonal matrix to its gradient with Nesterov momentum."""
         for group in self.param_groups:
             for matrix in group["params"]:
+                if matrix.grad is None:
+                    continue
                 momentum = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
                 momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
                 update = matrix.grad.lerp(momentum, _MOMENTUM)
