@@ -254,11 +254,27 @@ def test_what_a_row_names_does_not_run(reader, row, canary):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("chosen", [{"tools": ["canary:call"]}, {"data": "/etc/passwd"}, {"render_mode": "human"}])
-def test_what_a_client_names_does_not_run(chosen, canary):
-    with pytest.raises(ConfigError, match="the client names|has no argument 'tools'"):
-        ServedEnv(ENV, allow=[*chosen]).make(chosen)
+class TakesTools(gym.Env):
+    def __init__(self, tools=()):
+        raise AssertionError("it is made")
+
+
+@pytest.mark.parametrize(
+    ("env", "chosen"),
+    [
+        ("Mine/TakesTools-v0", {"tools": ["canary:call"]}),
+        (ENV, {"data": "/etc/passwd"}),
+        (ENV, {"render_mode": "human"}),
+    ],
+)
+def test_what_a_client_names_does_not_run(env, chosen, canary, monkeypatch):
+    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
+    gym.register("Mine/TakesTools-v0", entry_point=TakesTools)
+    with pytest.raises(ConfigError, match="the client names"):
+        ServedEnv(env, allow=[*chosen]).make(chosen)
     assert not canary.exists()
+    with pytest.raises(ConfigError, match="no argument 'tools'"):
+        ServedEnv(ENV, allow=["tools"])
 
 
 @pytest.mark.parametrize(
