@@ -55,7 +55,10 @@ class TokenBatch:
 
 
 def build_batch(episodes: Sequence[Episode], layout: str = "merged") -> TokenBatch:
-    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens."""
+    """Return the batch of some episodes in the layout ``merged`` or ``steps``, without steps that have no tokens.
+
+    Another layout is a ConfigError.
+    """
     choice("layout", layout, ("merged", "steps"))
     steps: list[Step] = []
     owner: list[int] = []

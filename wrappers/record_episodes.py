@@ -123,7 +123,10 @@ class RecordEpisodes(PlacedWrapper):
             running.response = response
 
     def note_end(self, reason: StopReason, error: str | None = None) -> None:
-        """Record the running episode, if there is one, with this stop reason; rollouts call this."""
+        """Record the running episode, if there is one, with this stop reason; rollouts call this.
+
+        A line that cannot be written is a BackendError.
+        """
         try:
             running = self._running.pop()
         except IndexError:

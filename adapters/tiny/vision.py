@@ -115,7 +115,7 @@ def build_vision_model(
 
 
 def load_vision_base() -> VisionModel:
-    """Return tiny-vision in float32: tiny-base with a tower that reads pages of PictureSearch."""
+    """Return tiny-vision in float32, tiny-base with a tower that reads pages; a damaged file is a BackendError."""
     folder = vision_folder()
     check_files(folder, "tiny-vision")
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)

@@ -61,7 +61,7 @@ def run(options: Options) -> str:
 
 
 class Chat:
-    """A person's conversation with an agent."""
+    """A person's conversation with an agent; an environment that takes no questions is a ConfigError."""
 
     def __init__(self, env: gym.Env[Any, str], policy: Policy) -> None:
         if "question" not in getattr(env.unwrapped, "reset_options", ()):

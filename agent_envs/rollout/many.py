@@ -131,7 +131,10 @@ def run_episodes(
 
 
 def player_of(engine: Literal["threads", "ray"] | RayEngine) -> Callable[..., None]:
-    """Return what plays episodes on an engine, with the arguments of `agent_envs.rollout.one.play_tasks`."""
+    """Return what plays episodes on an engine, with the arguments of `agent_envs.rollout.one.play_tasks`.
+
+    Another engine is a ConfigError.
+    """
     if isinstance(engine, RayEngine):
         return engine.play_tasks
     checks.choice("engine", engine, ("threads", "ray"))

@@ -293,7 +293,10 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
 
 
 def piece_decoder(tokenizer: str) -> Decode:
-    """Return a function that gives the text of each token of a tokenizer, a Hugging Face name or folder."""
+    """Return a function that gives the text of each token of a tokenizer, a Hugging Face name or folder.
+
+    Raises a ConfigError if there is none, and a MissingExtraError without transformers.
+    """
     loaded = load_tokenizer(tokenizer)
 
     @functools.cache

@@ -28,7 +28,10 @@ def wrapper_names() -> list[str]:
 
 
 def read_spec(spec: str) -> tuple[str, str, dict[str, Any]]:
-    """Return a spec's module ("" if it has none), name and keyword arguments, which are literals, never evaluated."""
+    """Return a spec's module ("" if it has none), name and keyword arguments, which are literals, never evaluated.
+
+    A malformed spec is a ConfigError.
+    """
     expected = f"a wrapper is written Name, Name(key=value, ...) or module:Name(...), got {shown(spec)}"
     module, colon, _ = spec.strip().partition("(")[0].rpartition(":")
     try:
@@ -100,7 +103,8 @@ def env_maker(
 ) -> Callable[[], gym.Env[Any, str]]:
     """Return a function that makes an environment in its wrappers each time it is called.
 
-    ``env_id`` is what ``gymnasium.make`` takes, or a function that makes it; the last wrapper is outermost.
+    ``env_id`` is what ``gymnasium.make`` takes, or a function that makes it; the last wrapper is outermost. An
+    argument of a wrong type is a ConfigError.
     """
     if isinstance(wrappers, str) or not isinstance(wrappers, Sequence):
         raise ConfigError(f"wrappers must be a list of specs or functions, got {wrappers!r}; write [{wrappers!r}]")

@@ -191,7 +191,8 @@ def _check_pictures(run: RunConfig, config: Any, *, fetch: bool) -> bool:
             if not fetch:
                 env.reset(options={"index": 0})
             spaces.append(env.observation_space)
-    pictures = shows_pictures(space := next(filter(shows_pictures, spaces), spaces[0]))
+    space = next(filter(shows_pictures, spaces), spaces[0])
+    pictures = shows_pictures(space)
     if run.model is not None and not fetch and not Path(run.model).is_dir():
         return pictures
     sees = pictures if run.model is None else sees_pictures(run.model)

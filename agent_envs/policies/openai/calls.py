@@ -114,7 +114,8 @@ def to_openai(
     [{'role': 'assistant', 'content': 'add(1, 2)'}, {'role': 'user', 'content': '3'}]
 
     ``call_ids`` are of the calls in the response before these messages, as for `answer_calls`; ``turn`` gives what
-    the server said where a message of the assistant is, None if that is the message itself.
+    the server said where a message of the assistant is, None if that is the message itself. A picture without Pillow
+    is a MissingExtraError.
     """
     shown: list[dict[str, Any]] = []
     since: list[Message] = []  # the latest response
