@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -128,7 +129,10 @@ def _run(name: str, argv: Sequence[str]) -> str | tuple[str, int]:
     for path in _PATHS:
         if vars(options).get(path) == "":  # which as a path is the current folder
             raise ConfigError(f"{spelled(path)} is empty; give a path (was a shell variable not set?)")
-    return module.run(options)
+    # With --json, what libraries print, such as Ray of a lost worker, is kept out of the object.
+    apart = contextlib.redirect_stdout(sys.stderr) if getattr(options, "json", False) else contextlib.nullcontext()
+    with apart:
+        return module.run(options)
 
 
 def command_parser(name: str) -> argparse.ArgumentParser:

@@ -6,8 +6,10 @@ Behaviours pinned here:
 3. A file that cannot be written is one message that names it, before any work is done.
 4. An environment that is none of text is refused, and told what makes it one.
 5. Ranges of tasks are bounded.
+6. With --json, standard output is the JSON, whatever an environment prints.
 """
 
+import json
 import re
 import shlex
 import socket
@@ -38,6 +40,22 @@ def test_help_is_printed_and_is_no_mistake(capsys):
     with pytest.raises(SystemExit) as end:
         main(["list", "--help"])
     assert end.value.code == 0 and "\n  agentr1 list --json" in capsys.readouterr().out
+
+
+def test_what_an_environment_prints_is_kept_out_of_the_json(tmp_path, monkeypatch, capsys):
+    (tmp_path / "talkative.py").write_text(
+        "from agent_envs.wrappers import InvalidActionPenalty\n\n\n"
+        "class Talkative(InvalidActionPenalty):\n"
+        "    def step(self, action):\n"
+        "        print('a step')\n"
+        "        return super().step(action)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["eval", *ENV, "--wrapper", "talkative:Talkative", "--policy", "expert", "--n", "1", "--json"]
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["episodes"] == 1 and "a step" in told.err
 
 
 def test_an_unknown_command_is_answered_by_the_one_that_was_meant(agentr1):
