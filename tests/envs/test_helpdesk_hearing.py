@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
-from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.device import told_and_asked
 from agent_envs.envs.helpdesk.hearing import contradicts, hear
 from agent_envs.envs.helpdesk.phrases import amounts_in
 
@@ -180,9 +180,9 @@ def test_every_question_of_a_domain_is_heard(name):
 def test_everything_about_a_device_can_be_heard(name):
     device = load_domain(name).device
     for act, verb in [(one, verb) for one in device.acts.values() for verb in one.verbs]:
-        assert told_to_press(f"Please {verb} {act.object}.", device) == [act.name]
+        assert told_and_asked(f"Please {verb} {act.object}.", device)[0] == [act.name]
     for read in device.reads:
-        assert read in asked_to_see(device.reads[read].question, device)
+        assert read in told_and_asked(device.reads[read].question, device)[1]
 
 
 CONTRADICTIONS = [  # an offer where moving H96435, the Heron, by 3 days is wanted
@@ -284,8 +284,8 @@ def shares(wanted, heard):
 
 def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
     """Sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
-    right. Numbers of rows that are doubted count as asked for. The lists were mended after the last 154 had been scored
-    (facts asked for: precision and recall .92; offers: .93 and .96)."""
+    right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored: of
+    the last 150, facts asked for had a precision of .94 and a recall of .96, offers .95 and .80."""
     rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
     wanted, heard = {}, {}
     nothing = said = 0
@@ -294,8 +294,7 @@ def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
         act = domain.acts[row["act"]] if "act" in row else None
         found = hear(text, domain, act, row.get("values", {}))
         device = None if act else domain.device
-        presses = told_to_press(text, device) if device else []
-        reads = asked_to_see(text, device) if device and not presses else []
+        presses, reads = told_and_asked(text, device) if device else ([], [])
         amounts = amounts_in(text, act.amount.words) if act and act.amount and "amounts" in row else ([], [])
         asks = {*found.asks, *(["number"] * found.doubts)} - ({"number"} if device else set())
         of = {
@@ -312,7 +311,7 @@ def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
                 heard.setdefault(kind, []).append(values)
         if row.keys() & {*of, "reports"}:
             said, nothing = said + 1, nothing + (not any(of.values()) and not found.reports)
-    assert len(rows) == 322 and nothing / said <= 0.05
+    assert len(rows) == 513 and nothing / said <= 0.05
     for kind, least in {"asks": 0.9, "offers": 0.97, "refuses": 0.9, "presses": 0.9, "amounts": 0.95}.items():
         assert min(shares(wanted[kind], heard[kind])) >= least, kind
 

@@ -13,7 +13,7 @@ from agent_envs.datasets.helpdesk.generated.conditions import value_key
 from agent_envs.datasets.helpdesk.generated.domain import Device
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.device import asked_to_see, told_to_press
+from agent_envs.envs.helpdesk.device import told_and_asked
 from agent_envs.envs.helpdesk.hearing import Heard, contradicts, hear
 from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says
 from agent_envs.envs.helpdesk.wanting import Wanting
@@ -147,8 +147,8 @@ class Customer(Wanting):
     def _look_and_press(self, device: Device, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
         mind, parts = self.mind, []
-        acts = told_to_press(text, device) or [mind.pending] * (bool(mind.pending) and says("agreeing", plain(text)))
-        for name in acts:
+        told, asked = told_and_asked(text, device)
+        for name in told or [mind.pending] * (bool(mind.pending) and says("agreeing", plain(text))):
             act, asked_back = device.acts[name], mind.pending
             mind.pending = ""
             if name in device.final and asked_back != name:
@@ -163,7 +163,7 @@ class Customer(Wanting):
             mind.told = [fact for fact in mind.told if fact not in changed]
             mind.fruitless = 0
             parts.append(device.said[name])
-        for read in asked_to_see(text, device) if not acts else ():
+        for read in asked if not mind.pending else ():
             parts += self._tell(read)
         return [*parts, *self._tried(device)]
 

@@ -11,18 +11,22 @@ from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, WORD, has, indexe
 _CUES = indexed(TABLES["device"])
 
 
-def told_to_press(text: str, device: Device) -> list[str]:
-    """Return the acts that a text tells somebody to do, in order."""
+def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
+    """Return the acts that a text tells somebody to do, and what it asks somebody to look at, in order."""
     acts: dict[str, None] = {}
+    reads: dict[str, None] = {}
     shown = {read.field: read.words for read in device.reads.values()}
-    last = ""
+    last, looking = "", False
     for sentence in sentences(text):
-        polite = "polite" in signs(sentence, _CUES)
-        for part in PATTERNS["part"].split(sentence):
-            part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", part))
+        cues = signs(sentence, _CUES)
+        polite = "polite" in cues
+        looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
+        for whole in PATTERNS["part"].split(sentence):
+            part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
             words, cues = WORD.findall(part), signs(part, _CUES)
             told = "polite" in cues or not (says("statement", part) or "would" in cues)
             told = told and (polite or "?" not in part) and "not told" not in cues
+            done: dict[str, None] = {}
             for name, act in device.acts.items():
                 things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
                 if name not in device.final:  # what loses something is done at its own words only
@@ -31,8 +35,12 @@ def told_to_press(text: str, device: Device) -> list[str]:
                 if named := [thing for thing in things if has(part, thing)]:
                     last = named[0]
                     if told and any(_occurs(verb, words) for verb in verbs):
-                        acts[name] = None
-    return list(acts)
+                        done[name] = None
+            acts |= done
+            for name, read in device.reads.items() if looking and not done else ():
+                if any(has(whole, word) or has(whole, f"{word}s") for word in read.words):
+                    reads[name] = None
+    return list(acts), list(reads)
 
 
 def _occurs(verb: str, words: Sequence[str]) -> bool:
@@ -40,15 +48,3 @@ def _occurs(verb: str, words: Sequence[str]) -> bool:
     head, *rest = verb.split()
     stem = head.removesuffix("e")
     return any(word.startswith(stem) for word in words) and all(w in words or f"{w}to" in words for w in rest)
-
-
-def asked_to_see(text: str, device: Device) -> list[str]:
-    """Return what a text asks somebody to look at."""
-    fields: dict[str, None] = {}
-    for sentence in sentences(text):
-        cues = signs(sentence, _CUES)
-        if "?" in sentence or ("look" in cues and "not told" not in cues):
-            for name, read in device.reads.items():
-                if any(has(sentence, word) or has(sentence, f"{word}s") for word in read.words):
-                    fields[name] = None
-    return list(fields)

@@ -112,14 +112,15 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         asking |= "asking" in cues and not says("needless", sentence)
         inherited = heading and says("item", sentence)
         inviting = "inviting" in cues or says("inviting", sentence) or says("if agreed", sentence)
-        sure, consenting = question and "sure" in cues, open_question and says("consent", sentence)
+        sure = question and "sure" in cues and not says("open wish", sentence)
+        consenting = open_question and says("consent", sentence)
         of_you = question and not consenting and PATTERNS["of you"].match(sentence) is not None
         cued = inviting or sure or (question and "offering" in cues)
         stated = [fact for fact in values if question and has(sentence, values[fact])]
         cued |= open_question and ((acted and not of_you) or "weak" in cues or ("tag" in cues and not stated))
         asked, chosen = [], False
         if asking or inherited or (len(sentence) < 20 and len(sentence.split()) < 4):  # "name, code"
-            counts = _counted(sign for sign in cues if asking and (sign[0] == "=" or " or " in sentence))
+            counts = _counted(sign for sign in cues if (asking or inherited) and (sign[0] == "=" or " or " in sentence))
             asked = [fact for fact in facts if f"?{fact}" in cues]
             if (wh or not cued) and "details" not in cues and not {"name", "code", "number"} & {*asked}:
                 asked += [fact for fact in facts if f"??{fact}" in cues and fact not in asked]
@@ -152,7 +153,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         elif "doubt" in cues:
             doubts = True
         elif negated and not question:
-            refuses = True
+            refuses |= not says("not yet", sentence)
         elif not question and not asked and "later" not in cues:
             reports |= "report" in cues or (acted and "been" in cues and 0 <= first - cues["been"][1] < 25)
         asks.update(dict.fromkeys(asked))

@@ -37,7 +37,7 @@ def plain(text: str) -> str:
         return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
 
     small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().replace("’", "'"))
-    small = PATTERNS["number"].sub(digits, small)
+    small = PATTERNS["number"].sub(digits, PATTERNS["quoted word"].sub(r"\2", small))
     for word in ("hundred", "thousand"):
         small = PATTERNS[word].sub(product, small) if word in small else small
     return PATTERNS["again"].sub(r"\1", small)
@@ -52,11 +52,13 @@ def says(kind: str, text: str) -> bool:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text, `plain`; what follows "but" is one of its own."""
+    """Yield the sentences and lines of a text, `plain`; what follows "but", or "and" with a question, is apart."""
     text = PATTERNS["quotation"].sub("", PATTERNS["adverb"].sub(r"\1", plain(text)))
-    for sentence in PATTERNS["end of a sentence"].split(text):
-        if sentence := sentence.replace("**", "").strip(" \t_>"):
-            yield sentence
+    for sentence in PATTERNS["end of a sentence"].split(text.replace("**", "")):
+        *parts, last = PATTERNS["end of a part"].split(sentence.strip(" \t_>"))
+        end = "".join(re.findall(r"[.?]$", last))
+        yield from (f"{part}{end if end == '.' or says('asks', part) else ''}" for part in parts if part)
+        yield from [last] if last else []
 
 
 def has(sentence: str, value: str) -> bool:

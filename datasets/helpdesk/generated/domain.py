@@ -125,6 +125,10 @@ class Domain:
     acts: Mapping[str, Act]
     conditions: tuple[Condition, ...]
     outside: tuple[str, ...]
+    at_odds: tuple[tuple[str, str], ...]
+    """Acts that nobody asks for of one item, the second where the first was refused or the other way round."""
+    lasting: tuple[str, ...]
+    """What is asked for that is the same in all wishes of a customer."""
     device: Device | None
     unseen: bool
     """Whether only the split "new" has it."""
@@ -168,6 +172,8 @@ def load_domain(name: str) -> Domain:
         conditions=tuple(found for entry in raw["conditions"] for found in _conditions(entry, kinds, acts)),
         device=_device(raw["device"]) if "device" in raw else None,
         unseen=raw.get("unseen", False),
+        at_odds=raw.get("at odds", ()),
+        lasting=raw.get("lasting", ()),
         customer=kinds["customer"],
         item=kinds["item"],
         catalogue=kinds.get("catalogue"),

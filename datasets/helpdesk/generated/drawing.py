@@ -31,6 +31,7 @@ class World:
         self.numbers: set[int] = set()
         self.labels = shuffled(draws, domain.labels)
         self.done: Counter[str] = Counter()
+        self.lasting: dict[str, Value] = {}
         self.requests: list[Request] = []
         self.customer = self._customer(f"{draws.pick(PHRASES['first_names'])} {draws.pick(PHRASES['last_names'])}")
         for _ in range(self.features.requests):
@@ -107,7 +108,8 @@ class World:
         needs: dict[str, set[str]] = {}  # what the item can be so that all acts are possible
         for act in shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections]):
             both = {field: needs.get(field, {*words}) & {*words} for field, words in act.needs.items()}
-            if len(acts) < features.options and all(both.values()):
+            at_odds = any(act.name in pair and other.name in pair for pair in self.domain.at_odds for other in acts)
+            if len(acts) < features.options and all(both.values()) and not at_odds:
                 acts.append(act)
                 needs |= both
         for field, words in needs.items():
@@ -117,7 +119,8 @@ class World:
         for act in acts:
             told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
             has_amount = self.book.sections[act.name].share is not None
-            wish = Wish(act.name, item, {}, told, question=has_amount and bool(draws.between(0, 1)))
+            known = {ask.name: value for ask in act.asks if (value := self.lasting.get(ask.name)) in ask.values}
+            wish = Wish(act.name, item, known, told, question=has_amount and bool(draws.between(0, 1)))
             if not self._set(wish, first=not wishes):
                 if features.moods:
                     dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
@@ -188,6 +191,8 @@ class World:
             set_fact(*section.share.link, bool(draws.between(0, 1)))
         for ask in section.act.asks:
             wish.asks.setdefault(ask.name, draws.pick(ask.values))
+            if ask.name in self.domain.lasting:
+                self.lasting[ask.name] = wish.asks[ask.name]
         return bool(section.reason(facts))
 
     def _decided(self, section: Section, counts: list[list[int]], of_ten: int) -> tuple[bool, int, int]:
@@ -221,7 +226,7 @@ class World:
             for chain in self.book.sections[wish.act].chains:
                 count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
-                    if condition.scope == "day":
+                    if condition.scope == "day" or condition.field in self.domain.lasting:
                         continue
                     about = facts.rows[condition.scope]
                     before = about[condition.field]
