@@ -157,7 +157,7 @@ class World:
         section = self.book.sections[wish.act]
         tested = {link.condition.field for link in section.links() if link.condition.scope == "ask"}
         for ask in section.act.asks:
-            if ask.follows and ask.name not in tested:
+            if ask.follows and ask.name not in tested and ask.name not in self.domain.lasting:
                 others = [value for value in ask.values if value != wish.asks[ask.name]]
                 return wish._replace(change={ask.name: self.draws.pick(others)})
         return wish
