@@ -216,9 +216,11 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
     Pictures are in ``pictures`` beside the file, whose rows have their paths from there.
     """
-    pyarrow = _parquet() if path.suffix == ".parquet" else None  # before anything is played
+    if table := path.suffix == ".parquet":
+        with needs_extra("data"):  # before anything is played
+            import pyarrow.parquet  # noqa: F401
     with replacing(path) as partial:
-        written = _write_lines(partial, path, rows) if pyarrow is None else _write_parquet(pyarrow, partial, rows)
+        written = _write_parquet(partial, rows) if table else _write_lines(partial, path, rows)
         if not written:
             raise DataError(f"there is no episode to write to {path}; --all keeps failed ones too")
 
@@ -235,8 +237,10 @@ def _write_lines(file: Path, path: Path, rows: Iterable[dict[str, Any]]) -> bool
         return lines.tell() > 0
 
 
-def _write_parquet(pyarrow: Any, file: Path, rows: Iterable[dict[str, Any]]) -> bool:
+def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
     """Write a table with the columns, and the keys of messages and tools, that any row has."""
+    import pyarrow.parquet
+
     tables: list[Any] = []
     rows = iter(rows)
     try:
@@ -251,10 +255,3 @@ def _write_parquet(pyarrow: Any, file: Path, rows: Iterable[dict[str, Any]]) -> 
     except pyarrow.ArrowException as e:
         raise DataError(f"a parquet column cannot hold these tools ({e!s:.200}); write a .jsonl file") from e
     return bool(tables)
-
-
-def _parquet() -> Any:
-    with needs_extra("data"):
-        import pyarrow
-        import pyarrow.parquet
-    return pyarrow

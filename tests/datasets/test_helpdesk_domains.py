@@ -88,7 +88,7 @@ def test_there_are_seen_and_unseen_domains_and_enough_frames():
 
 
 KEYS = {"shop", "names", "customer", "item", "catalogue", "acts", "conditions", "outside", "device", "unseen"}
-KEYS |= {"at odds", "lasting"}
+KEYS |= {"at_odds", "lasting"}
 TESTS = {"is", ">", "<", "days_before >", "days_before <", "days_since >", "days_since <", "count >="}
 
 

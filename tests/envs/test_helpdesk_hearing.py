@@ -284,9 +284,9 @@ def shares(wanted, heard):
 
 def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
     """Sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
-    right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored, and
-    of the last 120, facts asked for had a precision of .94 and a recall of .98, offers 1.00 and .98; only those of
-    them that had been misheard are here."""
+    right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored.
+    Of the last 120, facts asked for had a precision of .94 and a recall of .98, offers 1.00 and .98; those of them
+    that had been misheard are here."""
     rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
     wanted, heard = {}, {}
     nothing = said = 0

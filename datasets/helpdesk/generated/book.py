@@ -94,8 +94,7 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
     history = by_scope.pop("day", []) * level.history
     asked = by_scope.pop("ask", []) * level.hidden
     weights = [scope for scope in by_scope for _ in range(_SCOPES[scope])]
-    lengths = [level.links, *(draws.between(1, level.links) for _ in range(level.chains - 1))]
-    lengths = shuffled(draws, lengths)
+    lengths = shuffled(draws, [level.links, *(draws.between(1, level.links) for _ in range(level.chains - 1))])
     hidden = (-1, -1)  # the place of what the customer is asked: in two of three an even one, where it can bar
     if asked:
         places = range(int(draws.between(1, 3) > 2), level.links, 2)
@@ -110,12 +109,8 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
     for place, length in enumerate(lengths):
         links: list[Link] = []
         for position in range(length):
-            condition: Condition | None = None
-            if (place, position) == hidden:
-                condition = _unused(draws, asked, used)
-            elif history and draws.between(1, 6) == 1:
-                condition = _unused(draws, history, used)
-            condition = condition or visible(6)
+            rare = asked if (place, position) == hidden else history if history and draws.between(1, 6) == 1 else []
+            condition = (_unused(draws, rare, used) if rare else None) or visible(6)
             if condition is None:
                 break
             links.append(Link(condition, draws.pick(condition.values)))
@@ -143,8 +138,7 @@ def _varied(draws: Draws, section: Section) -> Section:
     place = draws.between(0, len(chains) - 1)
     links = list(chains[place].links)
     position = draws.between(0, len(links) - 1)
-    condition = links[position].condition
-    links[position] = Link(condition, draws.pick(condition.values))
+    links[position] = links[position]._replace(value=draws.pick(links[position].condition.values))
     chains[place] = chains[place]._replace(links=tuple(links))
     if draws.between(1, 3) == 1:  # values may be too few: another order is another section, too
         chains = shuffled(draws, chains)

@@ -126,9 +126,8 @@ class Domain:
     conditions: tuple[Condition, ...]
     outside: tuple[str, ...]
     at_odds: tuple[tuple[str, str], ...]
-    """Acts that nobody asks for of one item, the second where the first was refused or the other way round."""
     lasting: tuple[str, ...]
-    """What is asked for that is the same in all wishes of a customer."""
+    """What is asked for that is the same in all wishes of a customer; before it, acts of which nobody wants both."""
     device: Device | None
     unseen: bool
     """Whether only the split "new" has it."""
@@ -172,12 +171,11 @@ def load_domain(name: str) -> Domain:
         conditions=tuple(found for entry in raw["conditions"] for found in _conditions(entry, kinds, acts)),
         device=_device(raw["device"]) if "device" in raw else None,
         unseen=raw.get("unseen", False),
-        at_odds=raw.get("at odds", ()),
-        lasting=raw.get("lasting", ()),
         customer=kinds["customer"],
         item=kinds["item"],
         catalogue=kinds.get("catalogue"),
         **{key: raw[key] for key in ("shop", "names", "outside")},
+        **{key: raw.get(key, ()) for key in ("at_odds", "lasting")},
         **{key: raw["item"][key] for key in ("label", "labels", "described")},
     )
 

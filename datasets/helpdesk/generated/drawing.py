@@ -31,7 +31,7 @@ class World:
         self.numbers: set[int] = set()
         self.labels = shuffled(draws, domain.labels)
         self.done: Counter[str] = Counter()
-        self.lasting: dict[str, Value] = {}
+        self.said: dict[str, Value] = {}
         self.requests: list[Request] = []
         self.customer = self._customer(f"{draws.pick(PHRASES['first_names'])} {draws.pick(PHRASES['last_names'])}")
         for _ in range(self.features.requests):
@@ -119,7 +119,8 @@ class World:
         for act in acts:
             told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
             has_amount = self.book.sections[act.name].share is not None
-            known = {ask.name: value for ask in act.asks if (value := self.lasting.get(ask.name)) in ask.values}
+            said = {name: value for name, value in self.said.items() if name in self.domain.lasting}
+            known = {ask.name: said[ask.name] for ask in act.asks if said.get(ask.name) in ask.values}
             wish = Wish(act.name, item, known, told, question=has_amount and bool(draws.between(0, 1)))
             if not self._set(wish, first=not wishes):
                 if features.moods:
@@ -191,8 +192,7 @@ class World:
             set_fact(*section.share.link, bool(draws.between(0, 1)))
         for ask in section.act.asks:
             wish.asks.setdefault(ask.name, draws.pick(ask.values))
-            if ask.name in self.domain.lasting:
-                self.lasting[ask.name] = wish.asks[ask.name]
+        self.said |= wish.asks
         return bool(section.reason(facts))
 
     def _decided(self, section: Section, counts: list[list[int]], of_ten: int) -> tuple[bool, int, int]:

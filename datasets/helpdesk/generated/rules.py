@@ -48,9 +48,7 @@ class Chain(NamedTuple):
         """Return how many links may hold before the first that fails: one number once all facts are set."""
         possible = []
         for count, (condition, value) in enumerate(self.links):
-            actual = facts(condition)
-            holds = actual is not None and condition.holds(actual, value)
-            if not holds:
+            if (actual := facts(condition)) is None or not condition.holds(actual, value):
                 possible.append(count)
                 if actual is not None:
                     return possible

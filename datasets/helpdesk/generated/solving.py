@@ -144,8 +144,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
     done: dict[str, int] = {}
     texts = 1
     for request in requests:
-        if request.outside:
-            deeds.append(Deed("transfer", rule=OUTSIDE_RULE))
+        deeds += [Deed("transfer", rule=OUTSIDE_RULE)] * bool(request.outside)
         texts += bool(request.outside) + bool(request.misread) + 3 * bool(request.trouble)
         for wish in request.wishes:
             section, reason = book.sections.get(wish.act), ""  # what is done to a device may have no rules
