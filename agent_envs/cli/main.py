@@ -130,7 +130,7 @@ def _run(name: str, argv: Sequence[str]) -> str | tuple[str, int]:
         if vars(options).get(path) == "":  # which as a path is the current folder
             raise ConfigError(f"{spelled(path)} is empty; give a path (was a shell variable not set?)")
     # With --json, what libraries print, such as Ray of a lost worker, is kept out of the object.
-    with contextlib.redirect_stdout(sys.stderr if getattr(options, "json", False) else sys.stdout):
+    with contextlib.redirect_stdout(sys.stderr if vars(options).get("json") else sys.stdout):
         return module.run(options)
 
 

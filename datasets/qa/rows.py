@@ -229,9 +229,8 @@ def _hotpot_paragraphs(row: dict[str, Any], where: str) -> tuple[tuple[tuple[str
 
 def _join(sentences: list[str]) -> str:
     """Join sentences with spaces, unless they bring their own as in HotpotQA."""
-    if any(sentence[:1].isspace() for sentence in sentences[1:]):
-        return "".join(sentences)
-    return " ".join(sentences).replace(' " ', ' "')  # a quotation mark that ends one sentence and opens the next
+    spaced = any(sentence[:1].isspace() for sentence in sentences[1:])
+    return "".join(sentences) if spaced else " ".join(sentences).replace(' " ', ' "')  # a mark before the next one
 
 
 def _musique_paragraphs(value: Any, where: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:

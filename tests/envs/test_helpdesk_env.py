@@ -422,11 +422,21 @@ def test_what_loses_something_is_asked_back_about_and_costs_if_it_is_done():
     base = env.unwrapped
     assert "something is lost" in env.step("Please reset the router.")[0]
     assert not base.state.desk.diff() and base.state.mind.pending == "reset"
+    assert "The power light is" in env.step("Wait. What does the power light do?")[0]
+    env.step("Please reset the router.")
     env.step("Yes, please do.")
     assert base.state.desk.diff()["device", "device", "settings"] == "factory"
     while not (ended := base.step(base.expert_action()))[2]:
         pass
     assert ended[1] == 0 and 0 < ended[4]["score"] < 1
+
+
+def test_what_is_asked_beside_what_is_to_be_done_is_answered():
+    env = make(level=5, domains="home_internet")
+    trouble(env, lambda request, deed: deed.kind == "press")
+    said = env.step("Please plug in the cable and then tell me what the power light does.")[0]
+    assert "plugged the cable in" in said and "The power light is" in said
+    assert "The cable" not in env.step("Could you plug in the cable?")[0]
 
 
 def test_a_barred_remedy_is_noted_and_one_that_was_not_really_done_shows():

@@ -85,7 +85,7 @@ class Customer(Wanting):
         if self.task.customer not in self.desk.verified:
             self.desk.faults.append("told before the code word was checked")
         self.mind.beliefs[self.key] = amounts[0]
-        return [self.say("believed" if amounts[0] else "nothing to pay", n=amounts[0])]
+        return [self.say("believed" if amounts[0] else "nothing at all", n=amounts[0])]
 
     def _offered(self, wish: Wish, offer: str) -> list[str]:
         """Say yes, correct what is offered, or change the mind."""
@@ -163,7 +163,7 @@ class Customer(Wanting):
             mind.told = [fact for fact in mind.told if fact not in changed]
             mind.fruitless = 0
             parts.append(device.said[name])
-        for read in asked if not mind.pending else ():
+        for read in asked if mind.pending not in told else ():
             parts += self._tell(read)
         return [*parts, *self._tried(device)]
 

@@ -23,9 +23,9 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
         for whole in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
-            words, cues = WORD.findall(part), signs(part, _CUES)
-            told = "polite" in cues or not (says("statement", part) or "would" in cues)
-            told = told and (polite or "?" not in part) and "not told" not in cues
+            words, own = WORD.findall(part), signs(part, _CUES)
+            told = "polite" in own or not (says("statement", part) or "would" in own)
+            told = told and (polite or "?" not in part) and "not told" not in own
             done: dict[str, None] = {}
             for name, act in device.acts.items():
                 things, verbs = [act.object.split()[-1].lower()], {*act.verbs}

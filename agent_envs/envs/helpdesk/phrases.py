@@ -18,6 +18,7 @@ Phrases = Mapping[str, Sequence[tuple[str, str]]]
 _PARTS = {name: part % TABLES["parts"] for name, part in TABLES["parts"].items()}
 PATTERNS = {name: re.compile("|".join(patterns) % _PARTS) for name, patterns in TABLES["patterns"].items()}
 WORD = re.compile(r"\w+")
+_SIGNS = str.maketrans("’£$", "'€€")
 _SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
 
 
@@ -36,7 +37,7 @@ def plain(text: str) -> str:
         count, word, rest = found.groups()
         return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
 
-    small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().replace("’", "'"))
+    small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().translate(_SIGNS))
     small = PATTERNS["number"].sub(digits, PATTERNS["quoted word"].sub(r"\2", small))
     for word in ("hundred", "thousand"):
         small = PATTERNS[word].sub(product, small) if word in small else small
@@ -52,13 +53,14 @@ def says(kind: str, text: str) -> bool:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text, `plain`; what follows "but", or "and" with a question, is apart."""
+    """Yield the sentences and lines of a text, `plain`; what asks or tells something of its own is apart."""
     text = PATTERNS["quotation"].sub("", PATTERNS["adverb"].sub(r"\1", plain(text)))
     for sentence in PATTERNS["end of a sentence"].split(text.replace("**", "")):
         *parts, last = PATTERNS["end of a part"].split(sentence.strip(" \t_>"))
-        end = "".join(re.findall(r"[.?]$", last))
+        end = last[-1] if last.endswith((".", "?")) else ""
         yield from (f"{part}{end if end == '.' or says('asks', part) else ''}" for part in parts if part)
-        yield from [last] if last else []
+        if last:
+            yield last
 
 
 def has(sentence: str, value: str) -> bool:
@@ -107,10 +109,8 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
     ([86, 17], [17])
     """
     text = PATTERNS["untrue"].sub("", plain(text))
-    money = [
-        (int(found[1] or found[2]), PATTERNS["each"].match(text, found.end()))
-        for found in PATTERNS["money"].finditer(text)
-    ]
+    found = list(PATTERNS["money"].finditer(text))
+    money = [(int(each[1] or each[2]), PATTERNS["each"].match(text, each.end())) for each in found]
     sums = [amount for amount, each in money if not each]  # "180 euros, 90 a night"
     if money and not sums:  # "it costs 60 euros a month" may be of anything
         words = tuple(word for word in words if "cost" not in word)

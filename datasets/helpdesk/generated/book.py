@@ -109,8 +109,12 @@ def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Lev
     for place, length in enumerate(lengths):
         links: list[Link] = []
         for position in range(length):
-            rare = asked if (place, position) == hidden else history if history and draws.between(1, 6) == 1 else []
-            condition = (_unused(draws, rare, used) if rare else None) or visible(6)
+            condition: Condition | None = None
+            if (place, position) == hidden:
+                condition = _unused(draws, asked, used)
+            elif history and draws.between(1, 6) == 1:
+                condition = _unused(draws, history, used)
+            condition = condition or visible(6)
             if condition is None:
                 break
             links.append(Link(condition, draws.pick(condition.values)))
@@ -162,9 +166,7 @@ def _written(draws: Draws, domain: Domain, sections: Sequence[Section], level: L
     device = domain.device if level.devices else None
     words = {"customer": domain.customer.noun, "device": device.noun if device else ""}
     keys = (*GENERAL, "device") if device else GENERAL
-    general = [
-        f"1.{number} {draws.pick(PHRASES['general'][key]).format(**words)}" for number, key in enumerate(keys, 1)
-    ]
+    general = [f"1.{rule} {draws.pick(PHRASES['general'][key]).format(**words)}" for rule, key in enumerate(keys, 1)]
     if level.terms:
         texts = shuffled(draws, texts)
     defined = [

@@ -126,8 +126,9 @@ class Domain:
     conditions: tuple[Condition, ...]
     outside: tuple[str, ...]
     at_odds: tuple[tuple[str, str], ...]
+    """Acts of which nobody wants one where the other was refused."""
     lasting: tuple[str, ...]
-    """What is asked for that is the same in all wishes of a customer; before it, acts of which nobody wants both."""
+    """What is asked for that is the same in all wishes of a customer."""
     device: Device | None
     unseen: bool
     """Whether only the split "new" has it."""
@@ -187,8 +188,7 @@ def _fields(raw: Mapping[str, Any]) -> dict[str, Field]:
             low, high = values.removeprefix("date ").split("..")
             fields[name] = Field(name, "date", (int(low), int(high)))
         else:
-            kind = {str: "words", int: "number", bool: "flag"}[type(values[0])]
-            fields[name] = Field(name, kind, values)
+            fields[name] = Field(name, {str: "words", int: "number", bool: "flag"}[type(values[0])], values)
     return fields
 
 
@@ -227,6 +227,5 @@ def _conditions(raw: Mapping[str, Any], kinds: Mapping[str, Kind], acts: Mapping
         keys = {value_key(value): value for value in field.values}
         values = tuple(keys[key] for key in say if key in keys) if isinstance(say, dict) else raw["values"]
         one = Condition(scope, name, raw["test"], values, say, raw.get("term", ""), of_acts, field)
-        decide = [value for value in values if len({one.holds(actual, value) for actual in field.possible}) == 2]
-        if decide:
+        if decide := [value for value in values if len({one.holds(actual, value) for actual in field.possible}) == 2]:
             yield replace(one, values=tuple(decide))

@@ -119,8 +119,7 @@ class World:
         for act in acts:
             told = tuple(ask.name for ask in act.asks if self.level < 3 or (ask.follows and draws.between(0, 1)))
             has_amount = self.book.sections[act.name].share is not None
-            said = {name: value for name, value in self.said.items() if name in self.domain.lasting}
-            known = {ask.name: said[ask.name] for ask in act.asks if said.get(ask.name) in ask.values}
+            known = {ask.name: self.said[ask.name] for ask in act.asks if self.said.get(ask.name) in ask.values}
             wish = Wish(act.name, item, known, told, question=has_amount and bool(draws.between(0, 1)))
             if not self._set(wish, first=not wishes):
                 if features.moods:
@@ -192,7 +191,7 @@ class World:
             set_fact(*section.share.link, bool(draws.between(0, 1)))
         for ask in section.act.asks:
             wish.asks.setdefault(ask.name, draws.pick(ask.values))
-        self.said |= wish.asks
+        self.said |= {name: wish.asks[name] for name in self.domain.lasting if name in wish.asks}
         return bool(section.reason(facts))
 
     def _decided(self, section: Section, counts: list[list[int]], of_ten: int) -> tuple[bool, int, int]:
@@ -221,12 +220,13 @@ class World:
     def become_twin(self) -> None:
         """Change one fact so that other deeds are right."""
         wishes = [wish for request in self.requests for wish in request.wishes if wish.act in self.book.sections]
+        lasting = {("ask", name) for name in self.domain.lasting}
         for wish in wishes:
             facts = WishFacts(self.domain, self.rows, self.customer, wish, {})
             for chain in self.book.sections[wish.act].chains:
                 count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
-                    if condition.scope == "day" or condition.field in self.domain.lasting:
+                    if condition.scope == "day" or (condition.scope, condition.field) in lasting:
                         continue
                     about = facts.rows[condition.scope]
                     before = about[condition.field]
