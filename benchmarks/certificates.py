@@ -47,7 +47,7 @@ _SMALL_NUMBERS = (
     "Small numbers are frequent, as in GSM8K itself: the most frequent answer is that of 2.3 % of all "
     "1,000 tasks, and of 2.9 % of 2,000 of its rows. Here 60 is drawn more often."
 )
-_LONG = "40 tasks, since conversations are long."
+_LONG = "20 tasks, since conversations are long."
 CASES = {
     "ALFWorld": Case("AgentR1/ALFWorld-v0", {}),
     "GSM8K": Case("AgentR1/GSM8K-v0", {}, why=_SMALL_NUMBERS),
@@ -59,8 +59,8 @@ CASES = {
     "GSM8KTool-agentr1": Case(
         "AgentR1/GSM8KTool-v0", {"reward": "agentr1"}, why="Released: every step is paid, calls included."
     ),
-    "HelpDesk": Case("AgentR1/HelpDesk-v0", {}, 40, 0.0, _LONG),
-    **{f"HelpDesk-{level}": Case("AgentR1/HelpDesk-v0", {"level": level}, 40, 0.0, _LONG) for level in (1, 3, 5, 8)},
+    "HelpDesk": Case("AgentR1/HelpDesk-v0", {}, 20, 0.0, _LONG),
+    **{f"HelpDesk-{level}": Case("AgentR1/HelpDesk-v0", {"level": level}, 20, 0.0, _LONG) for level in (1, 3, 5, 8)},
     "HotpotQA": Case(
         "AgentR1/HotpotQA-v0",
         {},

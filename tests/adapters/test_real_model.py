@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from agent_envs.adapters.tiny.model import base_folder
 
 
+@pytest.mark.slow
 def test_a_cell_has_a_row_for_each_stage_and_goes_on(load_file, tmp_path, capsys):
     script = load_file("benchmarks/real_model.py")
     small = {"steps": 2, "tasks": 2, "group": 2, "eval_every": 1, "eval_tasks": 4, "warm_start": 2, "save_every": 1}

@@ -120,6 +120,7 @@ TUTORIALS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), TUTORIALS.items())
 def test_a_tutorial_does_what_it_says(root, session, name, least):
     """The second goes on in the folder of the first."""

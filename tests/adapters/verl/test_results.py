@@ -40,6 +40,7 @@ def cells(results, tmp_path, monkeypatch):
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
 def test_committed_cells_are_current(results):
     stale = [str(cell) for cell in results.cells() if cell.path.exists() and results._read(cell) is None]
@@ -58,6 +59,7 @@ def test_a_cell_of_other_tasks_or_settings_is_missing(cells, tmp_path):
     assert cells._read(cell) == found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="GSM8KCode needs the sandbox")
 def test_pages_say_what_the_cells_say(results, root):
     old = [path.name for path, text in results.pages() if path.read_text(encoding="utf-8") != text]

@@ -48,6 +48,7 @@ def main(rank, ranks, model_path, out, layouts=LAYOUTS):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_ranks_and_layouts_change_nothing(model_path, tmp_path, root, process_group):
     import torch
