@@ -131,6 +131,7 @@ def test_a_tutorial_does_what_it_says(root, session, name, least):
         pytest.skip("agentr1 train needs verl; the other blocks were run")
 
 
+@pytest.mark.slow
 def test_the_tutorials_files_have_the_form_of_this_project(root, session):
     pytest.importorskip("ruff")
     names = ["guess.py", "guess_tools.py", "test_guess.py", "my_rewards.py", "measurements.py", "triage.py"]
