@@ -228,9 +228,9 @@ def _hotpot_paragraphs(row: dict[str, Any], where: str) -> tuple[tuple[tuple[str
 
 
 def _join(sentences: list[str]) -> str:
-    """Join sentences with spaces, unless they bring their own as in HotpotQA."""
+    """Join sentences with spaces, or none where they bring their own; a quotation mark that ends one opens the next."""
     spaced = any(sentence[:1].isspace() for sentence in sentences[1:])
-    return "".join(sentences) if spaced else " ".join(sentences).replace(' " ', ' "')  # a mark before the next one
+    return "".join(sentences) if spaced else " ".join(sentences).replace(' " ', ' "')
 
 
 def _musique_paragraphs(value: Any, where: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
