@@ -57,6 +57,8 @@ VLLM_IMPORTS := agent_envs.adapters.verl.rollout.vllm_cpu_worker vllm.model_exec
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
+# Each of pytest's workers rewrites the asserts of all test files, half a minute's work: the result is kept for the next.
+PYTEST := $(COMPILE) -m pytest
 
 # Bare `make` prints the comment above.
 help:
@@ -132,11 +134,11 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m '$(QUICK)'
+	$(PYTEST) -n 2 --dist loadfile -m '$(QUICK)'
 
 test-slow: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow and not ray and not vllm and not gpu' --timeout 1800
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and ray and not vllm and not gpu' --timeout 1800
+	$(PYTEST) -n 2 --dist loadfile -m 'slow and not ray and not vllm and not gpu' --timeout 1800
+	$(PYTEST) -n 2 --dist worksteal -m 'slow and ray and not vllm and not gpu' --timeout 1800
 
 # Warnings that vLLM's own imports give are no errors here.
 test-vllm: setup-vllm

@@ -9,6 +9,7 @@ Behaviours pinned here:
 import json
 import threading
 import time
+from importlib.util import find_spec
 
 import gymnasium as gym
 import pytest
@@ -19,11 +20,9 @@ from agent_envs.testing import check_text_env
 from agent_envs.wrapping.recorded import recorded_env
 
 ENV_ID = "AgentR1/OpenEnv-v0"
-pytest.importorskip("aiohttp")
-pytest.importorskip("openenv.core.sync_client", reason="needs the extra suites: pip install 'agent-envs[suites]'")
-from openenv.core.generic_client import GenericEnvClient  # noqa: E402
-
 SEED = 20_000_000  # of the first test task
+# Its import takes seconds, so only the tests that use it have it.
+pytestmark = pytest.mark.skipif(find_spec("openenv") is None, reason="needs agent-envs[suites]")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +33,8 @@ def url():
 
 
 def test_episodes_are_those_of_openenvs_client(url, episodes):
+    from openenv.core.generic_client import GenericEnvClient
+
     here = gym.make("AgentR1/ALFWorld-v0")
     env = gym.make(ENV_ID, url=url, field="text", show="text", split="test")
     with GenericEnvClient(base_url=url).sync() as source:
