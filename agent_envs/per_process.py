@@ -32,10 +32,13 @@ class PerProcess(Generic[T]):
         self._lock = threading.RLock()  # making one may need another
         self._values: dict[Hashable, T] = {}
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of a key, which `make` makes if there is none; threads that wait for it get the same."""
+    def get(self, key: Hashable, make: Callable[[], T], *, instead_of: T | None = None) -> T:
+        """Return the value of a key, which `make` makes if there is none; threads that wait for it get the same.
+
+        A value `instead_of` which another one is wanted counts as none.
+        """
         with self._lock:
-            if key not in self._values:
+            if key not in self._values or (instead_of is not None and self._values[key] is instead_of):
                 self._values[key] = make()
                 for oldest in list(self._values)[: -self._keep] if self._keep else ():
                     del self._values[oldest]
