@@ -1,4 +1,4 @@
-"""What is made when it is first used, once in a process: clients, engines, locks, and the names of a package."""
+"""What a process has once: what is made when first used, what copies share, and the names of a package."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
+
+
+class Shared:
+    """Something that all copies of an environment share, because it never changes or is only a cache."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
 
 _everywhere: weakref.WeakSet[PerProcess] = weakref.WeakSet()
 
