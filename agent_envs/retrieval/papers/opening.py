@@ -31,7 +31,8 @@ SELECTORS: dict[str, type] = {
 """The same for selectors. "gold" is missing because it belongs to a task."""
 
 _WITHOUT_ADDRESS = ("arxiv", "lexical", "semanticscholar")
-_opened: PerProcess[Any] = PerProcess()
+_backends: PerProcess[PaperBackend] = PerProcess()
+_selectors: PerProcess[Selector] = PerProcess()
 
 
 def open_backend(spec: str) -> PaperBackend:
@@ -39,14 +40,12 @@ def open_backend(spec: str) -> PaperBackend:
 
     "local" is none of them because the environment opens its corpus. Raises ConfigError if there is no such backend.
     """
-    backend: PaperBackend = _opened.get(("backend", spec), lambda: _open("backend", spec, BACKENDS, "local"))
-    return backend
+    return _backends.get(spec, lambda: _open("backend", spec, BACKENDS, "local"))
 
 
 def open_selector(spec: str) -> Selector:
     """Return the selector with this name or address; the same one each time. Raises ConfigError if there is none."""
-    selector: Selector = _opened.get(("selector", spec), lambda: _open("selector", spec, SELECTORS, "gold"))
-    return selector
+    return _selectors.get(spec, lambda: _open("selector", spec, SELECTORS, "gold"))
 
 
 def _open(what: str, spec: str, table: dict[str, type], other: str) -> Any:
