@@ -310,6 +310,6 @@ def _refuse_numbers(space: _SharedSpace[Any], *args: Any, **kwargs: Any) -> NoRe
 
 
 create_zero_array.register(_SharedSpace, lambda space: space.empty())
-read_from_shared_memory.register(_SharedSpace, _SharedElements)
+read_from_shared_memory.register(_SharedSpace, _SharedElements)  # type: ignore[arg-type]
 for _function in (flatdim, flatten, flatten_space, unflatten):
     _function.register(_SharedSpace, _refuse_numbers)
