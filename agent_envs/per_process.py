@@ -1,4 +1,4 @@
-"""What is made when it is first used, once in a process: clients, engines, locks, and the names of a package."""
+"""What a process has once: what is made when first used, what copies share, and the names of a package."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
+
+
+class Shared:
+    """Something that all copies of an environment share, because it never changes or is only a cache."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
 
 _everywhere: weakref.WeakSet[PerProcess] = weakref.WeakSet()
 
@@ -32,10 +42,13 @@ class PerProcess(Generic[T]):
         self._lock = threading.RLock()  # making one may need another
         self._values: dict[Hashable, T] = {}
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the value of a key, which `make` makes if there is none; threads that wait for it get the same."""
+    def get(self, key: Hashable, make: Callable[[], T], *, instead_of: T | None = None) -> T:
+        """Return the value of a key, which `make` makes if there is none; threads that wait for it get the same.
+
+        A value `instead_of` which another one is wanted counts as none.
+        """
         with self._lock:
-            if key not in self._values:
+            if key not in self._values or (instead_of is not None and self._values[key] is instead_of):
                 self._values[key] = make()
                 for oldest in list(self._values)[: -self._keep] if self._keep else ():
                     del self._values[oldest]

@@ -9,6 +9,7 @@ of numbers, and raise an error that says so.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import pickle
 import struct
 from abc import abstractmethod
@@ -267,10 +268,10 @@ class _SharedElements:
     the current bytes.
     """
 
-    def __init__(self, space: _SharedSpace[Any], memory: Any, count: int) -> None:
+    def __init__(self, space: _SharedSpace[Any], shared_memory: Any, n: int = 1) -> None:
         self._space = space
-        self._bytes = memoryview(memory).cast("B")
-        self._count = count
+        self._bytes = memoryview(shared_memory).cast("B")
+        self._count = n
 
     def __len__(self) -> int:
         return self._count
@@ -285,21 +286,9 @@ class _SharedElements:
         return tuple(self[i] for i in range(self._count))
 
 
-@create_zero_array.register(_SharedSpace)
-def _empty(space: _SharedSpace[T]) -> T:
-    return space.empty()
-
-
 @create_shared_memory.register(_SharedSpace)
-def _create_shared(space: _SharedSpace[Any], n: int = 1, ctx: Any = None) -> Any:
-    if ctx is None:
-        import multiprocessing as ctx
+def _create_shared(space: _SharedSpace[Any], n: int = 1, ctx: Any = multiprocessing) -> Any:
     return ctx.RawArray("c", n * space.slot_size)
-
-
-@read_from_shared_memory.register(_SharedSpace)
-def _read_shared(space: _SharedSpace[Any], shared_memory: Any, n: int = 1) -> _SharedElements:
-    return _SharedElements(space, shared_memory, n)
 
 
 @write_to_shared_memory.register(_SharedSpace)
@@ -320,5 +309,7 @@ def _refuse_numbers(space: _SharedSpace[Any], *args: Any, **kwargs: Any) -> NoRe
     raise ConfigError(f"{why}: leave out {what}; docs/wrappers.md lists Gymnasium's wrappers that work")
 
 
+create_zero_array.register(_SharedSpace, lambda space: space.empty())
+read_from_shared_memory.register(_SharedSpace, _SharedElements)  # type: ignore[arg-type]
 for _function in (flatdim, flatten, flatten_space, unflatten):
     _function.register(_SharedSpace, _refuse_numbers)

@@ -11,6 +11,7 @@ from agent_envs.checks import shown
 from agent_envs.errors import ConfigError, DataError, TaskIndexError, needs_extra
 from agent_envs.files import open_data, unpacked_limit
 from agent_envs.json_stream import JSONStream
+from agent_envs.per_process import Shared
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def task_id_of(task: Any) -> str:
         raise ConfigError(f"a task must have a task_id, as a Problem has; got {shown(task)}") from e
 
 
-class IndexedTasks(Generic[T]):
+class IndexedTasks(Generic[T], Shared):
     """Base class of the tasks of one split. Subclasses implement ``__len__`` and ``get``.
 
     Args:
@@ -95,9 +96,6 @@ class IndexedTasks(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return map(self._get, range(len(self)))
-
-    def __deepcopy__(self, memo: object) -> IndexedTasks[T]:
-        return self  # immutable, so copies of an environment share it
 
 
 class ListedTasks(IndexedTasks[T]):

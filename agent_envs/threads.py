@@ -14,7 +14,6 @@ server's many short calls are made by the thread that reads them (`agent_envs.se
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import deque
@@ -28,11 +27,9 @@ from agent_envs.per_process import PerProcess
 K = TypeVar("K")
 T = TypeVar("T")
 
-_lock = threading.Lock()
-_background: LoopThread | None = None
-
+_background: PerProcess[asyncio.AbstractEventLoop] = PerProcess()
 _Calls = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
-_idle: list[_Calls] = []  # one queue per waiting worker; append, pop and remove are atomic
+_idle: PerProcess[list[_Calls]] = PerProcess()  # one queue per waiting worker; append, pop and remove are atomic
 _IDLE_SECONDS = 10.0
 _PATIENCE = 0.001  # seconds
 _Batch = tuple[Callable[[], None], deque[Any]]
@@ -81,11 +78,7 @@ def background_loop(*, replace: asyncio.AbstractEventLoop | None = None) -> asyn
 
     A new one takes its place if it is the one to `replace`, which a coroutine blocks.
     """
-    global _background
-    with _lock:
-        if _background is None or _background.loop is replace:
-            _background = LoopThread("agent_envs-loop")
-        return _background.loop
+    return _background.get("", lambda: LoopThread("agent_envs-loop").loop, instead_of=replace)
 
 
 def is_responsive(loop: asyncio.AbstractEventLoop, seconds: float = 0.2) -> bool:
@@ -102,11 +95,12 @@ def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
+    idle = _idle.get("", list)
     try:
-        calls = _idle.pop()
+        calls = idle.pop()
     except IndexError:
         calls = SimpleQueue()
-        threading.Thread(target=_work, args=(calls,), name="agent_envs-worker", daemon=True).start()
+        threading.Thread(target=_work, args=(calls, idle), name="agent_envs-worker", daemon=True).start()
     calls.put((future, function, args, kwargs))
     return future
 
@@ -171,14 +165,14 @@ def _watched() -> SimpleQueue[_Batch]:
     return batches
 
 
-def _work(calls: _Calls) -> None:
+def _work(calls: _Calls, idle: list[_Calls]) -> None:
     """Make one call after the other, until none has come for a while."""
     while True:
         try:
             future, function, args, kwargs = calls.get(timeout=_IDLE_SECONDS)
         except Empty:
             try:
-                _idle.remove(calls)
+                idle.remove(calls)
             except ValueError:  # another thread has just taken this worker: its call is on the way
                 continue
             return
@@ -186,19 +180,9 @@ def _work(calls: _Calls) -> None:
             result, error = function(*args, **kwargs), None
         except BaseException as e:  # noqa: BLE001  the future carries it to the caller
             result, error = None, e
-        _idle.append(calls)  # first, so that this worker is free when the caller gets the result
+        idle.append(calls)  # first, so that this worker is free when the caller gets the result
         if error is None:
             future.set_result(result)
         else:
             future.set_exception(error)
         del future, function, args, kwargs, result, error  # an idle worker keeps nothing alive
-
-
-def _reset_after_fork() -> None:
-    """A child has none of its parent's threads."""
-    global _lock, _background, _idle
-    _lock, _background, _idle = threading.Lock(), None, []
-
-
-if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from agent_envs import threads
+from agent_envs.per_process import PerProcess
 from agent_envs.threads import LoopThread, background_loop, is_responsive, run_in_thread, run_side_by_side
 
 
 @pytest.fixture(autouse=True)
 def _fresh_workers(monkeypatch):
-    monkeypatch.setattr(threads, "_idle", [])
+    monkeypatch.setattr(threads, "_idle", PerProcess())
 
 
 def test_a_free_worker_is_used_again():
@@ -46,7 +47,7 @@ def test_an_idle_worker_ends(monkeypatch):
     monkeypatch.setattr(threads, "_IDLE_SECONDS", 0.05)
     worker: Any = run_in_thread(threading.current_thread).result(timeout=5)
     worker.join(timeout=5)
-    assert not worker.is_alive() and threads._idle == []
+    assert not worker.is_alive() and threads._idle.get("", list) == []
     assert run_in_thread(lambda: 1).result(timeout=5) == 1
 
 

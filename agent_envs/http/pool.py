@@ -13,7 +13,7 @@ import urllib.request
 import weakref
 from collections.abc import Mapping
 from email.message import Message
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agent_envs._version import __version__
@@ -26,7 +26,7 @@ from agent_envs.errors import (
     BackendSlowError,
 )
 from agent_envs.http.addresses import server_address
-from agent_envs.per_process import PerProcess
+from agent_envs.per_process import PerProcess, Shared
 
 _BUSY = frozenset({429, 502, 503, 504})
 _CHUNK = 1 << 16
@@ -70,7 +70,7 @@ class TooLongReplyError(BackendError):
     """A reply has more bytes than anybody wants to hold."""
 
 
-class HTTPPool:
+class HTTPPool(Shared):
     """Sends requests to one server. Connections stay open and are reused, each by one thread at a time.
 
     If the server is down, busy (429, 502, 503, 504) or too slow, the request is sent again after a pause that doubles
@@ -109,9 +109,6 @@ class HTTPPool:
         self._host, self._port, self._prefix = parts.hostname or "", parts.port, parts.path.rstrip("/")
         self._headers = {"User-Agent": f"agent-envs/{__version__}", **(headers or {})}
         self._connections: PerProcess[_Connections] = PerProcess()
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self  # copies of an environment share it
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -16,6 +16,7 @@ from agent_envs.parsers.json_calls import MAX_CALLS, load_json
 from agent_envs.parsers.parser import ParsedAction
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_BLOCK = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 _LONGEST_LITERAL = 8192  # characters
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -35,7 +36,8 @@ class HermesJsonParser(HermesParser):
 
     def parse(self, text: str) -> ParsedAction:
         """Parse a policy's text."""
-        bodies = _bodies(text)
+        closed = text[: text.rfind(_CLOSE) + len(_CLOSE)]  # in which every tag has an end: reading takes linear time
+        bodies = _BLOCK.findall(closed)[:MAX_CALLS]
         calls = [call for body in bodies if (call := self._call(body, load_json))]
         if self.lenient and not calls:
             calls = [call for body in bodies if (call := self._call(body, self._load))]
@@ -80,19 +82,6 @@ class HermesPythonParser(HermesJsonParser):
 
     name = "hermes_python"
     lenient = True
-
-
-def _bodies(text: str) -> list[str]:
-    """Return what stands between each opening tag and the next closing one."""
-    bodies: list[str] = []
-    start = text.find(_OPEN)
-    while start >= 0 and len(bodies) < MAX_CALLS:
-        end = text.find(_CLOSE, start)
-        if end < 0:
-            break
-        bodies.append(text[start + len(_OPEN) : end])
-        start = text.find(_OPEN, end)
-    return bodies
 
 
 def _literal(text: str) -> Any:

@@ -71,8 +71,6 @@ def _read_calls(part: str) -> tuple[list[ToolCall | ParseFailure], str]:
     if not calls:
         calls.append(ParseFailure("the array of tool calls is empty", part))
     if _MORE.search(part, end) or _NAMED.match(part, end):
-        return [
-            *calls,
-            ParseFailure(f"something follows the tool calls: expected {_TAG} and another one", part[end:]),
-        ], ""
+        calls.append(ParseFailure(f"something follows the tool calls: expected {_TAG} and another one", part[end:]))
+        return calls, ""
     return calls, part[end:]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_envs.errors import ConfigError, DataError
+from agent_envs.per_process import Shared
 from agent_envs.text import clean_text, cut
 
 IMAGE = "<image>"
@@ -71,7 +72,7 @@ def pixels(value: Any) -> NDArray[np.uint8]:
     return copy
 
 
-class Picture:
+class Picture(Shared):
     """A picture that never changes: compared and hashed by its pixels, so that messages with pictures can be compared.
 
     Args:
@@ -157,9 +158,6 @@ class Picture:
     def __copy__(self) -> Picture:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Picture:
-        return self
-
     def __reduce__(self) -> tuple[type[Picture], tuple[NDArray[np.uint8]]]:
         return Picture, (self.array,)
 
@@ -172,7 +170,7 @@ def as_picture(value: Any) -> Picture:
     return value if isinstance(value, Picture) else Picture(value)
 
 
-class Pictured:
+class Pictured(Shared):
     """Text with pictures: what an environment or a tool says if words are not enough.
 
     Args:
@@ -244,9 +242,6 @@ class Pictured:
         fitted = Pictured()
         fitted.text, fitted.images = text, images
         return fitted
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Pictured:
-        return self  # nothing of it changes
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pictured):

@@ -134,9 +134,9 @@ def _shown_picture(value: Any, where: str, max_side: int) -> Picture:
     return Picture(array.astype(np.uint8))
 
 
-def png_url(data: bytes, where: str, *, max_side: int = LARGEST_SIDE) -> str:
+def png_url(data: bytes, where: str) -> str:
     """Return the bytes of a PNG file as a ``data:`` URL without reading its pixels; DataError as for `read_picture`."""
-    _check_png(data, where, max_side)
+    _check_png(data, where, LARGEST_SIDE)
     return _URL + base64.b64encode(data).decode("ascii")
 
 

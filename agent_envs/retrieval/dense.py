@@ -26,8 +26,9 @@ from tqdm import tqdm
 from agent_envs.checks import choice, shown
 from agent_envs.errors import BackendError, ConfigError, DataError, needs_extra
 from agent_envs.files import open_data, read_text, write_text
+from agent_envs.per_process import Shared
 from agent_envs.retrieval.corpus import document_title, file_marks, read_objects, row_contents, row_id
-from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
+from agent_envs.retrieval.retriever import Hit, Retriever, check_request
 from agent_envs.retrieval.storage import FileWriter, map_array, new_folder, write_manifest
 
 _log = logging.getLogger(__name__)

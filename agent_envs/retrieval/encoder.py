@@ -8,7 +8,7 @@ import numpy as np
 
 from agent_envs.checks import choice, integer
 from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
-from agent_envs.retrieval.retriever import Shared
+from agent_envs.per_process import Shared
 
 _POOLING = ("cls", "last", "mean")
 

@@ -196,8 +196,4 @@ def _choose_java() -> None:
     import jnius_config
 
     add = jnius_config.add_options  # pyserini requests a module that this Java does not have
-
-    def add_options(*options: str) -> None:
-        add(*(o for o in options if _VECTOR_MODULE not in o))
-
-    jnius_config.add_options = add_options
+    jnius_config.add_options = lambda *options: add(*(o for o in options if _VECTOR_MODULE not in o))

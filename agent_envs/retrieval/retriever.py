@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from agent_envs.checks import integer
 from agent_envs.errors import ConfigError
@@ -42,13 +42,6 @@ def check_request(query: object, k: object) -> None:
         raise ConfigError(f"a query must be a string, got {type(query).__name__}")
     if type(k) is not int or k < 1:
         integer("k", k, minimum=1)
-
-
-class Shared:
-    """Something that all copies of an environment share, because it never changes or is only a cache."""
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
 
 class Recent(Generic[K, V]):

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from agent_envs.checks import shown
 from agent_envs.errors import BackendBusyError, BackendError, ConfigError, DataError
-from agent_envs.files import FileLock, move_folder, open_data, read_text
+from agent_envs.files import FileLock, move_folder, open_data, read_object, read_text
 from agent_envs.retrieval.corpus import row_contents, row_id
 
 MANIFEST = "index.json"
@@ -112,11 +112,9 @@ def read_manifest(folder: Path, form: str, version: int, *, verify: bool = True)
 
 def _is_index(folder: Path) -> bool:
     """Return whether a folder has the manifest of an index, of any format and version."""
-    try:
-        manifest = json.loads(read_text(folder / MANIFEST))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and {"format", "version", "files", "checksum"} <= manifest.keys()
+    with suppress(DataError):
+        return {"format", "version", "files", "checksum"} <= read_object(folder / MANIFEST).keys()
+    return False
 
 
 @contextmanager

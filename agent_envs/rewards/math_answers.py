@@ -65,9 +65,7 @@ def extract_answer(text: str) -> str | None:
     integer = _STRICT.fullmatch(text.rpartition("####")[2].strip())
     if integer:
         return str(int(integer[0]))
-    number = _find_leniently(text)
-    value = None if number is None else _value(number)
-    return None if value is None else plain(value)
+    return _written(_find_leniently(text))
 
 
 def gold_answer(answer: str) -> str:
@@ -85,9 +83,7 @@ def whole_number(text: str) -> str | None:
     ('1.5', '-1/3', '1000', None)
     """
     alone = re.sub(r"(?<=[0-9])\.(?![0-9])", "", text.strip(" $").lstrip("+"))  # 1.
-    number = _NUMBER.fullmatch(_respelled(alone, alone=True)) if len(text) <= _LONGEST else None
-    value = None if number is None else _value(number)
-    return None if value is None else plain(value)
+    return _written(_NUMBER.fullmatch(_respelled(alone, alone=True)) if len(text) <= _LONGEST else None)
 
 
 def plain(value: Fraction) -> str:
@@ -120,10 +116,13 @@ def _respelled(text: str, alone: bool = False) -> str:
     return text
 
 
-def _value(number: re.Match[str]) -> Fraction | None:
+def _written(number: re.Match[str] | None) -> str | None:
+    """Return a number that was found in plain form, or None if there is none or it is unreadable."""
+    if number is None:
+        return None
     root, minus, whole, top, bottom, scale, unreadable = number.groups()
     denominator = int(bottom or 1)
     if root or unreadable or not denominator:
         return None
     value = (int(whole or 0) + Fraction(top.replace(",", "")) / denominator) * _SCALES[scale]
-    return -value if minus else value
+    return plain(-value if minus else value)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from agent_envs.checks import choice, integer
 from agent_envs.errors import ToolError
+from agent_envs.per_process import Shared
 from agent_envs.retrieval import HTTPRetriever, Retriever, document_title
 from agent_envs.tools.base import Tool, string_parameter
 
@@ -57,7 +58,7 @@ def find_passages(retriever: Retriever, query: str, top_k: int, passage_chars: i
     return [Passage(title, text[:passage_chars]) for title, text in pairs]
 
 
-class SearchTool(Tool):
+class SearchTool(Tool, Shared):
     """Searches a corpus.
 
     >>> from agent_envs.retrieval import StaticRetriever
@@ -86,9 +87,6 @@ class SearchTool(Tool):
         self.layout = choice("layout", layout, LAYOUTS)
         self.blocking = isinstance(retriever, HTTPRetriever)
         self.timeout = _WAIT if self.blocking else None
-
-    def __deepcopy__(self, memo: object) -> SearchTool:
-        return self  # it never changes, so copies of an environment share it and its retriever
 
     def call(self, *, query: str) -> SearchResults:  # type: ignore[override]
         passages = find_passages(self.retriever, query, self.top_k, self.passage_chars)

@@ -25,10 +25,11 @@ import numpy as np
 
 from agent_envs.checks import choice
 from agent_envs.errors import DataError
+from agent_envs.per_process import Shared
 from agent_envs.retrieval.analysis.analyzer import ANALYZER, term_of, tokenize
 from agent_envs.retrieval.bm25.build import FORMAT, VERSION, IndexBuilder, check_parameters, impacts_of, inverse_norms
 from agent_envs.retrieval.corpus import file_marks, read_objects
-from agent_envs.retrieval.retriever import Hit, Retriever, Shared, check_request
+from agent_envs.retrieval.retriever import Hit, Retriever, check_request
 from agent_envs.retrieval.storage import Blob, DocumentStore, map_array, new_folder, read_manifest
 
 _ENGINES = ("auto", "numba", "numpy")

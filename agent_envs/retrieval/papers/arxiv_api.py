@@ -16,7 +16,7 @@ from agent_envs.errors import BackendReplyError, DataError
 from agent_envs.http.pool import HTTPReply, short
 from agent_envs.retrieval.analysis.analyzer import STOP_WORDS
 from agent_envs.retrieval.papers import graph_api
-from agent_envs.retrieval.papers.paper import Paper, arxiv_id, date_number, normal_date, within_date
+from agent_envs.retrieval.papers.paper import Paper, arxiv_id, normal_date, within_date
 from agent_envs.retrieval.papers.service import Service, cache_folder
 
 URL = "https://export.arxiv.org/api"
@@ -98,10 +98,9 @@ def search_text(query: str, before: str | None = None, operator: str = "AND") ->
     text = f" {operator} ".join(list(words)[:_MAX_WORDS])
     if not before or not text:
         return text
-    day = str(date_number(before, latest=True))
-    month = "12" if day[4:6] == "99" else day[4:6]
-    last = "31" if day[6:] == "99" else day[6:]
-    return f"({text}) AND submittedDate:[199101010000 TO {day[:4]}{month}{last}2359]"
+    day = before.replace("-", "")
+    last = day + "1231"[len(day) - 4 :]  # of the year or the month
+    return f"({text}) AND submittedDate:[199101010000 TO {last}2359]"
 
 
 def read_feed(reply: HTTPReply) -> tuple[list[Paper], int, int]:
@@ -111,8 +110,6 @@ def read_feed(reply: HTTPReply) -> tuple[list[Paper], int, int]:
         BackendReplyError: The reply is not such a feed, or is an error.
     """
     try:
-        if reply.status not in (200, 400):
-            raise ValueError("not a feed")
         root = ET.fromstring(reply.content, parser=ET.XMLParser(target=_Builder()))
         if root.tag != f"{_ATOM}feed":
             raise ValueError(f"the root is <{root.tag}>")

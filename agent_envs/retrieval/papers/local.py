@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from agent_envs.errors import ConfigError, UnknownPaperError
+from agent_envs.per_process import Shared
 from agent_envs.retrieval.bm25.retriever import BM25Retriever
 from agent_envs.retrieval.papers.paper import Paper, PaperRow, date_number, normal_date
-from agent_envs.retrieval.retriever import Shared
 from agent_envs.retrieval.storage import map_array, new_folder, offsets_of, read_manifest, write_array, write_manifest
 
 FORMAT = "agent_envs.papers"

@@ -36,10 +36,11 @@ from agent_envs.checks import integer, shown
 from agent_envs.errors import BackendError, BackendReplyError, ConfigError, DataError, NotRecordedError
 from agent_envs.files import read_text
 from agent_envs.http.pool import HTTPReply, short
+from agent_envs.per_process import Shared
 from agent_envs.retrieval.analysis.analyzer import analyze
 from agent_envs.retrieval.papers.paper import Paper, Selector, title_key
 from agent_envs.retrieval.papers.service import Service, read_key
-from agent_envs.retrieval.retriever import Recent, Shared
+from agent_envs.retrieval.retriever import Recent
 
 _log = logging.getLogger(__name__)
 

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from agent_envs.errors import (
-    BackendReplyError,
-    ConfigError,
-    DataError,
-    NotRecordedError,
-    UnknownPaperError,
-    did_you_mean,
-)
+from agent_envs.errors import BackendReplyError, ConfigError, NotRecordedError, UnknownPaperError, did_you_mean
 from agent_envs.files import read_text, write_text
 from agent_envs.http.pool import HTTPPool, HTTPReply
 
@@ -105,7 +98,7 @@ class ReplyStore:
             raise ConfigError(f"{str(folder)!r} is not a usable folder: {e}") from e
 
     def get(self, method: str, url: str, body: bytes | None = None) -> HTTPReply | None:
-        """Return the stored reply to a request, or None. Raises DataError, which names the file, if it is broken."""
+        """Return the stored reply to a request, or None. BackendReplyError names the file if it is broken."""
         path = self._path(method, url, body)
         try:
             row = json.loads(read_text(path))
@@ -113,7 +106,7 @@ class ReplyStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise DataError(
+            raise BackendReplyError(
                 f"{path}: expected an object with 'status_code' and 'body' ({type(e).__name__}: {e}); delete the file"
             ) from e
 
@@ -177,16 +170,13 @@ class Service(HTTPPool):
 
     def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[HTTPReply], T]) -> T:
         url = self.url + path
-        try:
-            cached = None if self._store is None else self._store.get(method, url, body)
-        except DataError as e:
-            raise BackendReplyError(str(e)) from e
-        try:
-            if cached is not None:
+        cached = None if self._store is None else self._store.get(method, url, body)
+        if cached is not None:
+            try:
                 return read(cached)
-        except BackendReplyError:  # from another version of the service: request it again
-            if self.offline:
-                raise
+            except BackendReplyError:  # from another version of the service: request it again
+                if self.offline:
+                    raise
         if self._store is not None and self.offline:
             raise NotRecordedError(
                 f"{self._store.folder} has no reply to {method} {url[:300]}; ask once without offline=1 to keep it"

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.1  # seconds between two looks at the parent and the program
@@ -19,14 +18,10 @@ _PAUSE = 0.1  # seconds between two looks at the parent and the program
 
 def main(parent: int, command: list[str]) -> int:
     """Run the program until it ends, the process `parent` ends, or a SIGTERM comes; return its exit status."""
-
-    def leave(*_: Any) -> None:
-        raise SystemExit(0)
-
     if sys.platform == "linux":  # what the program leaves behind becomes a child of this process
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child, ended, status = 0, False, 0
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         child = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
         nothing = os.open(os.devnull, os.O_RDWR)
