@@ -143,8 +143,6 @@ class ChatMessages(PlacedWrapper):
 
     def _shown(self) -> list[Message]:
         self.last_observation = [*self._messages]  # stays here: snapshots copy it
-        if self._images_left == self.max_images:
-            return [message.copy() for message in self._messages]
         return copied(self._messages)
 
 

@@ -41,17 +41,11 @@ def add_to_task(opening: list[Message], note: str) -> list[Message]:
 
 
 class ContextWrapper(ObservationWrapper):
-    """Base of the wrappers that choose which messages of a prompt are shown.
-
-    A subclass passes its arguments to this constructor and implements `_choose`.
-    """
+    """Base of the wrappers that choose which messages of a prompt are shown, by `_choose`."""
 
     place = Place.CONTEXT
     carries_pictures = True
-
-    def __init__(self, env: gym.Env[list[Message], str], **arguments: Any) -> None:
-        super().__init__(env, **arguments)
-        self._action = ""
+    _action = ""  # the last one
 
     def _begin(self) -> None:
         """Forget the last episode."""

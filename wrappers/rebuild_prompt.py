@@ -19,7 +19,7 @@ from agent_envs.prompts.templates import PLACEHOLDERS, PromptView, TurnView, his
 from agent_envs.prompts.texts import PromptTexts, filler, read_prompts
 from agent_envs.registration import available_actions, prompt_state
 from agent_envs.spaces import ImageText, UnicodeText, kept_action
-from agent_envs.text import clean_text
+from agent_envs.text import clean_text, cut
 from agent_envs.wrappers.chat_messages import action_parser
 from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
@@ -194,10 +194,7 @@ class RebuildPrompt(ObservationWrapper):
             turns //= 2
         while text and not self._in_tokens(text):
             text = text[: len(text) * 9 // 10]
-        text = clean_text(text)
-        if len(text) > self.max_length:
-            note = f"\n[cut: {len(text)} characters, at most {self.max_length} are shown]"
-            text = text[: self.max_length - len(note)] + note
+        text = cut(clean_text(text), self.max_length)
         if self._side:
             return self._marks.pictured(text).fitted(self.max_length, self.max_images, self._side).observation()
         return text

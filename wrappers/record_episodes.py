@@ -23,9 +23,6 @@ from agent_envs.registration import env_name
 from agent_envs.spaces import shows_pictures
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
-# Of all wrappers only this one needs the room of episodes: what it writes are their records, and readers must find one
-# form of them. The room knows nothing of wrappers, so that no circle comes of it.
-
 
 @dataclass
 class _Running:

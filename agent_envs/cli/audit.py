@@ -33,8 +33,6 @@ from agent_envs.errors import ConfigError
 
 @dataclass(kw_only=True)
 class Options:
-    """What is attacked, and where the certificate goes."""
-
     env: EnvId = option(..., "an id, such as AgentR1/GSM8KTool-v0, or your own as module:ID")
     env_kwargs: Json | None = option(None, "arguments of the environment, as a JSON object")
     tasks: int = option(100, "tasks to play")

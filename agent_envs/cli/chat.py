@@ -43,8 +43,6 @@ _COMMANDS = "/tools, /reset, /quit"
 
 @dataclass(kw_only=True)
 class Options(PolicyOptions):
-    """Whom one talks with, and about what."""
-
     group = "conversation"
     seed: int = option(0, "seed of the agent's sampling")
     agent: Spec | None = option(None, "module:function or compact(...) that asks the model (default: a call per step)")
@@ -53,7 +51,7 @@ class Options(PolicyOptions):
 def run(options: Options) -> str:
     """Talk until the person quits, and report how much was played."""
     with contextlib.closing(make_text_env(*options.chosen_env())) as env:
-        policy = options.chosen_policy(seed=options.seed)
+        [policy] = options.chosen_policies(seed=options.seed)
         getattr(policy, "check_server", lambda: None)()
         chat = Chat(env, with_agent(policy, options.agent))
         chat.talk()

@@ -30,8 +30,6 @@ _NAME = 30  # longest name of a column
 
 @dataclass(kw_only=True)
 class Options:
-    """What is compared."""
-
     runs: list[str] = option(..., "the first evaluation, and others to compare", "runs", nargs="+", metavar="RUN")
     common: bool = option(False, "compare panels with other tasks too, on the tasks that both have")
     json: bool = option(False, "print one JSON object instead of tables")

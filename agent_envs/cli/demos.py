@@ -63,8 +63,6 @@ _NESTED = ("messages", "tools")  # columns that come last
 
 @dataclass(kw_only=True)
 class Options(RunOptions, OutputOptions):
-    """Which demonstrations are written, and where to."""
-
     out: File | None = option(..., "file to write, .jsonl or .parquet")
     from_: FileOrFolder | None = option(None, "write the solved episodes of this run or file", "--from")
     n: int = option(1000, "most episodes to write; an expert plays each on another task")

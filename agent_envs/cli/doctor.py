@@ -75,8 +75,6 @@ _Outcome = tuple[str, str] | tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class Options:
-    """What is tried, and how the report looks."""
-
     quick: bool = option(False, "leave out what takes seconds: Ray, torch and GPUs")
     all: bool = option(False, "show what is absent too, and how to get it")
     constraints: File | None = option(None, "pins to compare with (default: the constraints.txt of a checkout)")

@@ -41,8 +41,6 @@ _MOST_INDICES = 10_000_000
 
 @dataclass(kw_only=True)
 class _TaskOptions:
-    """Which tasks are played, and how often."""
-
     group = "tasks"
     n: int | None = option(None, "number of tasks, drawn from the split (default: 100, or all of a smaller split)")
     all: bool = option(False, "play every task of the split")
@@ -54,8 +52,6 @@ class _TaskOptions:
 
 @dataclass(kw_only=True)
 class _ClusterOptions:
-    """Where episodes are played."""
-
     group = "cluster: play on the workers of a Ray cluster (docs/scaling.md)"
     ray: str | None = option(
         None, "its address, such as auto (none: one on this machine)", metavar="ADDRESS", nargs="?", const="local"
@@ -75,8 +71,6 @@ class _ClusterOptions:
 
 @dataclass(kw_only=True)
 class Options(PolicyOptions, AgentOptions, _TaskOptions, _ClusterOptions):
-    """An evaluation."""
-
     group = "run"
     split: str | None = option(None, "split to take tasks from (default: test, or all of a single file)")
     out: Folder | None = option(None, "for episodes.jsonl and summary.json; run the same command again to resume")

@@ -22,8 +22,6 @@ from agent_envs.errors import ConfigError
 
 @dataclass(kw_only=True)
 class Options:
-    """What is exported, and where to."""
-
     source: str = option(..., "the folder of a run, or a checkpoint in it", "source", metavar="RUN")
     out: Folder = option(..., "folder to write, which must not exist yet")
     trust: bool = option(False, "run code that a checkpoint's files hold (docs/security.md)")

@@ -15,8 +15,6 @@ from agent_envs.cli.options import Folder, given_options, option
 
 @dataclass(kw_only=True)
 class Options:
-    """What is generated, and where to."""
-
     task: str = option(..., "name of the task: alfworld", "task")
     out: Folder = option(..., "folder to write; a split that was generated there before is replaced")
     n: int = option(1000, "number of tasks")

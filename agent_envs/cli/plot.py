@@ -29,8 +29,6 @@ from agent_envs.text import count_of
 
 @dataclass(kw_only=True)
 class Options(OutputOptions):
-    """What is plotted, and where to."""
-
     runs: list[FileOrFolder] = option(..., "runs or evaluations", "runs", nargs="+")
     out: File | None = option("curves.png", "figure to write: .png, .svg or .pdf")
     title: str | None = option(None, "title of the figure (default: the environments' names)")

@@ -120,11 +120,7 @@ class PolicyOptions(RunOptions):
     def source(self) -> str | None:
         return self.run or self.checkpoint
 
-    def chosen_policy(self, *, seed: int = 0) -> Policy:
-        """Make the policy that was named; `seed` is that of a policy that draws."""
-        return self.chosen_policies(1, seed=seed)[0]
-
-    def chosen_policies(self, samples: int, *, seed: int = 0) -> list[Policy]:
+    def chosen_policies(self, samples: int = 1, *, seed: int = 0) -> list[Policy]:
         """Make the policy of each sample of a task: the same one, or with seed + i if it draws."""
         name, given = self._chosen()
         policy: Any = POLICIES[name].make(given, seed)

@@ -21,8 +21,6 @@ from agent_envs.datasets.prepare import FROM, SOURCES, prepare
 
 @dataclass(kw_only=True)
 class Options:
-    """What is prepared, from where, and where to."""
-
     task: str = option(..., "name of the task, such as gsm8k", "task")
     source: str | None = option(None, "modelscope: Agent-R1's processed release; huggingface: the hub", choices=FROM)
     from_path: FileOrFolder | None = option(None, "released files on this machine, instead of downloading", "--from")

@@ -35,8 +35,6 @@ from agent_envs.text import count_of
 
 @dataclass(kw_only=True)
 class Options(AddressOptions):
-    """What is recorded, and where to."""
-
     upstream: Url = option(..., "URL of the model's server, with its /v1")
     out: Folder = option(..., "folder of episodes.jsonl; episodes are added to it")
     port: int = option(8100, "port to listen on, 0 for any")

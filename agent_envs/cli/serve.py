@@ -25,8 +25,6 @@ from agent_envs.files import allow_open_files
 
 @dataclass(kw_only=True)
 class _LimitOptions(AddressOptions):
-    """The server and what it allows."""
-
     group = "server"
     workers: int | None = option(None, "processes that play the episodes (default: one for each core)")
     worker_memory: float | None = option(None, "MB at which a worker is replaced (default: 4/5 of all, shared)")
@@ -43,8 +41,6 @@ class _LimitOptions(AddressOptions):
 
 @dataclass(kw_only=True)
 class Options(RunOptions, _LimitOptions):
-    """What is served."""
-
     group = "further environments"
     split: str | None = option(None, "split to take tasks from (default: the client's choice, or train)")
     also: list[str] = option([], "another environment, at /ID; may be repeated", metavar="ID{JSON}")

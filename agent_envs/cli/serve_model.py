@@ -39,8 +39,6 @@ _TOOL_PARSERS = (
 
 @dataclass(kw_only=True)
 class Options(AddressOptions):
-    """What is served, and how."""
-
     model: str = option(..., "a Hugging Face folder or name, or a run or checkpoint, which is converted first", "model")
     name: str | None = option(None, "what clients call it (default: the folder's name)")
     tool_parser: str | None = option(None, "vLLM's parser of calls (default: by the chat template)", metavar="NAME")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Options(AddressOptions):
-    """What is served, and to how many at once."""
-
     index: str = option(..., "folder of an index, dense:FOLDER#model=NAME, or a corpus, which is indexed", "index")
     max_k: int = option(1000, "most results per query")
     max_requests: int = option(64, "requests that are worked on at once; four times as many may wait")

@@ -25,8 +25,6 @@ from agent_envs.errors import check_release
 
 @dataclass(kw_only=True)
 class Options(AgentOptions):
-    """What is trained, how, and where the run goes."""
-
     env: list[str] = option([], "such as AgentR1/GSM8KTool-v0; several: --env A=0.7 --env B=0.3", metavar="ID[=WEIGHT]")
     algo: str | None = option(None, "such as grpo, steppo or your own module:name (default: the preset's, or grpo)")
     preset: str = option("cpu-tiny", "cpu-tiny, cpu-vllm, cpu-llm, gpu-8, or as in qwen3-4b/alfworld/steppo/h100-8")

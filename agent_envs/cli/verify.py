@@ -39,8 +39,6 @@ _NEAR = 1e-4  # log-probabilities of one token, computed in another order of the
 
 @dataclass(kw_only=True)
 class Options:
-    """What is checked."""
-
     claims: bool = option(False, "check README's claims")
     json: bool = option(False, "print a JSON array instead of the table")
 

@@ -39,8 +39,6 @@ _LARGE = 100  # megabytes of a page
 
 @dataclass(kw_only=True)
 class Options(EpisodeOptions, OutputOptions, AddressOptions):
-    """What is shown, and how."""
-
     out: File | None = option(_PAGE, "page to write")
     open: bool = option(False, "open the page that was written in a browser")
     title: str | None = option(None, "title of the page (default: the paths)")

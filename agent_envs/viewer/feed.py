@@ -69,13 +69,9 @@ class EpisodeFeed:
         """Why a file could not be read on, "" if all could."""
         self._places: list[_Place] = []
         self._files: dict[Path, _File] = {}
-        self._numbers: dict[Path, int] = {}
+        self.numbers: dict[Path, int] = {}
+        """The files' numbers in the rows."""
         self._maker = RowMaker()
-
-    @property
-    def files(self) -> dict[int, Path]:
-        """The files by their numbers in the rows."""
-        return {number: path for path, number in self._numbers.items()}
 
     def look(self) -> bool:
         """Read what is new, for a second at most; returns whether there is more to read."""
@@ -88,7 +84,7 @@ class EpisodeFeed:
         self.problem = ""
         named = {origin.path: origin for origin in origins(paths)}
         for path in paths:
-            number = self._numbers.setdefault(path, len(self._numbers))
+            number = self.numbers.setdefault(path, len(self.numbers))
             try:
                 for _ in self._read(path, named[path]._replace(number=number)):
                     if time.monotonic() - now > _BUSY:
@@ -159,18 +155,13 @@ class EpisodeFeed:
                 break
         return shown
 
-    def curves(self) -> list[dict[str, Any]]:
-        """Return the current training curves."""
+    def curves(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the current training curves, and their version, which changes when they do."""
         logs = [source / "metrics.jsonl" for source in self._sources]
         stamp = sum(log.stat().st_mtime for log in logs if log.is_file())
         if stamp != self._curves_stamp:
             self._curves_stamp, self._curves = stamp, training_curves(self._sources)
-        return self._curves
-
-    @property
-    def curves_version(self) -> str:
-        """Changes when the curves do."""
-        return plain_json(self._curves_stamp)
+        return self._curves, plain_json(self._curves_stamp)
 
 
 _ROWS = 2000  # of an answer
@@ -197,16 +188,16 @@ def live_server(
     def news(given: dict[str, Any]) -> dict[str, Any]:
         more = feed.look()
         first = _number(given, "rows") if _number(given, "generation") == feed.generation else 0
-        curves = feed.curves()
+        curves, version = feed.curves()
         rows = feed.rows[first : first + _ROWS]
         return {
             "generation": feed.generation,
             "first": first,
             "rows": rows,
             "more": more or first + len(rows) < len(feed.rows),
-            "files": file_names(feed.files),
-            "curves": None if given.get("curves") == feed.curves_version else curves,
-            "curves_version": feed.curves_version,
+            "files": file_names({number: path for path, number in feed.numbers.items()}),
+            "curves": None if given.get("curves") == version else curves,
+            "curves_version": version,
             "problem": feed.problem,
         }
 

@@ -128,16 +128,21 @@ def write_view(
     """
     rows: list[list[Any]] = []
     files: dict[int, Path] = {}
+    maker, left = RowMaker(), iter(episodes)
     before, _, after = template("view", sources="img-src data:").partition(DATA)
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         out.write(before)
-        lines = _lines(episodes, shaper, rows, files)
         for number in itertools.count():
-            if not (chunk := list(itertools.islice(lines, _PER_CHUNK))):
+            chunk = []
+            for episode in itertools.islice(left, _PER_CHUNK):
+                chunk.append(shaper(episode))
+                rows.append(maker.row(chunk[-1], episode.origin, episode.line))
+                files[episode.origin.number] = episode.origin.path
+            if not chunk:
                 break
-            out.write(_data(f"chunk{number}", _pack(chunk)))
+            out.write(_packed(f"chunk{number}", chunk))
         for number, start in enumerate(range(0, len(rows), _ROWS)):
-            out.write(_data(f"rows{number}", _pack([plain_json(row) for row in rows[start : start + _ROWS]])))
+            out.write(_packed(f"rows{number}", rows[start : start + _ROWS]))
         meta = {
             "title": title,
             "fields": FIELDS,
@@ -151,27 +156,10 @@ def write_view(
     return len(rows)
 
 
-def _data(name: str, packed: str) -> str:
+def _packed(name: str, values: Iterable[Any]) -> str:
+    lines = "\n".join(map(plain_json, values)).encode("ascii")
+    packed = base64.b64encode(zlib.compress(lines, 1)).decode("ascii")
     return f'<script type="text/plain" id="{name}">{packed}</script>\n'
-
-
-def _lines(
-    episodes: Iterable[Numbered],
-    shaper: Callable[[Numbered], Mapping[str, Any]],
-    rows: list[list[Any]],
-    files: dict[int, Path],
-) -> Iterator[str]:
-    """Yield what the page shows of each episode as a line of JSON; its row and its file are noted."""
-    maker = RowMaker()
-    for episode in episodes:
-        shown = shaper(episode)
-        rows.append(maker.row(shown, episode.origin, episode.line))
-        files[episode.origin.number] = episode.origin.path
-        yield plain_json(shown)
-
-
-def _pack(lines: Sequence[str]) -> str:
-    return base64.b64encode(zlib.compress("\n".join(lines).encode("ascii"), 1)).decode("ascii")
 
 
 def file_names(files: Mapping[int, Path]) -> dict[int, str]:

@@ -84,9 +84,9 @@ def test_a_folder_that_is_not_installed_is_said_to_be_one(tmp_path, monkeypatch)
 
 
 def test_policies_get_their_options():
-    expert = _parsed("--policy", "expert", "--demo-noise", "0.25").chosen_policy(seed=3)
+    expert = _parsed("--policy", "expert", "--demo-noise", "0.25").chosen_policies(seed=3)[0]
     assert isinstance(expert, ExpertPolicy) and (expert.noise, expert.seed) == (0.25, 3)
-    assert isinstance(_parsed("--policy", "random").chosen_policy(), RandomPolicy)
+    assert isinstance(_parsed("--policy", "random").chosen_policies()[0], RandomPolicy)
     assert _parsed("--policy", "random").policy_settings() == {"policy": "random"}
     argv = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--temperature", "0", "--timeout", "3"]
     assert _parsed(*argv).policy_settings() == {
@@ -101,7 +101,7 @@ def test_an_openai_policy_from_the_command_line():
     pytest.importorskip("openai")
     pytest.importorskip("aiohttp")
     argv = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--top-p", "0.9", "--tool-mode", "text"]
-    policy = _parsed(*argv, "--request", '{"seed": 1}').chosen_policy()
+    policy = _parsed(*argv, "--request", '{"seed": 1}').chosen_policies()[0]
     assert (policy.model, policy.tool_mode) == ("m", "text")  # type: ignore[attr-defined]
 
 
@@ -128,7 +128,7 @@ def test_options_that_do_not_fit(argv, message):
     with pytest.raises(AgentEnvsError, match=message):
         options = _parsed(*argv)
         options.chosen_env()
-        options.chosen_policy()
+        options.chosen_policies()
 
 
 def test_an_option_names_policies_that_read_it():
