@@ -60,7 +60,6 @@ class AsTool(PlacedWrapper):
     """
 
     place = Place.COMMANDS
-    carries_pictures = True
     recorded_arguments = ("name", "parser", "max_calls", "calls", "on_invalid", "invalid_reward")
 
     def __init__(

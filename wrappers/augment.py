@@ -41,7 +41,6 @@ class Augment(ObservationWrapper):
     """
 
     place = Place.NOTES
-    carries_pictures = True
     repeatable = True
 
     def __init__(
@@ -95,7 +94,6 @@ class PrependInstructions(ObservationWrapper):
     """
 
     place = Place.INSTRUCTIONS
-    carries_pictures = True
     recorded_arguments = ("separator",)
     instructions = ""
     """Empty: the observation has them."""
@@ -128,7 +126,6 @@ class StripReasoning(ObservationWrapper):
     """
 
     place = Place.REASONING
-    carries_pictures = True
     recorded_arguments = ()
 
     def __init__(self, env: gym.Env[Any, str]) -> None:
@@ -153,7 +150,6 @@ class ExpertLabels(ObservationWrapper):
     """
 
     place = Place.ANYWHERE
-    carries_pictures = True
     recorded_arguments = ()
 
     def __init__(self, env: gym.Env[Any, str]) -> None:

@@ -57,7 +57,6 @@ class ChatMessages(PlacedWrapper):
     """
 
     place = Place.MESSAGES
-    carries_pictures = True
     recorded_arguments = ("reasoning", "tools", "max_length", "max_images")
     harmless_arguments = ("max_images",)  # evaluations of text stay comparable with those made before
     instructions = ""

@@ -44,7 +44,6 @@ class ContextWrapper(ObservationWrapper):
     """Base of the wrappers that choose which messages of a prompt are shown, by `_choose`."""
 
     place = Place.CONTEXT
-    carries_pictures = True
     _action = ""  # the last one
 
     def _begin(self) -> None:

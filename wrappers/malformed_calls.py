@@ -42,7 +42,6 @@ class MalformedCalls(PlacedWrapper):
     """
 
     place = Place.CALLS
-    carries_pictures = True
     recorded_arguments = ("policy", "max_retries")
 
     def __init__(self, env: gym.Env[Any, str], policy: str = "observe", max_retries: int = 2) -> None:

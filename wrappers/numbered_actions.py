@@ -48,7 +48,6 @@ class NumberedActions(ObservationWrapper):
     """
 
     place = Place.COMMANDS
-    carries_pictures = True
     recorded_arguments = ("leave_out",)
 
     def __init__(self, env: gym.Env[Any, str], leave_out: Sequence[str] = ()) -> None:

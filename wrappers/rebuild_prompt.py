@@ -70,7 +70,6 @@ class RebuildPrompt(ObservationWrapper):
 
     place = Place.STATE
     selects_history = True
-    carries_pictures = True
     recorded_arguments = (
         *("template", "history", "max_length", "max_images", "recent", "only_first", "anchor", "max_tokens"),
     )

@@ -6,7 +6,6 @@ import os
 import socket
 import string
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -16,21 +15,12 @@ from agent_envs import checks
 from agent_envs.episodes.builder import EpisodeBuilder
 from agent_envs.episodes.plain import to_json_types
 from agent_envs.episodes.record import StopReason, append_episode
-from agent_envs.errors import BackendError, ConfigError
+from agent_envs.errors import ConfigError
 from agent_envs.pictures.png import needs_pillow
 from agent_envs.policies.policy import Response
 from agent_envs.registration import env_name
 from agent_envs.spaces import shows_pictures
 from agent_envs.wrapping.order import Place, PlacedWrapper
-
-
-@dataclass
-class _Running:
-    """The episode that is being played."""
-
-    record: EpisodeBuilder
-    response: Response | None = None
-    error: str | None = None
 
 
 class RecordEpisodes(PlacedWrapper):
@@ -82,7 +72,9 @@ class RecordEpisodes(PlacedWrapper):
         super().__init__(env, path=self.path, tokens=tokens)
         if shows_pictures(env.observation_space):
             needs_pillow()
-        self._running: list[_Running] = []  # one episode or none; whoever pops it writes it
+        self._running: list[EpisodeBuilder] = []  # one episode or none; whoever pops it writes it
+        self._response: Response | None = None  # which the next step carries out
+        self._error: str | None = None  # of the last step
         self._check_target()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -94,21 +86,19 @@ class RecordEpisodes(PlacedWrapper):
             seed=None if seed is None else int(seed), options=dict(options or {}), keep=to_json_types
         )
         record.reset(self, observation, info)
-        self._running = [_Running(record)]
+        self._running, self._response, self._error = [record], None, None
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        running = self._running[0] if self._running else None
+        record = self._running[0] if self._running else None
         try:
             result = self.env.step(action)
         except Exception:
-            if running is not None:
-                running.error = traceback.format_exc()
+            self._error = traceback.format_exc()
             raise
-        if running is not None:
-            response, running.response, running.error = running.response, None, None
-            record = running.record
-            step = record.transition(self.env, str(action), result, response if self.tokens else None)
+        if record is not None:
+            step = record.transition(self.env, str(action), result, self._response if self.tokens else None)
+            self._response = self._error = None
             record.add(step, result[0])
             if record.reason is not None:
                 self.note_end(record.reason)
@@ -116,8 +106,7 @@ class RecordEpisodes(PlacedWrapper):
 
     def note_response(self, response: Response) -> None:
         """Take note of the policy's response, whose tokens belong to the next step; rollouts call this."""
-        for running in self._running:
-            running.response = response
+        self._response = response
 
     def note_end(self, reason: StopReason, error: str | None = None) -> None:
         """Record the running episode, if there is one, with this stop reason; rollouts call this.
@@ -125,15 +114,10 @@ class RecordEpisodes(PlacedWrapper):
         A line that cannot be written is a BackendError.
         """
         try:
-            running = self._running.pop()
+            record = self._running.pop()
         except IndexError:
             return
-        episode = running.record.end(reason, error)
-        target = self._target()
-        try:
-            append_episode(target, episode)
-        except OSError as e:
-            raise BackendError(f"an episode cannot be added to {target}: {e}") from e
+        append_episode(self._target(), record.end(reason, error))
 
     def forget(self) -> None:
         """Record nothing until the next reset, or until an earlier snapshot is restored."""
@@ -147,10 +131,10 @@ class RecordEpisodes(PlacedWrapper):
             super().close()
 
     def _cut(self) -> None:
-        for running in list(self._running):
-            if running.error is not None:
-                self.note_end(StopReason.ERROR, running.error)
-            elif running.record.steps:
+        for record in list(self._running):
+            if self._error is not None:
+                self.note_end(StopReason.ERROR, self._error)
+            elif record.steps:
                 self.note_end(StopReason.CUT)
         self._running = []
 

@@ -266,14 +266,13 @@ class ImageGame(TextGame):
                 f"{checks.shown(env.render_mode)}"
             )
         self.observation_space = ImageText(65536, max_images=1, max_side=self.max_side)
-        self._said = Pictured()
-        self._seen = ""
+        self._picture: Picture
 
     def _after(self, words: str) -> Any:
-        return Pictured(words, self._said).observation()
+        return Pictured(words, self._picture).observation()
 
     def _anchor(self) -> str:
-        return self._seen
+        return f"picture {self._picture.digest[:16]}"
 
     def _show(self, observation: Any) -> Any:
         try:
@@ -283,6 +282,5 @@ class ImageGame(TextGame):
             if "pygame" not in str(e):
                 raise
             raise MissingExtraError("pygame-ce", extra="games") from e
-        picture = Picture(shrunk(rendered, self.max_side))
-        self._said, self._seen = Pictured(picture), f"picture {picture.digest[:16]}"
-        return self._said.observation()
+        self._picture = Picture(shrunk(rendered, self.max_side))
+        return Pictured(self._picture).observation()

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from agent_envs import checks
 from agent_envs.cli.environments import RunOptions, of_episode
-from agent_envs.cli.options import AddressOptions, File, given_options, option
+from agent_envs.cli.options import AddressOptions, File, given_options, option, serve_page
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
 from agent_envs.episodes.record import Episode
@@ -72,7 +72,6 @@ def run(options: Options) -> str:
             different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
             sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
         if options.web:
-            from agent_envs.cli.options import serve_page
             from agent_envs.cli.play_web import play_server
 
             try:

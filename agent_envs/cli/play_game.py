@@ -210,10 +210,7 @@ class PlayGame:
         self.played += 1
         self.solved += bool(self.turns[-1].step.info.get("success", False))
         if self._save is not None:
-            try:
-                append_episode(self._save, self.episode())
-            except OSError as e:
-                raise BackendError(f"the episode cannot be added to {self._save}: {e}") from e
+            append_episode(self._save, self.episode())
         self.turns = []
 
     def _begin(self, start: tuple[int | None, int | None]) -> None:

@@ -17,17 +17,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_envs.cli.options import (
-    AddressOptions,
-    EnvId,
-    File,
-    Folder,
-    Seconds,
-    Url,
-    arguments_of,
-    option,
-    serve_until_stopped,
-)
+from agent_envs.cli.options import AddressOptions, File, Folder, Seconds, Url, arguments_of, option, serve_until_stopped
 from agent_envs.errors import ConfigError
 from agent_envs.files import allow_open_files
 from agent_envs.text import count_of
@@ -42,7 +32,7 @@ class Options(AddressOptions):
         None, "the token that clients send as API key or X-Record-Token (default: AGENT_ENVS_TOKEN)"
     )
     upstream_key_env: str | None = option(None, "variable with the server's key (default: clients')", metavar="NAME")
-    env_id: EnvId = option("recorded", "env_id of the episodes")
+    env_id: str = option("recorded", "env_id of the episodes", metavar="ID")
     episode_timeout: Seconds = option(3600.0, "end an episode after so long without a call")
     call_timeout: Seconds = option(600.0, "fail a call after so long without a byte from the server")
     max_request_mb: int = option(64, "largest request")

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.cli.options import AddressOptions, EpisodeOptions, File, Folder, OutputOptions, option
+from agent_envs.cli.options import AddressOptions, EpisodeOptions, File, Folder, OutputOptions, option, serve_page
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.text import count_of
 
@@ -91,7 +91,6 @@ def _write(options: Options, title: str, shaper: Any) -> str:
 
 
 def _serve(options: Options, title: str, shaper: Any) -> str:
-    from agent_envs.cli.options import serve_page
     from agent_envs.viewer.feed import EpisodeFeed, live_server
 
     if options.out != _PAGE or options.open:

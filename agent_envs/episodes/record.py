@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 from agent_envs.episodes.plain import shortened, to_json_types, whole
-from agent_envs.errors import DataError, MissingExtraError
+from agent_envs.errors import BackendError, DataError, MissingExtraError
 from agent_envs.files import JSONLines
 from agent_envs.messages import (
     Observation,
@@ -347,13 +347,16 @@ def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) ->
     JSONLines(path).replace(stored_row(PictureFolder(path), episode) for episode in episodes)
 
 
-def append_episode(path: str | os.PathLike[str], episode: Episode, **extra: Any) -> None:
-    """Add an episode at the end of a file, with extra values beside its own fields.
+def append_episode(path: str | os.PathLike[str], episode: Episode) -> None:
+    """Add an episode at the end of a file.
 
     Raises:
-        OSError: The file or a picture cannot be written.
+        BackendError: The file or a picture cannot be written.
     """
-    JSONLines(path).append(stored_row(PictureFolder(path), episode, **extra))
+    try:
+        JSONLines(path).append(stored_row(PictureFolder(path), episode))
+    except OSError as e:
+        raise BackendError(f"an episode cannot be added to {path}: {e}") from e
 
 
 def stored_row(folder: PictureFolder, episode: Episode, **extra: Any) -> dict[str, Any]:

@@ -44,11 +44,6 @@ def _batch(who: list[int], values: list[Any], n: int) -> Any:
     """Return the values of one key as a batch of n environments."""
     kinds = set(map(type, values))
     kind = kinds.pop() if len(kinds) == 1 else None
-    if kind is dict:
-        rows: list[Any] = [None] * n
-        for i, value in zip(who, values, strict=True):
-            rows[i] = value
-        return batch_infos(rows)
     dtype: Any = object
     shape: tuple[int, ...] = ()
     if kind is bool or kind is float:
@@ -61,10 +56,11 @@ def _batch(who: list[int], values: list[Any], n: int) -> Any:
         dtype, shape = values[0].dtype, values[0].shape
     elif kind is not None and issubclass(kind, np.number):
         dtype = kind
-    batched = np.zeros((n, *shape), dtype) if dtype is not object else np.full(n, None, object)
     if dtype is not object:
+        batched = np.zeros((n, *shape), dtype)
         batched[who] = values
         return batched
+    objects = np.full(n, None, object)
     for i, value in zip(who, values, strict=True):
-        batched[i] = value
-    return batched
+        objects[i] = value
+    return batch_infos(objects.tolist()) if kind is dict else objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,7 +36,7 @@ class RightAnswers(ExitStack):
         super().__init__()
         self._released, self._trust = released, trust
         self._envs: dict[str, gym.Env[Any, Any] | None] = {}
-        self._settings: dict[Path, dict[str, Any]] = {}
+        self._settings = functools.cache(_settings)
         self._known: dict[tuple[Any, ...], tuple[str, str]] = {}
 
     def find(self, record: Mapping[str, Any], path: Path) -> tuple[str, str]:
@@ -63,11 +64,9 @@ class RightAnswers(ExitStack):
             said = observation_text(observations[0])
         except (AttributeError, KeyError, TypeError):  # another kind of observation, as of another program
             return ""
-        if path not in self._settings:
-            self._settings[path] = _settings(path)
         key = (str(path), record["env_id"], str(info.get("split")), index, str(info.get("task_id")))
         if key not in self._known and len(self._known) < _MOST_TASKS:
-            self._known[key] = self._of_task(record, self._settings[path], index)
+            self._known[key] = self._of_task(record, self._settings(path), index)
         begin, answer = self._known.get(key, ("", ""))
         return answer if begin and begin in said else ""
 

@@ -31,7 +31,6 @@ class _File(NamedTuple):
 
 
 class _Place(NamedTuple):
-    path: Path
     offset: int
     origin: Origin
     line: int
@@ -78,15 +77,13 @@ class EpisodeFeed:
         now = time.monotonic()
         if now - self._looked < _LOOK:
             return False
-        paths = self._paths()
         if any(self._replaced(path) for path in self._files):
             self._begin()
         self.problem = ""
-        named = {origin.path: origin for origin in origins(paths)}
-        for path in paths:
-            number = self.numbers.setdefault(path, len(self.numbers))
+        for origin in origins(self._paths()):
+            number = self.numbers.setdefault(origin.path, len(self.numbers))
             try:
-                for _ in self._read(path, named[path]._replace(number=number)):
+                for _ in self._read(origin._replace(number=number)):
                     if time.monotonic() - now > _BUSY:
                         return True
             except (OSError, DataError) as e:
@@ -111,8 +108,9 @@ class EpisodeFeed:
         known = self._files[path]
         return (stat.st_dev, stat.st_ino) != known.stamp or stat.st_size < known.offset
 
-    def _read(self, path: Path, origin: Origin) -> Iterator[None]:
+    def _read(self, origin: Origin) -> Iterator[None]:
         """Add the episodes that a file has more than at the last look, yielding after each."""
+        path = origin.path
         known = self._files.get(path)
         if known is None:
             stat = path.stat()
@@ -125,7 +123,7 @@ class EpisodeFeed:
                 raise DataError(f"{path}, line {line}: not an episode: expected an object with steps")
             shown = self._shaper(Numbered(record, origin, line))
             self.rows.append(self._maker.row(shown, origin, line))
-            self._places.append(_Place(path, known.offset, origin, line))
+            self._places.append(_Place(known.offset, origin, line))
             known = self._files[path] = _File(known.stamp, end, line)
             yield
 
@@ -143,13 +141,13 @@ class EpisodeFeed:
         if not 0 <= first < len(self._places):
             raise ConfigError(f"there are episodes 0 to {len(self._places) - 1}, got {first}")
         began, shown = time.monotonic(), []
-        for path, offset, origin, line in self._places[first : first + count]:
+        for offset, origin, line in self._places[first : first + count]:
             try:
-                with open_data(path) as file:
+                with open_data(origin.path) as file:
                     file.seek(offset)
                     record = json.loads(file.readline())
             except (OSError, ValueError) as e:
-                raise DataError(f"{path}, line {line}: the file has changed: {e}") from e
+                raise DataError(f"{origin.path}, line {line}: the file has changed: {e}") from e
             shown.append(self._shaper(Numbered(record, origin, line)))
             if time.monotonic() - began > _BUSY:
                 break

@@ -12,7 +12,7 @@ from agent_envs.checks import CheckedArguments
 from agent_envs.errors import ConfigError
 from agent_envs.messages import copied
 from agent_envs.registration import layers
-from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, shows_pictures
+from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText
 
 Shown = tuple[Any, dict[str, Any]]
 """An observation and its info."""
@@ -64,9 +64,6 @@ class PlacedWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, Chec
     """Whether a stack may have several of them."""
     selects_history: ClassVar[bool] = False
     """Whether it decides which earlier steps are shown: a stack may have one wrapper that does."""
-
-    carries_pictures: ClassVar[bool] = False
-    """Whether its observations keep the pictures of the environment's."""
 
     def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
         _check_order(env, type(self))
@@ -133,8 +130,6 @@ def _problem(env: gym.Env[Any, Any], inner: list[type[PlacedWrapper]], wrapper: 
     start = next((i for i, kind in enumerate(inner) if kind.place is Place.COMMANDS), 0)
     if place is Place.CALLS and (rewards := [kind for kind in inner[start:] if kind.place is Place.REWARD]):
         return f"must go beneath {rewards[0].__name__}, which would not see the steps that it adds or ends"
-    if shows_pictures(observations) and not wrapper.carries_pictures:
-        return "cannot carry pictures yet, and this environment shows pictures"
     if place > Place.MESSAGES:
         return "" if isinstance(observations, MessagesSpace) else "needs messages: put ChatMessages beneath it"
     if isinstance(observations, MessagesSpace):

@@ -139,18 +139,17 @@ def make_text_env(
             it shows pictures to a reader of text.
     """
     env = apply_wrappers(make_env(env_id, **env_kwargs), wrappers)
-    if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
-        env.close()
-        raise ConfigError(
-            f"{env_id} is not a text environment: it has no instructions and tools. The wrapper TextGame turns an "
-            "environment with discrete actions into one"
-        )
-    if reader:
-        try:
+    try:
+        if not (env.has_wrapper_attr("instructions") and env.has_wrapper_attr("tools")):
+            raise ConfigError(
+                f"{env_id} is not a text environment: it has no instructions and tools. The wrapper TextGame turns an "
+                "environment with discrete actions into one"
+            )
+        if reader:
             refuse_pictures(env.observation_space, reader)
-        except ConfigError:
-            env.close()
-            raise
+    except ConfigError:
+        env.close()
+        raise
     return env
 
 
