@@ -32,11 +32,9 @@ from agent_envs.cli.environments import RunOptions, of_episode
 from agent_envs.cli.options import AddressOptions, File, given_options, option, serve_page
 from agent_envs.cli.play_game import PlayGame
 from agent_envs.cli.play_terminal import PlayTerminal
-from agent_envs.episodes.record import Episode
+from agent_envs.episodes.record import Episode, stored_episodes
 from agent_envs.episodes.run_folder import episode_paths
 from agent_envs.errors import ConfigError, DataError
-from agent_envs.files import JSONLines
-from agent_envs.pictures.folder import PictureFolder
 from agent_envs.text import count_of
 from agent_envs.wrapping.recorded import RecordedEnv, run_settings
 from agent_envs.wrapping.specs import make_text_env
@@ -112,13 +110,10 @@ def _stored_episode(source: str, line: int | None) -> tuple[Episode, Path]:
         raise ConfigError(f"--replay {source} has {len(paths)} files of episodes, such as {paths[0]}; name one")
     if line is not None:
         checks.integer("--line", line, minimum=1)
-    rows = (each for each in JSONLines(paths[0]).numbered() if line in (None, each[0]))
-    number, row = next(rows, (0, None))
-    if row is None:
+    stored = stored_episodes(paths[0], line)
+    episode, _ = next(stored, (None, None))
+    if episode is None:
         raise ConfigError(f"{paths[0]} has no episode" + ("" if line is None else f" in line {line}"))
-    if line is None and next(rows, None) is not None:
+    if line is None and next(stored, None) is not None:
         raise ConfigError(f"{paths[0]} has several episodes; choose one with --line N")
-    try:
-        return Episode.from_dict(row, PictureFolder(paths[0])), paths[0]
-    except ValueError as e:
-        raise DataError(f"{paths[0]}, line {number}: not an episode: {e}") from e
+    return episode, paths[0]

@@ -376,10 +376,12 @@ def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
     return (episode for episode, _ in stored_episodes(path))
 
 
-def stored_episodes(path: str | os.PathLike[str]) -> Iterator[tuple[Episode, dict[str, Any]]]:
-    """Yield what `read_episodes` does, each with the row that holds it and its extra values."""
+def stored_episodes(path: str | os.PathLike[str], line: int | None = None) -> Iterator[tuple[Episode, dict[str, Any]]]:
+    """Yield what `read_episodes` does, or that of a line, each with the row that holds it and its extra values."""
     folder = PictureFolder(path)
     for number, row in JSONLines(path).numbered():
+        if line not in (None, number):
+            continue
         try:
             yield Episode.from_dict(row, folder), row
         except ValueError as e:
