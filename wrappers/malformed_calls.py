@@ -65,9 +65,8 @@ class MalformedCalls(PlacedWrapper):
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         if self._ended:
             raise ResetNeeded("the episode is over: call reset() before step()")
-        errors: list[ToolResult | None] = []
-        if isinstance(action, str):
-            errors = self.env.get_wrapper_attr("malformed_calls")(action)
+        read = self.env.get_wrapper_attr("malformed_calls")
+        errors: list[ToolResult | None] = read(action) if isinstance(action, str) else []
         malformed = any(errors)
         self._malformed += malformed
         if not malformed or self.policy == "observe" or (self.policy == "retry" and self._row == self.max_retries):

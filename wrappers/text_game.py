@@ -146,7 +146,6 @@ class TextGame(PlacedWrapper):
         return self._solved[1][int(state)]
 
     def _show(self, observation: Any) -> Any:
-        """Return the state as shown."""
         if self.env.render_mode == "ansi":
             return _plain(str(self.env.render()))
         if isinstance(observation, np.ndarray):
@@ -158,7 +157,6 @@ class TextGame(PlacedWrapper):
         return words + self._state
 
     def _anchor(self) -> str:
-        """Return the state as text."""
         return str(self._state)
 
     def _info(self, info: dict[str, Any], *, invalid: bool, over: bool, index: int | None = None) -> dict[str, Any]:

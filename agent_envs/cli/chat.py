@@ -49,7 +49,6 @@ class Options(PolicyOptions):
 
 
 def run(options: Options) -> str:
-    """Talk until the person quits, and report how much was played."""
     with contextlib.closing(make_text_env(*options.chosen_env())) as env:
         [policy] = options.chosen_policies(seed=options.seed)
         getattr(policy, "check_server", lambda: None)()

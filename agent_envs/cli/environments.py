@@ -40,8 +40,6 @@ def _of_one(record: Mapping[str, Any], env_id: str) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class EnvOptions:
-    """An environment."""
-
     group = "environment"
     env: EnvId | None = option(None, "such as AgentR1/GSM8KTool-v0, or your own as module:ID")
     split: str | None = option(None, "split to take tasks from (default: the environment's own, train)")

@@ -36,7 +36,6 @@ class Options:
 
 
 def run(options: Options) -> str:
-    """Build an index, or resume a build that was stopped, and report its size."""
     out = Path(options.out).absolute()
     if out.exists() and not options.force:
         raise ConfigError(f"--out {options.out} already exists; choose another folder, or replace it with --force")

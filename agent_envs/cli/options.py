@@ -131,8 +131,6 @@ def refuse_unread(options: Any, kind: str, what: str, **more: str) -> None:
 
 @dataclass(kw_only=True)
 class OutputOptions:
-    """The file that a command writes."""
-
     out: File | None = option(..., "file to write")
     force: bool = option(False, "replace the file if it exists")
 
@@ -157,15 +155,11 @@ class AgentOptions:
 
 @dataclass(kw_only=True)
 class EpisodeOptions:
-    """Stored episodes."""
-
     episodes: list[FileOrFolder] = option(..., "episodes.jsonl (.gz too), or a run's folder", "episodes", nargs="+")
 
 
 @dataclass(kw_only=True)
 class AddressOptions:
-    """The address and the token of a server."""
-
     host: str = option("127.0.0.1", "address to listen on (default: 127.0.0.1, this machine only)")
     port: int = option(8000, "port to listen on, 0 for any")
     token_file: File | None = option(

@@ -142,7 +142,6 @@ class PlayTerminal:
             show(in_columns(labels, shutil.get_terminal_size().columns, most=most))
 
     def show_history(self) -> None:
-        """Show the actions so far and their rewards."""
         if not self.game.turns:
             show("There are no actions yet.")
         for number, turn in enumerate(self.game.turns, start=1):
@@ -205,7 +204,6 @@ def _number(text: str) -> int:
 
 
 def _asked(argument: Argument) -> str:
-    """Ask for an argument."""
     about = f" ({argument.about})" if argument.about else ""
     kind = "" if argument.kind in ("string", "value") else f" [{argument.kind}]"
     sys.stdout.flush()

@@ -175,7 +175,6 @@ def _episodes(options: Options, paths: Sequence[Path]) -> Iterator[tuple[Episode
 
 
 def _by_function(name: str) -> _Score:
-    """Return what scores episodes with a function."""
     function: RewardFunction = load_function(name, what="--by")
 
     def score(before: Episode, settings: Mapping[str, Any]) -> Episode:
