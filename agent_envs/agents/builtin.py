@@ -28,7 +28,6 @@ def _majority(env: Any, candidates: Sequence[Response]) -> list[float]:
 
 
 def _logprob(env: Any, candidates: Sequence[Response]) -> list[float]:
-    """Score a candidate by the mean log-probability of its tokens."""
     if any(not candidate.response_logprobs for candidate in candidates):
         raise PolicyError("best_of by logprob needs a policy that reports log-probabilities (--logprobs)")
     return [math.fsum(c.response_logprobs or ()) / len(c.response_logprobs or ()) for c in candidates]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -131,7 +132,9 @@ class CallLog:
         """What the environment or the model raised last."""
         self.roles: dict[str, str] = {}
         """Groups of roles that are compared within another group than the episode's."""
-        self.on_end: list[Callable[[], None]] = []
+        self.key = secrets.token_hex(16)
+        """The only key that reaches the episode's model from outside: 128 random bits."""
+        self.on_end: list[Callable[[], object]] = []
         """What is to be done when the agent has returned."""
         self.score: Callable[..., float | EpisodeVerdict] | None = None
         """What judges the episode when nothing of the agent runs any more: see `run_episode`."""

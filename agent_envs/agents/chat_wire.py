@@ -17,14 +17,15 @@ import gymnasium as gym
 
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
-from agent_envs.messages import Message, ToolCall, ToolSpec
+from agent_envs.messages import FunctionSpec, Message, ToolCall, ToolSpec
 from agent_envs.parsers import get_parser
 from agent_envs.parsers.detect import parse_recorded
 from agent_envs.parsers.parser import ParsedAction
-from agent_envs.policies.openai.calls import call_text
+from agent_envs.policies.openai.calls import text_with_calls
 from agent_envs.policies.policy import Response
 
-_ROLES = {"developer": "system", "function": "tool"}
+ROLES = ("system", "user", "assistant", "tool")
+"""Who may say a message, as chat templates name them."""
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "tool_choice", "response_format",
@@ -89,22 +90,31 @@ class Wire:
                 return text
         if texts:
             return texts[0]
-        written = [
-            call_text(name, json.dumps(arguments), lambda *call: self._parser.format(ToolCall(*call)))[0]
-            for name, arguments in calls
-        ]
-        return "\n".join([*([content] if content else []), *written])
+        written = [(name, json.dumps(arguments)) for name, arguments in calls]
+        return text_with_calls(content, written, lambda *call: self._parser.format(ToolCall(*call)))
 
 
 def _spelling(text: str, calls: Sequence[tuple[str, Any]]) -> str:
     return json.dumps([text.strip(), [list(call) for call in calls]], sort_keys=True)
 
 
+def asked_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a request; a ConfigError if it has none."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise ConfigError("expected a request with 'messages', a list of objects")
+    return messages
+
+
+def role_of(message: Mapping[str, Any]) -> str:
+    """Return who says a message, under the name that it has in `ROLES`; an unknown one as it is."""
+    role = str(message.get("role"))
+    return {"developer": "system", "function": "tool"}.get(role, role)
+
+
 def read_request(body: Mapping[str, Any], wire: Wire) -> Asked:
     """Return what a chat completion asks for; a ConfigError if that is malformed or nothing the model can see."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, Mapping) for m in messages):
-        raise ConfigError("expected a request with 'messages', a list of objects")
+    messages = asked_messages(body)
     name, colon, mark = str(body.get("model", "policy")).partition(":")
     role = name.partition("/")[2] if name.startswith("policy/") else ""
     limit, count = (body.get(key) for key in ("max_completion_tokens", "n"))
@@ -133,8 +143,8 @@ def _messages(given: Sequence[Mapping[str, Any]], wire: Wire, tools: Sequence[To
     read: list[Message] = []
     names: dict[str, str] = {}  # of calls, by id
     for number, message in enumerate(given):
-        role = _ROLES.get(str(message.get("role")), str(message.get("role")))
-        if role not in ("system", "user", "assistant", "tool"):
+        role = role_of(message)
+        if role not in ROLES:
             raise ConfigError(f"message {number}: the role must be system, user, assistant or tool, got {shown(role)}")
         content = text_of(message.get("content"))
         if role == "assistant":
@@ -184,10 +194,17 @@ def _tools(given: Any) -> list[ToolSpec]:
             raise ConfigError(f"the tool type {kind!r} runs at a provider; offer it as a function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ConfigError("a tool needs a function with a name")
-        schema = function.get("parameters") or {"type": "object", "properties": {}}
-        spec = {"name": function["name"], "description": function.get("description") or "", "parameters": schema}
-        tools.append({"type": "function", "function": spec})  # type: ignore[typeddict-item]
+        tools.append(tool_spec(function))
     return tools
+
+
+def tool_spec(function: Mapping[str, Any]) -> ToolSpec:
+    """Return a function that a request offers, in the form that chat templates take."""
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    about: FunctionSpec = {
+        "name": function["name"], "description": function.get("description") or "", "parameters": schema
+    }  # fmt: skip
+    return {"type": "function", "function": about}
 
 
 def _shape(tools: Sequence[ToolSpec]) -> list[Any]:
@@ -249,12 +266,12 @@ def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[bytes]
     yield b"data: [DONE]"
 
 
-def error_body(status: int, message: str, *, too_long: bool = False) -> dict[str, Any]:
+def error_body(status: int, message: str, *, too_long: bool = False, code: str | None = None) -> dict[str, Any]:
     """Return an error in the form that clients of OpenAI's and of Anthropic's API read; a prompt may be too long."""
     error = {
         "message": f"prompt is too long: {message}" if too_long else message,
         "type": "server_error" if status >= 500 else "invalid_request_error",
         "param": None,
-        "code": "context_length_exceeded" if too_long else None,
+        "code": "context_length_exceeded" if too_long else code,
     }
     return {"type": "error", "error": error}

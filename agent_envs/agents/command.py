@@ -67,7 +67,17 @@ def command(
             names = {"{prompt}": prompt, "{url}": model.url, "{mcp}": str(mcp), "{workdir}": folder}
             started = [_filled(word, names) for word in words]
             stdin = b"" if any("{prompt}" in word for word in words) else prompt.encode("utf-8", "replace")
-            status, out, err = await _run(started, folder, _variables(model, folder, env), stdin, timeout)
+            variables = {name: os.environ[name] for name in (*_KEPT, *env) if name in os.environ} | {
+                "HOME": folder,
+                "TMPDIR": folder,
+                "OPENAI_BASE_URL": f"{model.url}/v1",
+                "OPENAI_API_KEY": model.key,
+                "ANTHROPIC_BASE_URL": model.url,
+                "ANTHROPIC_API_KEY": model.key,
+                "ANTHROPIC_MODEL": "policy",
+                "AGENTR1_MCP_URL": f"{model.url}/mcp",
+            }
+            status, out, err = await _run(started, folder, variables, stdin, timeout)
             if status:
                 said = " ".join((out[-150:] + b"\n" + err[-300:]).decode("utf-8", "replace").split())
                 killed = status in _SIGNALS
@@ -89,20 +99,6 @@ def _filled(word: str, names: Mapping[str, str]) -> str:
     '--ask={url}'
     """
     return re.sub("|".join(map(re.escape, names)), lambda match: names[match[0]], word)
-
-
-def _variables(model: Any, folder: str, named: Sequence[str]) -> dict[str, str]:
-    own = {name: os.environ[name] for name in (*_KEPT, *named) if name in os.environ}
-    return own | {
-        "HOME": folder,
-        "TMPDIR": folder,
-        "OPENAI_BASE_URL": f"{model.url}/v1",
-        "OPENAI_API_KEY": model.key,
-        "ANTHROPIC_BASE_URL": model.url,
-        "ANTHROPIC_API_KEY": model.key,
-        "ANTHROPIC_MODEL": "policy",
-        "AGENTR1_MCP_URL": f"{model.url}/mcp",
-    }
 
 
 async def _run(

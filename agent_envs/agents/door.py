@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,7 @@ from agent_envs.agents import responses_wire
 from agent_envs.agents.calls import AsyncHost
 from agent_envs.agents.chat_wire import Wire, completion, error_body, events, read_request
 from agent_envs.agents.messages_wire import as_chat, as_message, message_events
-from agent_envs.agents.responses_wire import Conversations, as_response, response_events
+from agent_envs.agents.responses_wire import Conversations
 from agent_envs.errors import (
     AgentEnvsError,
     BackendError,
@@ -29,8 +28,8 @@ from agent_envs.errors import (
 from agent_envs.messages import ToolCall, ToolSpec, latest_words, observation_text
 from agent_envs.per_process import PerProcess
 from agent_envs.policies.model import EpisodeModel
+from agent_envs.policies.openai.fields import encodable
 from agent_envs.serving.listener import BackgroundServer, Listener, read_object
-from agent_envs.text import clean_text
 
 with needs_extra("serve"):
     from aiohttp import web
@@ -143,33 +142,24 @@ class Door(BackgroundServer):
                       EpisodeStop: 400, RecursionError: 400, BackendError: 502, AgentEnvsError: 400},
         )  # fmt: skip
         self._guests: dict[str, _Guest] = {}
-        self._keys: dict[int, str] = {}  # of logs
 
     async def open(self) -> None:
         """Start listening, on the running loop."""
         routes = [
             web.head("/e/{key}{path:(/|/api/hello)?}", self._models),  # a program looks whether anybody is there
             web.get("/e/{key}/v1/models", self._models),
-            web.post("/e/{key}/v1/chat/completions", self._chat),
             web.post("/e/{key}/mcp", self._mcp),
-            web.post("/e/{key}/v1/responses", self._response),
-            web.post("/e/{key}/v1/messages", self._message),
+            web.post("/e/{key}/v1/{api:chat/completions|messages|responses}", self._ask),
             web.post("/e/{key}/v1/messages/count_tokens", self._count),
         ]
         await self.listener.open(routes, handler_cancellation=True)
 
     def admit(self, log: Any, model: EpisodeModel, env: Any) -> str:
-        """Return an episode's address; its key is 128 random bits, and the only one that reaches its model."""
-        key = self._keys.get(id(log))
-        if key is None:
-            key = self._keys[id(log)] = secrets.token_hex(16)
-            self._guests[key] = _Guest(log, model, Wire(log.env, model), env)
-            log.on_end.append(lambda: self.dismiss(log))
-        return f"{self.url}/e/{key}"
-
-    def dismiss(self, log: Any) -> None:
-        """Make an episode's address void."""
-        self._guests.pop(self._keys.pop(id(log), ""), None)
+        """Return an episode's address, which is void when the episode ends."""
+        if log.key not in self._guests:
+            self._guests[log.key] = _Guest(log, model, Wire(log.env, model), env)
+            log.on_end.append(lambda: self._guests.pop(log.key, None))
+        return f"{self.url}/e/{log.key}"
 
     def _guest(self, request: web.Request) -> _Guest:
         guest = self._guests.get(request.match_info["key"])
@@ -183,25 +173,9 @@ class Door(BackgroundServer):
             {"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "agentr1"}]}
         )
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        body = await _body(request)
-        return await self._send(request, body, lambda reply: reply, lambda reply: events(reply, body))
-
-    async def _message(self, request: web.Request) -> web.StreamResponse:
-        asked = await _body(request)
-        with reading():
-            body = as_chat(asked)
-        return await self._send(request, body, as_message, lambda message: named(message_events(message)))
-
-    async def _response(self, request: web.Request) -> web.StreamResponse:
+    async def _ask(self, request: web.Request) -> web.StreamResponse:
         guest, body = self._guest(request), await _body(request)
-        with reading():
-            chat = responses_wire.as_chat(body, guest.conversations)
-
-        def answered(reply: Mapping[str, Any]) -> dict[str, Any]:
-            return as_response(reply, body, chat, guest.conversations)
-
-        return await self._send(request, chat, answered, lambda response: named(response_events(response)))
+        return await self._send(request, *as_completion(request.match_info["api"], body, guest.conversations))
 
     async def _mcp(self, request: web.Request) -> web.StreamResponse:
         guest, loop = self._guest(request), asyncio.get_running_loop()
@@ -226,7 +200,7 @@ class Door(BackgroundServer):
     async def _count(self, request: web.Request) -> web.Response:
         guest = self._guest(request)
         body = await _body(request)
-        with reading():
+        with _reading():
             asked = read_request(as_chat(body), guest.wire)
         return web.json_response({"input_tokens": guest.model.count(asked.messages, asked.tools)})
 
@@ -273,7 +247,7 @@ class Door(BackgroundServer):
 
     async def _answer(self, guest: _Guest, body: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the episode's model on the loop that plays it."""
-        with reading():
+        with _reading():
             asked = read_request(body, guest.wire)
         loop = guest.log.host.episode.loop
 
@@ -306,14 +280,11 @@ async def streamed(
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """Return a request's JSON, without lone surrogates."""
-    body = await read_object(request)
-    text = json.dumps(body, ensure_ascii=False)
-    return body if (clean := clean_text(text)) == text else json.loads(clean)
+    return encodable(await read_object(request))
 
 
 @contextlib.contextmanager
-def reading() -> Iterator[None]:
+def _reading() -> Iterator[None]:
     """Say that a request is malformed where reading it fails on a value of another kind than its API has there."""
     try:
         yield
@@ -323,7 +294,27 @@ def reading() -> Iterator[None]:
         raise ConfigError(f"the request is malformed: {type(e).__name__}: {e}") from e
 
 
-def named(told: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
+def as_completion(
+    api: str, body: dict[str, Any], conversations: Conversations
+) -> tuple[dict[str, Any], Callable[[Any], Any], Callable[[Any], Iterator[bytes]]]:
+    """Return a request as a chat completion's, what makes an answer of the completion, and events of the answer.
+
+    An answer to OpenAI's responses is added to the conversations. A ConfigError says that the request is malformed.
+    """
+    if api == "chat/completions":
+        return body, lambda reply: reply, lambda reply: events(reply, body)
+    with _reading():
+        if api == "messages":
+            return as_chat(body), as_message, lambda message: _named(message_events(message))
+        chat = responses_wire.as_chat(body, conversations)
+    return (
+        chat,
+        lambda reply: responses_wire.as_response(reply, body, chat, conversations),
+        lambda response: _named(responses_wire.response_events(response)),
+    )
+
+
+def _named(told: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
     """Yield events that say their name in their data too, numbered."""
     for number, (kind, data) in enumerate(told):
         value = json.dumps({"type": kind, "sequence_number": number, **data})

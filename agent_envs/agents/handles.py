@@ -119,7 +119,7 @@ class RecordedModel:
     @property
     def key(self) -> str:
         """The API key that a program sends; it is part of `url` too."""
-        return self.url.rpartition("/")[2]
+        return self._log.key
 
     def judge(self, workdir: str | None = None) -> Any:
         """Have the episode scored now, with the agent's folder; awaited in an async agent."""

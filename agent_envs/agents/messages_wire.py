@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_envs.agents.chat_wire import text_of
+from agent_envs.agents.chat_wire import asked_messages, text_of
 from agent_envs.checks import shown
 from agent_envs.errors import ConfigError
 
@@ -18,14 +18,8 @@ _SIGNATURE = "agentr1"  # of thinking, which need not come back
 
 
 def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request as a chat completion's.
-
-    Raises:
-        ConfigError: It is malformed, or shows something that the model cannot see.
-    """
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
-        raise ConfigError("expected a request with 'messages', a list of objects")
+    """Return a request as a chat completion's; a ConfigError if it is malformed or shows what the model cannot see."""
+    messages = asked_messages(body)
     system = "\n".join(text_of([part]) for part in _blocks(body.get("system")))
     system = "\n".join(line for line in system.split("\n") if not line.startswith(_BILLING)).strip()
     said: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []

@@ -21,11 +21,7 @@ Conversations = dict[str, list[dict[str, Any]]]
 
 
 def as_chat(body: Mapping[str, Any], earlier: Conversations) -> dict[str, Any]:
-    """Return a request as a chat completion's.
-
-    Raises:
-        ConfigError: It is malformed, asks for what there is not, or shows something that the model cannot see.
-    """
+    """Return a request as a chat completion's; a ConfigError if it is malformed or asks for what there is not."""
     if body.get("background"):
         raise ConfigError("'background' responses are not supported: ask and wait")
     before = body.get("previous_response_id")

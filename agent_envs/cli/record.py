@@ -57,7 +57,7 @@ def run(options: Options) -> str:
     allow_open_files()
     serve_until_stopped(server, lambda opened: f"recording {options.upstream} at {opened.url} into {options.out}")
     more = f"; {left} unfinished ones stay open for the next start" if (left := len(server.store.open)) else ""
-    return f"stopped: {count_of(server.store.finished, 'episode')} in {server.store.path}{more}"
+    return f"stopped: {count_of(len(server.store.finished), 'episode')} in {server.store.path}{more}"
 
 
 def _judge_token(folder: Path) -> Path:

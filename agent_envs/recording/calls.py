@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_envs.agents import responses_wire
-from agent_envs.agents.door import named, reading, streamed
-from agent_envs.agents.messages_wire import as_chat, as_message, message_events
+from agent_envs.agents.chat_wire import asked_messages
+from agent_envs.agents.door import as_completion, streamed
 from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
 from agent_envs.messages import Message, observation_pictures
 from agent_envs.policies.openai.fields import request_keys, without_keys
@@ -49,8 +48,6 @@ _NO_TOKENS = SampledTokens(None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of an episode."""
-
     episode: OpenEpisode
     number: int
     request: dict[str, Any]
@@ -95,21 +92,15 @@ class CallRecorder:
     async def _translated(self, request: Any, path: str, name: str | None) -> Any:
         """Answer a request of Anthropic's messages or OpenAI's responses by a chat completion."""
         body, episode = await read_object(request), self._store.open.get(str(name))
-        earlier = {} if episode is None else episode.conversations
-        with reading():
-            chat = as_chat(body) if path == "messages" else responses_wire.as_chat(body, earlier)
+        conversations = {} if episode is None else episode.conversations
+        chat, answered, told = as_completion(path, body, conversations)
         reply = await self._chat(request, name, {**chat, "stream": False})
         if reply.status >= 400:
             return reply
-        completion = json.loads(reply.body)
-        if path == "messages":
-            answer = as_message(completion)
-            told = message_events(answer)
-        else:
-            episode = self._store.open.get(str(name))  # its first call has opened it
-            answer = responses_wire.as_response(completion, body, chat, episode.conversations if episode else earlier)
-            told = responses_wire.response_events(answer)
-        return await streamed(request, named(told)) if body.get("stream") else web.json_response(answer)
+        answer = answered(json.loads(reply.body))
+        if (episode := self._store.open.get(str(name))) is not None:  # its first call has opened it
+            episode.conversations.update(conversations)
+        return await streamed(request, told(answer)) if body.get("stream") else web.json_response(answer)
 
     async def _pass_on(self, request: Any, path: str, data: bytes | None) -> Any:
         headers = self._passed_on(request)
@@ -125,9 +116,7 @@ class CallRecorder:
             ways = f"send the header X-Episode-Id, or use the base URL http://{request.host}/episodes/ID/v1"
             return error_reply(400, f"the request does not name its episode: {ways}")
         body = await read_object(request) if given is None else given
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-            raise ConfigError("expected a request with 'messages', a list of objects")
+        asked_messages(body)
         index = request.headers.get("X-Task-Index")
         if index is not None and not (index.isascii() and index.isdecimal() and len(index) < 19):
             raise ConfigError(f"X-Task-Index must be an integer of at least 0, got {index!r:.80}")
@@ -228,7 +217,6 @@ class CallRecorder:
         return True
 
     async def _record(self, call: _Call, completion: Mapping[str, Any]) -> bool:
-        """Record a call as steps, one per choice."""
         messages, problems = call.request["messages"], list[str]()
         if shows_pictures(messages):
             observed, problems = await asyncio.to_thread(self._pictures.observed, messages)
@@ -285,9 +273,7 @@ class CallRecorder:
 
     def _told(self, data: bytes) -> bytes:
         """Return an answer without what agents must not know."""
-        return (
-            without_keys(data.decode("latin-1"), self._upstream.keys).encode("latin-1") if self._upstream.keys else data
-        )
+        return without_keys(data.decode("latin-1"), self._upstream.keys).encode("latin-1")
 
     def _reply_headers(self, reply: Any) -> dict[str, str]:
         headers = {name: value for name, value in reply.headers.items() if _REPLY_HEADERS.fullmatch(name)}
@@ -321,10 +307,9 @@ def _read_event(event: bytes, streamed: StreamedCompletion, request: Mapping[str
 
 def _is_completion(reply: Any) -> bool:
     choices = reply.get("choices") if isinstance(reply, dict) else None
-    whole = isinstance(choices, list) and all(
-        isinstance(c, dict) and isinstance(c.get("message"), dict) for c in choices
-    )
-    return bool(choices) and whole
+    if not isinstance(choices, list) or not choices:
+        return False
+    return all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
 
 
 def _checked_name(what: str, name: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import Any, Self
+from typing import Any
 
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
@@ -100,21 +100,12 @@ class RecordingServer(BackgroundServer):
         """The address of the server, with its ``/v1``."""
         return f"{self.listener.url}/v1"
 
-    def start(self) -> Self:
-        """Serve in a thread, and return the server; a ConfigError if the address cannot be used."""
-        try:
-            return super().start()
-        except BaseException:
-            self.store.close()
-            raise
-
     def close(self, grace: float = 5.0) -> None:
         """Give running calls some seconds, finish the open episodes (or keep them open), and stop."""
         super().close(grace)
         self.store.close()
 
     async def open(self) -> None:
-        """Start listening, on the running loop; a ConfigError if the address does not work."""
         routes = [web.get("/health", self._health), web.get("/episodes", self._list)]
         routes += [web.get("/episodes/{episode}", self._show), web.post("/episodes/{episode}/reward", self._reward)]
         for prefix in ("", "/episodes/{episode}"):
@@ -125,6 +116,7 @@ class RecordingServer(BackgroundServer):
             await self.listener.open(routes, handler_cancellation=True, shutdown_timeout=_CLOSE_WAIT)
         except ConfigError:
             await self._upstream.close()
+            self.store.close()
             raise
         self._flushing = asyncio.create_task(self._finish_idle())
 
@@ -139,7 +131,6 @@ class RecordingServer(BackgroundServer):
                 self._give_up(episode, EpisodeVerdict(stop_reason=StopReason.ERROR, error=error))
 
     async def _finish_idle(self) -> None:
-        """Finish the episodes that get no verdict."""
         if self._timeout is None:
             return
         error = f"no call and no reward within {self._timeout:g} seconds"
@@ -159,16 +150,16 @@ class RecordingServer(BackgroundServer):
             _log.error("episode %r stays open because it cannot be written: %s", episode.episode_id, e)
 
     async def _health(self, request: Any) -> Any:
-        return web.json_response({"status": "ok", "open": len(self.store.open), "ended": self.store.finished})
+        return web.json_response({"status": "ok", "open": len(self.store.open), "ended": len(self.store.finished)})
 
     async def _list(self, request: Any) -> Any:
-        return web.json_response({"open": sorted(self.store.open), "ended": self.store.finished})
+        return web.json_response({"open": sorted(self.store.open), "ended": len(self.store.finished)})
 
     async def _show(self, request: Any) -> Any:
         name = request.match_info["episode"]
         episode = self.store.open.get(name)
         if episode is None:
-            if self.store.is_finished(name):
+            if name in self.store.finished:
                 return web.json_response({"episode_id": name, "ended": True})
             return error_reply(404, f"there is no episode {name!r}")
         numbers = {"steps": episode.steps, "failed": episode.failed, "running": episode.running}
@@ -180,10 +171,10 @@ class RecordingServer(BackgroundServer):
         if self._judge_token is not None and not holds_token(judge, self._judge_token):
             return error_reply(403, "a verdict needs the judge's token: X-Judge-Token: TOKEN")
         verdict = EpisodeVerdict.from_dict(await read_object(request))
-        if self.store.finished_by(name, verdict):
+        if self.store.finished.get(name) == verdict.digest:  # a repeated request gets its answer
             return web.json_response({"episode_id": name, "ended": True, "again": True})
         episode = self.store.open.get(name)
-        if episode is None and not self.store.is_finished(name):
+        if episode is None and name not in self.store.finished:
             return error_reply(404, f"there is no episode {name!r}: the recorder has seen no call of it")
         if episode is None:
             raise FinishedError(f"episode {name!r} has already been finished, with another verdict")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agent_envs.agents.chat_wire import ROLES, error_body, role_of, tool_spec
 from agent_envs.errors import DataError, MissingExtraError, needs_extra
 from agent_envs.messages import Content, Message, ToolCall, ToolSpec, joined_content
 from agent_envs.parsers import get_parser
@@ -17,13 +18,13 @@ from agent_envs.per_process import PerProcess
 from agent_envs.pictures.folder import PictureFolder, reference
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import from_data_url
-from agent_envs.policies.openai.calls import call_text
+from agent_envs.policies.openai.calls import text_with_calls
 
 with needs_extra("serve"):
     from aiohttp import web
 
-_ROLES = {"developer": "system", "function": "tool"}
-_KNOWN_ROLES = ("system", "user", "assistant", "tool")
+_MOST_PIXELS = 1 << 27  # of a request, of pictures that have not been read before: 64 screens of 1920 x 1080
+_KEPT = 4096  # pictures whose names are kept, since an agent sends all of them again with each call
 
 
 def observed_messages(
@@ -40,8 +41,8 @@ def observed_messages(
     """
     observed: list[Message] = []
     for message in messages:
-        role = _ROLES.get(str(message.get("role")), str(message.get("role")))
-        entry: dict[str, Any] = {"role": role if role in _KNOWN_ROLES else "user"}
+        role = role_of(message)
+        entry: dict[str, Any] = {"role": role if role in ROLES else "user"}
         entry["content"] = _observed_content(message.get("content"), read)
         entry |= {key: str(message[key]) for key in ("name", "tool_call_id") if message.get(key) is not None}
         if isinstance(message.get("tool_calls"), list) and message["tool_calls"]:
@@ -63,14 +64,14 @@ def _observed_content(content: Any, read: Callable[[Mapping[str, Any]], Picture 
 
 def offered_tools(tools: Any) -> list[ToolSpec]:
     """Return the function tools of a request, in the form that chat templates take."""
-    specs: list[ToolSpec] = []
-    for tool in tools if isinstance(tools, list) else []:
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            schema = function.get("parameters") or {"type": "object", "properties": {}}
-            spec = {"name": function["name"], "description": function.get("description") or "", "parameters": schema}
-            specs.append({"type": "function", "function": spec})  # type: ignore[typeddict-item]
-    return specs
+    return [tool_spec(function) for function in _functions(tools) if isinstance(function.get("name"), str)]
+
+
+def _functions(entries: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the functions of tools or calls, as far as these are a list of some."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("function"), Mapping):
+            yield entry["function"]
 
 
 def action_text(message: Mapping[str, Any]) -> str:
@@ -83,23 +84,18 @@ def action_text(message: Mapping[str, Any]) -> str:
     {"name": "add", "arguments": {"a": 1}}
     </tool_call>
     """
-    parts, parser = [_text(message.get("content")) or _text(message.get("refusal"))], get_parser("hermes")
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(function, Mapping):
-            continue
+    parser, calls = get_parser("hermes"), list[tuple[str, str]]()
+    for function in _functions(message.get("tool_calls")):
         arguments = function.get("arguments")
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        parts.append(call_text(str(function.get("name")), arguments, lambda *call: parser.format(ToolCall(*call)))[0])
-    return "\n".join(part for part in parts if part)
+        calls.append((str(function.get("name")), arguments))
+    text = _text(message.get("content")) or _text(message.get("refusal"))
+    return text_with_calls(text, calls, lambda *call: parser.format(ToolCall(*call)))
 
 
 def error_reply(status: int, message: str) -> web.Response:
-    """Return an error in the form that clients of OpenAI's API read."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    error = {"message": f"agentr1 record: {message}", "type": kind, "param": None, "code": f"record_{status}"}
-    return web.json_response({"error": error}, status=status)
+    """Return an error of the recorder."""
+    return web.json_response(error_body(status, f"agentr1 record: {message}", code=f"record_{status}"), status=status)
 
 
 def strip_reply(reply: Any, request: Mapping[str, Any]) -> bool:
@@ -129,10 +125,6 @@ def _part_text(part: Any) -> str:
     if isinstance(part, Mapping):
         return part["text"] if isinstance(part.get("text"), str) else f"[{part.get('type')}]"
     return str(part)
-
-
-_MOST_PIXELS = 1 << 27  # of a request, of pictures that have not been read before: 64 screens of 1920 x 1080
-_KEPT = 4096  # pictures whose names are kept, since an agent sends all of them again with each call
 
 
 def shows_pictures(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -26,7 +26,7 @@ from agent_envs.episodes.run_folder import locked_folder
 from agent_envs.episodes.verdict import EpisodeVerdict
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.files import JSONLines, numbered_lines
-from agent_envs.messages import content_text
+from agent_envs.messages import content_parts, content_text, latest_words
 from agent_envs.pictures.folder import PictureFolder
 from agent_envs.policies.openai.fields import without_keys
 from agent_envs.policies.openai.reply import SampledTokens
@@ -90,23 +90,11 @@ class EpisodeStore:
         self._lock = threading.Lock()
         with ExitStack() as stack:
             stack.enter_context(locked_folder(self.folder / "open"))
-            self._finished = self._read_finished()
+            self.finished = self._read_finished()
+            """Each finished episode's `EpisodeVerdict.digest`, None if it is not known."""
             for path in sorted((self.folder / "open").glob("*.jsonl")):
                 self._resume(path)
             self._locked = stack.pop_all()
-
-    @property
-    def finished(self) -> int:
-        """The number of finished episodes."""
-        return len(self._finished)
-
-    def is_finished(self, episode_id: str) -> bool:
-        """Return whether an episode is finished."""
-        return episode_id in self._finished
-
-    def finished_by(self, episode_id: str, verdict: EpisodeVerdict) -> bool:
-        """Return whether an episode was finished by this very verdict, so that a repeated request gets its answer."""
-        return self._finished.get(episode_id) == verdict.digest
 
     def episode(self, episode_id: str, group_id: str | None = None, index: int | None = None) -> OpenEpisode:
         """Return the open episode of this name, a new one if there is none.
@@ -114,7 +102,7 @@ class EpisodeStore:
         A FinishedError says that it is finished, a ConfigError that it began with another group or index.
         """
         with self._lock:
-            if self.is_finished(episode_id):
+            if episode_id in self.finished:
                 raise FinishedError(f"episode {episode_id!r} is finished; choose another name")
             episode = self.open.get(episode_id)
             if episode is None:
@@ -169,7 +157,7 @@ class EpisodeStore:
             record = self._build(episode, verdict)
             with self._lock:
                 JSONLines(self.path).append(without_keys(to_json_types(record.to_dict()), episode.keys))
-                self._finished[record.episode_id] = verdict.digest
+                self.finished[record.episode_id] = verdict.digest
                 self.open.pop(record.episode_id, None)
             episode.finished = True
             episode.path.unlink(missing_ok=True)
@@ -217,15 +205,11 @@ class EpisodeStore:
         return record.episode(verdict.stop_reason, verdict.error)
 
     def _read_finished(self) -> dict[str, str | None]:
-        """Return each finished episode's `EpisodeVerdict.digest`, None if it is not known.
-
-        Lines may be megabytes: only the two fields are looked for.
-        """
         finished: dict[str, str | None] = {}
         if self.path.exists():
             JSONLines(self.path).append()  # removes a last line that a kill cut off
             for number, line in numbered_lines(self.path, _LONGEST_LINE):
-                name, digest = _RECORDED.search(line), _ENDED_BY.search(line)
+                name, digest = _RECORDED.search(line), _ENDED_BY.search(line)  # a line may have megabytes
                 if name is None:
                     raise DataError(f"{self.path}, line {number}: not an episode")
                 finished[json.loads(name[1])] = None if digest is None else digest[1].decode()
@@ -247,7 +231,7 @@ class EpisodeStore:
         numbers = [call["number"] for call in calls] + [failure["call"] for failure in failures]
         episode.calls = max(numbers, default=-1) + 1
         episode.steps, episode.failed = sum(len(call["rows"]) for call in calls), len(failures)
-        if self.is_finished(episode.episode_id):
+        if episode.episode_id in self.finished:
             path.unlink()
         else:
             self.open[episode.episode_id] = episode
@@ -277,17 +261,11 @@ def _keyless(row: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
     return {**hidden, **dict.fromkeys(SampledTokens._fields)}
 
 
-def _latest_state(messages: list[dict[str, Any]]) -> str:
+def _latest_state(messages: list[Any]) -> str:
     """Return what came after the agent's last response: the state without its history, its pictures by their names."""
-    responses = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    latest = messages[responses[-1] + 1 :] if responses else messages
-    return "\n".join(_named(message["content"]) for message in latest if message["role"] != "system")
 
+    def named(part: Any) -> str:
+        return part["text"] if part["type"] == "text" else f"[picture {part['image']['sha256'][:16]}]"
 
-def _named(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = [
-        part["text"] if part["type"] == "text" else f"[picture {part['image']['sha256'][:16]}]" for part in content
-    ]
-    return "".join(parts)
+    latest = [message for message in latest_words(messages) if message["role"] != "system"]
+    return "\n".join("".join(map(named, content_parts(message["content"]))) for message in latest)

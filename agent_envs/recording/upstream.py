@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agent_envs.errors import BackendReplyError, ConfigError, needs_extra
+from agent_envs.errors import BackendReplyError, needs_extra
 from agent_envs.http.addresses import bare_address, server_address
 from agent_envs.policies.openai.fields import refused_fields
 from agent_envs.policies.openai.reply import TOKEN_REQUEST
@@ -47,7 +47,7 @@ class Upstream:
         self.keys = frozenset[str]() if api_key is None else frozenset({api_key})
         """Keys that no agent is told, though the server repeat them."""
         self._refused: dict[tuple[str, bool], frozenset[str]] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession  # from `open` on
 
     async def open(self) -> None:
         """Create the client, on the loop that uses it."""
@@ -57,16 +57,13 @@ class Upstream:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     @asynccontextmanager
     async def request(
         self, method: str, path: str, headers: Mapping[str, str], **kwargs: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Pass a request on, but not to where the server redirects (no key must go there); see `UPSTREAM_ERRORS`."""
-        if self._session is None:
-            raise ConfigError("the connection to the model's server is not open")
         sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
         if self._api_key is not None:
             sent = {name: value for name, value in sent.items() if name.lower() != "authorization"}

@@ -621,7 +621,7 @@ def test_whatever_an_agent_sends_as_its_key_the_record_stays_one(fake_service, t
         assert step.terminated and episode.error == "by (the key)", key
         assert step.info["message"]["role"] == "assistant" and step.info["usage"] == whole["usage"], key
     with RecordingServer("http://localhost:1/v1", str(tmp_path)) as proxy:
-        assert proxy.store.finished == len(agents) and proxy.store.is_finished("e-of-this-agent")
+        assert len(proxy.store.finished) == len(agents) and "e-of-this-agent" in proxy.store.finished
 
 
 def test_an_answer_without_end_is_left(fake_service, tmp_path, monkeypatch):
@@ -674,7 +674,7 @@ def test_episodes_that_nobody_ends(serving, tmp_path):
     _, proxy = serving(tmp_path, episode_timeout=0.4)
     with client(proxy, "idle") as agent:
         ask(agent, "?")
-    assert until(lambda: proxy.store.is_finished("idle"))
+    assert until(lambda: "idle" in proxy.store.finished)
     with client(proxy, "late") as agent:
         ask(agent, "?")
     proxy.close()
@@ -711,7 +711,7 @@ def test_an_episode_is_ended_once_it_is_in_the_file_of_episodes(tmp_path):
         EpisodeStore(tmp_path)
     store.close()
     again = EpisodeStore(tmp_path)
-    assert again.open == {} and again.is_finished("x") and not episode.path.exists()
+    assert again.open == {} and "x" in again.finished and not episode.path.exists()
     again.close()
     (record,) = episodes(tmp_path)
     assert record.reward == 3.0 and record.group_id == "recorded:4"

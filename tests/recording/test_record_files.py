@@ -42,9 +42,9 @@ def test_a_start_knows_what_has_ended(tmp_path):
     compact = json.dumps({**json.loads(lines[0]), "episode_id": "b"}, separators=(",", ":"))  # somebody edited the file
     (tmp_path / "episodes.jsonl").write_text("".join([*lines, compact, "\n", lines[0][:9]]))
     with opened(tmp_path) as store:
-        assert store.finished == 4 and all(map(store.is_finished, ("a", "b", 'said "episode_id": "no"', "\u2028\\")))
-        assert store.finished_by("a", EpisodeVerdict(reward=1.0))
-        assert not store.finished_by("a", EpisodeVerdict(reward=2.0))
+        assert store.finished.keys() == {"a", "b", 'said "episode_id": "no"', "\u2028\\"}
+        assert store.finished["a"] == EpisodeVerdict(reward=1.0).digest
+        assert store.finished["a"] != EpisodeVerdict(reward=2.0).digest
         play(store, "new")
 
 
@@ -69,7 +69,7 @@ def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):
             store.add_steps(episode, 1, [ROW], [])
         with full_disk(size + 40), pytest.raises(OSError):
             store.finish(episode, EpisodeVerdict(reward=1.0))
-        assert not store.is_finished("x") and episode.steps == 1
+        assert "x" not in store.finished and episode.steps == 1
         store.add_steps(episode, 1, [ROW], [])
         store.finish(episode, EpisodeVerdict(reward=2.0))
     assert [(e.episode_id, len(e.steps), e.reward) for e in read_episodes(tmp_path / "episodes.jsonl")] == [
@@ -77,7 +77,7 @@ def test_a_full_disk_loses_nothing_that_was_answered(tmp_path):
         ("x", 2, 2.0),
     ]
     with opened(tmp_path) as store:
-        assert store.finished == 2 and not store.open
+        assert len(store.finished) == 2 and not store.open
 
 
 def test_a_full_disk_leaves_no_group_that_is_not_in_the_file(tmp_path):

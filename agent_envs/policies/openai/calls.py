@@ -6,7 +6,7 @@ results in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent_envs.messages import Content, ImagePart, Message, TextPart, content_parts, content_text, joined_content
@@ -55,6 +55,12 @@ def call_text(name: str, arguments: str, format_call: FormatCall | None) -> tupl
     return before + arguments + after if braces else format_call(name, {"arguments": arguments}), False
 
 
+def text_with_calls(text: str, calls: Iterable[tuple[str, str]], format_call: FormatCall | None) -> str:
+    """Return a reply as an environment reads it: its text, then its calls, each a name and its arguments as JSON."""
+    written = [call_text(name, arguments, format_call)[0] for name, arguments in calls]
+    return "\n".join([text, *written] if text else written)
+
+
 def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return an environment's new messages with each result under its call's id and the rest from the user.
 
@@ -87,10 +93,7 @@ def answer_calls(call_ids: Sequence[str | None], messages: Sequence[Message]) ->
 def server_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as OpenAI-compatible servers take it: pictures as ``image_url`` parts with PNG data.
 
-    Format: https://platform.openai.com/docs/guides/images-vision.
-
-    Raises:
-        MissingExtraError: It has a picture, and Pillow is not installed.
+    Format: https://platform.openai.com/docs/guides/images-vision. A picture without Pillow is a MissingExtraError.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -145,6 +148,5 @@ def from_openai(reply: Any, format_call: FormatCall | None = None) -> Response:
         BackendError: It is no completion; says what was expected and what came.
     """
     read = read_reply(reply.model_dump() if callable(getattr(reply, "model_dump", None)) else reply)
-    calls = [call_text(call.name, call.arguments, format_call)[0] for call in read.calls]
-    text = "\n".join([*([read.text] if read.text else []), *calls])
+    text = text_with_calls(read.text, [(call.name, call.arguments) for call in read.calls], format_call)
     return Response(text, *read.tokens, read.usage or None)

@@ -27,10 +27,9 @@ from agent_envs.errors import (
 )
 from agent_envs.http.pool import retry_after
 from agent_envs.per_process import PerProcess
-from agent_envs.policies.openai.fields import extra_fields, is_overflow, refused_fields, without_fields
+from agent_envs.policies.openai.fields import encodable, extra_fields, is_overflow, refused_fields, without_fields
 from agent_envs.policies.openai.reply import Reply, read_reply
 from agent_envs.policies.openai.stream import DONE, Events, StreamedCompletion, event_chunks, limited
-from agent_envs.text import clean_text
 from agent_envs.threads import LoopThread
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class OpenAIServer:
                 self._refused |= left_out
                 return reply
             except UnicodeEncodeError as e:  # a lone surrogate, which cannot be sent
-                previous, request = request, _encodable(request)
+                previous, request = request, encodable(request)
                 if request == previous:
                     raise BackendRefusedError(f"the request's headers cannot be sent: {e.reason}") from None
                 continue
@@ -193,15 +192,6 @@ async def _parts(response: Any) -> AsyncIterator[bytes]:
         raise
     except Exception as e:  # the transport's own errors have no public base class
         raise BackendDownError(f"the reply broke off: {e!r}") from e
-
-
-def _encodable(value: Any) -> Any:
-    """Return JSON values with U+FFFD in place of lone surrogates."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, Mapping):
-        return {_encodable(name): _encodable(entry) for name, entry in value.items()}
-    return [_encodable(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refused(error: openai.APIStatusError) -> BackendError:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_envs.files import table
+from agent_envs.text import clean_text
 
 _OVERFLOW = re.compile("|".join(table(__package__, "overflow.json")), re.IGNORECASE)
 _SPELLINGS = {"logprobs": r"log[\s_-]?prob"}
@@ -54,6 +55,15 @@ def without_fields(messages: Iterable[Mapping[str, Any]], names: Collection[str]
 
     shown = [rest(message) if message.get("role") == "assistant" else dict(message) for message in messages]
     return [{**m, "tool_calls": [rest(c) for c in m["tool_calls"]]} if m.get("tool_calls") else m for m in shown]
+
+
+def encodable(value: Any) -> Any:
+    """Return JSON values with U+FFFD in place of lone surrogates, which cannot be sent."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {encodable(name): encodable(entry) for name, entry in value.items()}
+    return [encodable(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def is_overflow(message: str) -> bool:

@@ -236,7 +236,6 @@ def written(policy: OpenAIPolicy, messages: Sequence[Mapping[str, Any]], what: s
 
 
 def _token_count(reply: Reply, messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return the prompt and response tokens of one request."""
     prompt, response = reply.usage.get("prompt_tokens"), reply.usage.get("completion_tokens")
     if prompt is None:
         prompt = sum(_characters(message.get("content") or "") for message in messages) // _CHARACTERS_PER_TOKEN

@@ -149,7 +149,6 @@ class _Choice:
         return {**self._fields, "message": {**message, **({"tool_calls": calls} if calls else {})}}
 
     def _add_call(self, piece: Mapping[str, Any]) -> None:
-        """Add a piece to the call that it belongs to."""
         index = piece["index"] if type(piece.get("index")) is int else None
         function = piece["function"] if isinstance(piece.get("function"), Mapping) else {}
         name, call_id = (value if isinstance(value, str) else "" for value in (function.get("name"), piece.get("id")))
