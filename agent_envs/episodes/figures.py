@@ -23,25 +23,14 @@ _FACES = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of a size in inches, without a window.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Return an empty figure of a size in inches, without a window; a MissingExtraError without matplotlib."""
     with needs_extra("data"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure in the format of the suffix; the file appears whole or not at all.
-
-    Raises:
-        ConfigError: The suffix is not one of `FORMATS`.
-    """
+    """Write a figure in the format of the suffix, whole or not at all; a ConfigError if that is none of `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"{path}: the suffix must be one of {', '.join(FORMATS)}")
     with replacing(path) as partial:

@@ -148,11 +148,7 @@ def shortened(steps: Sequence[Any]) -> list[tuple[Any, list[int]]]:
 
 
 def whole(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of an episode's steps with whole prompts.
-
-    Raises:
-        ValueError: A row says that it shares what is not there.
-    """
+    """Return the rows of an episode's steps with whole prompts; a ValueError if one shares what is not there."""
     out: list[Mapping[str, Any]] = []
     length = 0
     for row in rows:

@@ -40,11 +40,7 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
-    """Return the settings in a run's file; None if there is no such file.
-
-    Raises:
-        DataError: It holds something else.
-    """
+    """Return the settings in a run's file, None if there is no such file; a DataError if it holds something else."""
     return read_object(path, "a run's settings") if path.exists() else None
 
 
@@ -132,57 +128,29 @@ class EpisodeLog(AbstractContextManager["EpisodeLog", None]):
             self._open = stack.pop_all()
 
     def read(self) -> Iterator[tuple[Episode, dict[str, Any]]]:
-        """Return each episode with the row that holds it and its extra values, in the order in which they ended.
-
-        Raises:
-            DataError: A line is not an episode; names the file and the line.
-        """
+        """Return what `stored_episodes` yields, in the order in which the episodes ended."""
         return stored_episodes(self.path)
 
     def append(self, episode: Episode, **extra: Any) -> None:
         """Write an episode, with extra values beside its own fields. Once this returns, it is in the file.
 
-        Raises:
-            BackendError: The file cannot be written, for example because the disk is full.
+        A BackendError says that the file cannot be written, for example because the disk is full.
         """
         with _writing(self.path):
             self._rows.append(stored_row(self._pictures, episode, **extra))
 
-    def drop(self, unwanted: Callable[[Episode], bool]) -> int:
-        """Remove episodes and return how many. The file is replaced in one go, so a kill leaves the old or the new one.
-
-        Raises:
-            BackendError: The new file cannot be written.
-        """
-        dropped = 0
-
-        def kept() -> Iterator[dict[str, Any]]:
-            nonlocal dropped
-            for episode, row in self.read():
-                if unwanted(episode):
-                    dropped += 1
-                else:
-                    yield row
-
+    def drop(self, unwanted: Callable[[Episode], bool]) -> None:
+        """Remove episodes. The file is replaced in one go: a kill or a BackendError leaves the old or the new one."""
         with _writing(self.path):
-            self._rows.replace(kept())
-        return dropped
+            self._rows.replace(row for episode, row in self.read() if not unwanted(episode))
 
     def save(self, name: str, data: Mapping[str, Any]) -> None:
-        """Write a JSON file into the folder, whole or not at all.
-
-        Raises:
-            BackendError: It cannot be written.
-        """
+        """Write a JSON file into the folder, whole or not at all; a BackendError if it cannot be written."""
         with _writing(self.folder / name):
             write_text(self.folder / name, json.dumps(data, indent=1, default=str) + "\n")
 
-    def close(self) -> None:
-        """Let other processes use the folder."""
-        self._open.close()
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._open.close()
 
 
 @contextmanager

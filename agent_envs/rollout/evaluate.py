@@ -221,8 +221,6 @@ def _keep_panel(log: EpisodeLog, panel: Panel) -> None:
 
 
 class _Tally:
-    """Running totals, and whether to continue."""
-
     def __init__(self, token_budget: int | None, give_up_after: int | None, first: int) -> None:
         self._token_budget, self._give_up_after, self._first = token_budget, give_up_after, first
         self._played = self._solved = self._errors = self._tokens = 0

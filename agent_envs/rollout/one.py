@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from agent_envs import checks
 from agent_envs.agents.loading import Agent, Score, with_agent
@@ -129,9 +129,6 @@ async def supervise(run: EpisodeRun, step_timeout: float | None, episode_timeout
     return run.episode()
 
 
-T = TypeVar("T")
-
-
 def play_tasks(
     make_env: Callable[[], TextEnvLike],
     tasks: Iterable[EpisodeTask],
@@ -168,7 +165,11 @@ def play_tasks(
 
 
 def run_slots(slots: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines side by side on a loop of their own; the first error cancels the others and is raised."""
+    """Run coroutines side by side; the first error, or an interrupt of the wait, cancels the others and is raised.
+
+    They run on a loop of their own in a daemon thread. So this thread may run a loop already, and time-outs stay exact
+    when an async tool or policy blocks the background loop.
+    """
 
     async def run_all() -> None:
         tasks = [asyncio.create_task(slot) for slot in slots]
@@ -179,7 +180,25 @@ def run_slots(slots: Iterable[Coroutine[Any, Any, None]]) -> None:
                 waiting.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    _run_apart(run_all())
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(run_all())
+
+    def target() -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(asyncio.wait({task}))
+        finally:  # a KeyboardInterrupt in a coroutine ended the loop, and was raised by it
+            if not task.cancelled():
+                task.exception()
+
+    done = run_in_thread(target)
+    try:
+        done.result()
+    except BaseException:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(task.cancel)
+        raise
+    task.result()
 
 
 async def play_one(
@@ -191,8 +210,7 @@ async def play_one(
 ) -> tuple[Episode, TextEnvLike | None, float]:
     """Play an episode in an environment or, without one, in one that is made for it.
 
-    Returns:
-        The episode, the environment if it can be used again, and when the episode began (`time.monotonic`).
+    Return it, the environment if it can be used again, and when the episode began (`time.monotonic`).
     """
     while True:
         run = EpisodeRun(make_env if env is None else env, task, background_loop(), close_on_error=True)
@@ -214,30 +232,3 @@ async def _held_up_by_another(run: EpisodeRun, episode: Episode) -> bool:
         return False
     background_loop(replace=run.loop)
     return not guilty
-
-
-def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a new loop in a daemon thread, which works where this thread already runs a loop.
-
-    Time-outs stay exact when an async tool or policy blocks the background loop, which is another one. An interrupt of
-    the wait cancels the coroutine.
-    """
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(coroutine)
-
-    def target() -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(asyncio.wait({task}))
-        finally:  # a KeyboardInterrupt in the coroutine ended the loop, and was raised by it
-            if not task.cancelled():
-                task.exception()
-
-    done = run_in_thread(target)
-    try:
-        done.result()
-    except BaseException:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(task.cancel)
-        raise
-    return task.result()

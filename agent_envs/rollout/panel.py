@@ -96,11 +96,7 @@ class Panel:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str) -> Panel:
-        """Return the panel that `to_dict` wrote.
-
-        Raises:
-            DataError: It is something else, or was changed afterwards; the message begins with `where`.
-        """
+        """Return the panel that `to_dict` wrote; a DataError beginning with `where` if it is none or was changed."""
         try:
             env, env_kwargs, wrappers, content = (data[name] for name in _FIELDS)
             tasks = {index: (name, digest) for index, name, digest in data["tasks"]}
