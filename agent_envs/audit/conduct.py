@@ -59,9 +59,8 @@ class Watch:
 
 def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
     """Repeat what is paid, alone and beside calls, and compare with what the expert gets; and repeat calls alone."""
-    write, rng = arena.writer(), np.random.default_rng(0)
-    functions = [tool["function"] for tool in arena.tools for _ in range(2)]
-    calls = [] if write is None else [write(f["name"], random_value(f["parameters"], rng)) for f in functions]
+    rng, functions = np.random.default_rng(0), [function for function in arena.functions for _ in range(2)]
+    calls = [arena.call(function["name"], random_value(function["parameters"], rng)) for function in functions]
     for task in arena.tasks[:_TASKS]:
         scripts: list[tuple[str, list[str]]] = []
         best = study.full

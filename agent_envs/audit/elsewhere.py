@@ -35,9 +35,7 @@ _SECONDS = 300.0
 def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     """Return what was compared, and a finding if two processes with other seeds of hashes are told otherwise.
 
-    Args:
-        env: What makes the environment; other processes make it by its name.
-        env_kwargs: Its keyword arguments.
+    They make the environment by the name of `env`.
     """
     name = named(env)
     if "<" in name or name.startswith("__main__:"):
@@ -87,14 +85,8 @@ def _answers(request: str) -> list[Any] | str:
 
 
 def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[Any, Any]]:
-    """Return a function that makes an environment: of an id, a spec, or a function.
-
-    Args:
-        env: What `agent_envs.audit.audit` takes.
-        env_kwargs: Keyword arguments, which those of a call replace.
-    """
-    make = env if callable(env) else functools.partial(make_env, env)
-    return functools.partial(make, **env_kwargs)
+    """Return what makes what `audit` takes, with keyword arguments that those of a call replace."""
+    return functools.partial(env, **env_kwargs) if callable(env) else functools.partial(make_env, env, **env_kwargs)
 
 
 def _replies(request: Mapping[str, Any]) -> list[Any]:

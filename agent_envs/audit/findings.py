@@ -139,16 +139,21 @@ class Certificate:
         tried = [attempt for attempt in self.attempts if attempt.kind == kind]
         return max(tried, key=lambda attempt: (attempt.solved, attempt.pay), default=None)
 
+    @property
+    def labelled(self) -> list[tuple[str, Finding]]:
+        """The findings with the names of their episodes: number and kind."""
+        return [(f"{number:02d}-{finding.kind}", finding) for number, finding in enumerate(self.findings, start=1)]
+
     def named_episodes(self) -> list[Episode]:
         """Return the findings' episodes, named by kind and number, with infos as JSON has them."""
         return [
             dataclasses.replace(
                 f.played.episode,
-                episode_id=f"{number:02d}-{f.kind}",
+                episode_id=label,
                 reset_info=_plain(f.played.episode.reset_info),
                 steps=tuple(dataclasses.replace(step, info=_plain(step.info)) for step in f.played.episode.steps),
             )
-            for number, f in enumerate(self.findings, start=1)
+            for label, f in self.labelled
             if f.played is not None
         ]
 
@@ -174,8 +179,8 @@ class Certificate:
             "checks": dict(self.checks),
             "findings": [
                 {"kind": f.kind, "exploit": KINDS[f.kind].exploit, "name": f.name, "why": f.why,
-                 "episode": "" if f.played is None else f"{number:02d}-{f.kind}"}
-                for number, f in enumerate(self.findings, start=1)
+                 "episode": "" if f.played is None else label}
+                for label, f in self.labelled
             ],
         }  # fmt: skip
 
@@ -197,7 +202,5 @@ class Certificate:
         lines += ["", *(f"{kind:15} {said}" for kind, said in self.checks.items())]
         exploits = sum(KINDS[finding.kind].exploit for finding in self.findings)
         lines += ["", f"{exploits} exploits, {len(self.findings) - exploits} other faults"]
-        for number, finding in enumerate(self.findings, start=1):
-            label = f"{number:02d}-{finding.kind}"
-            lines.append(f"  {label}: {finding.name[:200]}: {finding.why}")
+        lines += [f"  {label}: {finding.name[:200]}: {finding.why}" for label, finding in self.labelled]
         return plain("\n".join(lines))

@@ -27,13 +27,12 @@ _marks: mmap.mmap | None = None  # shared with the process that waits for this o
 class Stuck(BaseException):
     """A call of the environment has not returned in time. Not an Exception, which the environment might catch."""
 
+    played: Any = None
+    """The episode that ended so; None after its end."""
+
 
 class Guard:
-    """Interrupts what takes too long, in the main thread of a POSIX system; elsewhere it does nothing.
-
-    Args:
-        seconds: That a reset or a step may take.
-    """
+    """Interrupts a reset or a step that takes too long, in the main thread of a POSIX system; elsewhere nothing."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -102,11 +102,10 @@ def _replies(arena: Arena, study: Study, task: int) -> Iterator[Place]:
 
 def _calls(arena: Arena, question: str) -> Iterator[tuple[str, str]]:
     """Yield calls that are no guess at an answer: without arguments, and with the question for each of them."""
-    write = arena.writer()
-    for function in (tool["function"] for tool in arena.tools if write is not None):
-        yield f"{function['name']}()", write(function["name"], {})  # type: ignore[misc]
+    for function in arena.functions:
+        yield f"{function['name']}()", arena.call(function["name"], {})
         if arguments := dict.fromkeys(function["parameters"].get("properties", {}), question[:200]):
-            yield f"{function['name']} of the question", write(function["name"], arguments)  # type: ignore[misc]
+            yield f"{function['name']} of the question", arena.call(function["name"], arguments)
     yield "a call of a tool that does not exist", '<tool_call>{"name": "answer", "arguments": {}}</tool_call>'
 
 
@@ -191,11 +190,10 @@ def tools(arena: Arena, study: Study) -> Iterator[Finding]:
     """
     if len(set(study.golds.values())) < 3:
         return
-    write = arena.writer()
     ways: dict[str, Callable[[str], str]] = {}
-    for function in (tool["function"] for tool in arena.tools if write is not None):
+    for function in arena.functions:
         for argument in function["parameters"].get("properties", {}):
-            call = partial(lambda name, argument, text: write(name, {argument: text}), function["name"], argument)  # type: ignore[misc]
+            call = partial(lambda name, argument, text: arena.call(name, {argument: text}), function["name"], argument)
             ways[f"{function['name']}({argument})"] = call
     ways |= {repr(form): form.format for form in ("check {}", "verify {}", "guess {}", "hint {}", "test {}", "{}")}
     for name, way in ways.items():

@@ -130,14 +130,6 @@ def extended(played: Played, action: str, *result: Any) -> Played:
     return dataclasses.replace(played, episode=episode)
 
 
-class Hung(BaseException):
-    """An environment did not return; the audit ends with its episode. Not an Exception, so that no check catches it."""
-
-    def __init__(self, played: Played) -> None:
-        super().__init__(played.error)
-        self.played = played
-
-
 class _Said(Response):
     """An action that may be empty, as those of silent policies are."""
 
@@ -227,7 +219,9 @@ class Arena:
         """Sees every episode that ends."""
         self._made: list[gym.Env[Any, Any]] = []
         self.env = self.fresh()
-        self.tools = offered_tools(self.env)
+        tools = offered_tools(self.env) if self.env.has_wrapper_attr("format_call") else []
+        self.functions = [tool["function"] for tool in tools]
+        """The tools that can be called."""
         base = self.env.unwrapped
         size = base.num_tasks if isinstance(base, TextEnv) else None
         self.indexed = size is not None or any(isinstance(layer, TextGame) for layer in layers(self.env))
@@ -257,9 +251,9 @@ class Arena:
         """Return at most so many of the tasks, from all over them."""
         return self.tasks[:: -(-len(self.tasks) // most)]
 
-    def writer(self) -> Callable[[str, dict[str, Any]], str] | None:
-        """Return what writes a call of a tool; None where there are no tools."""
-        return _attribute(self.env, "format_call", None) if self.tools else None
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Return a call of a tool as the environment reads it."""
+        return str(self.env.get_wrapper_attr("format_call")(name, arguments))
 
     def play(
         self, task: int, act: Act, *, options: Mapping[str, Any] | None = None, patient: bool = False, env: Any = None
@@ -278,7 +272,7 @@ class Arena:
 
         Raises:
             ConfigError: The environment refuses the reset.
-            Hung: The environment did not return in time.
+            Stuck: The environment did not return in time.
         """
         self.episodes += 1
         self.refused, self.guard.task = None, task
@@ -286,11 +280,11 @@ class Arena:
         player = _Player(self, task, act, patient)
         runner = EpisodeTask(player, None if self.indexed else task, reset_options or None, episode_id="")
         run = EpisodeRun(self.env if env is None else env, runner, background_loop())
-        error, hung = None, False
+        error, stuck = None, None
         try:
             run.play()
-        except Stuck:
-            error, hung = f"it did not return in {self.guard.seconds:g} seconds", True
+        except Stuck as e:
+            error, stuck = f"it did not return in {self.guard.seconds:g} seconds", e
         except SystemExit:
             error = traceback.format_exc()
         if self.refused is not None:
@@ -301,8 +295,9 @@ class Arena:
         played = Played(task, episode)
         if played.error and len(player.actions) > len(episode.steps):  # the action that failed
             played = extended(played, player.actions[-1], played.last, 0.0, False, False, {})
-        if hung:
-            raise Hung(played)
+        if stuck is not None:
+            stuck.played = played
+            raise stuck
         self.watch(played)
         return played
 

@@ -16,8 +16,7 @@ from agent_envs.audit.study import Study
 from agent_envs.audit.texts import CONSTANTS, IMITATIONS, RULES, SHAPES, SILENCE, WHOLE, normal
 from agent_envs.episodes.statistics import share
 from agent_envs.errors import AgentEnvsError
-from agent_envs.policies import RandomPolicy
-from agent_envs.registration import available_actions
+from agent_envs.policies.scripted import RandomPolicy, listed_actions
 
 _Z = 3.29  # of a two-sided 99.9 % interval: an audit tries about a hundred policies
 _PAY_LIMIT = 0.1  # mean return of an attack, as a share of a solved task's
@@ -31,8 +30,6 @@ _SCRIPTS = 20  # experts whose actions are played on other tasks
 
 @dataclass(frozen=True, slots=True)
 class _Attack:
-    """A policy to be tried on every task."""
-
     kind: str
     name: str
     act: Act
@@ -44,7 +41,6 @@ class _Attack:
 
 
 def _constant(text: str) -> Act:
-    """Return what says a text at every step."""
     return lambda view: text
 
 
@@ -64,8 +60,7 @@ def _attacks(arena: Arena, study: Study) -> Iterator[_Attack]:
         yield _Attack("constant", f"the {name} of the listed actions", _listed(which))
         yield _Attack("stall", f"the {name} of the listed actions", _listed(which), patient=True, tasks=10)
     yield _Attack("random", "random actions", _random(), tasks=60)
-    write = arena.writer()
-    calls = [] if write is None else [write(tool["function"]["name"], {}) for tool in arena.tools]
+    calls = [arena.call(function["name"], {}) for function in arena.functions]
     for text in ("", "wait", "0", *calls):
         yield _Attack("stall", repr(text), _constant(text), patient=True, tasks=10)
     for amount in (30, 300, 3000):
@@ -99,9 +94,8 @@ def _elsewhere(solved: Played) -> Act:
 def _listed(which: int) -> Act:
     def act(view: View) -> str | None:
         assert view.env is not None
-        listed = [action for action in available_actions(view.env) or () if "..." not in action]
-        write = view.env.get_wrapper_attr("format_command") if view.env.has_wrapper_attr("format_command") else str
-        return write(listed[which]) if listed else None
+        listed = listed_actions(view.env)
+        return listed[which] if listed else None
 
     return act
 

@@ -14,7 +14,7 @@ from agent_envs.audit import conduct, leaks, policies
 from agent_envs.audit.elsewhere import hash_seeds, maker_of
 from agent_envs.audit.findings import Attempt, Certificate, Finding
 from agent_envs.audit.guard import Guard, Stuck
-from agent_envs.audit.play import Act, Arena, Hung
+from agent_envs.audit.play import Act, Arena
 from agent_envs.audit.splits import shared_tasks
 from agent_envs.audit.study import Study, expert_act, study
 from agent_envs.checks import number
@@ -108,10 +108,10 @@ def audit(
             findings += [f for f in watch.findings.values() if f.kind not in {other.kind for other in findings}]
             if not findings:
                 findings += conduct.nobody(arena, known, any(attempt.solved for attempt in attempts))
-    except (Hung, Stuck) as e:
+    except Stuck as e:
         checks["stopped"] = "the environment did not return, so what was left is not tested"
-        why, played = (str(e), e.played) if isinstance(e, Hung) else ("a step after the end of an episode", None)
-        findings.append(Finding("crash", "an action that does not return", why, played))
+        why = "a step after the end of an episode" if e.played is None else e.played.error
+        findings.append(Finding("crash", "an action that does not return", why, e.played))
     finally:
         arena.close()
     name = named(env)

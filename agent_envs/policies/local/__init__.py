@@ -1,3 +1,1 @@
 """Text generation with Hugging Face causal models in this process; `loading.make_engine` picks one of two engines."""
-
-__all__: list[str] = []

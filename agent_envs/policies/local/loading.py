@@ -87,11 +87,7 @@ def takes_pictures(config: Any) -> bool:
 
 
 def check_pictures(model: Any, pictures: PictureTokens | None) -> None:
-    """Check that the image tokens are those of the model.
-
-    Raises:
-        ConfigError: It takes text alone, is of a kind that pictures are not shown to, or another token stands for them.
-    """
+    """Raise a ConfigError if the model is of a kind that pictures are not shown to, or has other image tokens."""
     if pictures is None:
         return
     kind = model.config.model_type
@@ -139,7 +135,10 @@ def make_engine(
         except (AttributeError, BackendError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError) as e:
             reason = f"{type(e).__name__}: {e}"  # its configuration is another, or its layers are built differently
         else:
-            expected = _greedy(model, prompt)
+            with torch.inference_mode():
+                ids = torch.tensor([prompt], device=next(model.parameters()).device)
+                logits = model(input_ids=ids, use_cache=False).logits[0].float()
+            expected = float(torch.log_softmax(logits, -1).max(-1).values.sum())  # of the likeliest token after each
             tolerance = 1e-3 if next(model.parameters()).dtype in (torch.float32, torch.float64) else 0.05
             if abs(computed - expected) <= tolerance * max(1.0, abs(expected)):
                 return engine
@@ -149,11 +148,3 @@ def make_engine(
         model, max_length=max_length, max_rows=max_rows, stop_token_ids=stops, pad_token_id=pad_token_id, seed=seed,
         pictures=pictures,
     )  # fmt: skip
-
-
-@torch.inference_mode()
-def _greedy(model: Any, prompt: list[int]) -> float:
-    """Return the summed log-probabilities of the most likely next token after each beginning of the prompt."""
-    ids = torch.tensor([prompt], device=next(model.parameters()).device)
-    logits = model(input_ids=ids, use_cache=False).logits[0].float()
-    return float(torch.log_softmax(logits, -1).max(-1).values.sum())
