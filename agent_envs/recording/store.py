@@ -267,5 +267,6 @@ def _latest_state(messages: list[Any]) -> str:
     def named(part: Any) -> str:
         return part["text"] if part["type"] == "text" else f"[picture {part['image']['sha256'][:16]}]"
 
-    latest = [message for message in latest_words(messages) if message["role"] != "system"]
-    return "\n".join("".join(map(named, content_parts(message["content"]))) for message in latest)
+    latest: Any = latest_words(messages)
+    contents = [content_parts(message["content"]) for message in latest if message["role"] != "system"]
+    return "\n".join("".join(map(named, content)) for content in contents)
