@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from typing import Any
 
 from agent_envs.checks import integer, number
@@ -137,8 +138,9 @@ class RecordingServer(BackgroundServer):
         verdict = EpisodeVerdict(stop_reason=StopReason.EPISODE_TIMEOUT, error=error)
         while True:
             await asyncio.sleep(min(5.0, self._timeout / 4))
-            for episode in self.store.idle(self._timeout):
-                await asyncio.to_thread(self._give_up, episode, verdict)
+            for episode in list(self.store.open.values()):
+                if not episode.running and time.monotonic() - episode.touched >= self._timeout:
+                    await asyncio.to_thread(self._give_up, episode, verdict)
 
     def _give_up(self, episode: OpenEpisode, verdict: EpisodeVerdict) -> None:
         """Finish an episode without a verdict. If it cannot be written, it stays open for the next start."""

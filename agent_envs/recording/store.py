@@ -163,11 +163,6 @@ class EpisodeStore:
             episode.path.unlink(missing_ok=True)
         return record
 
-    def idle(self, seconds: float) -> list[OpenEpisode]:
-        """Return the open episodes in which nothing has happened for so long."""
-        now = time.monotonic()
-        return [e for e in list(self.open.values()) if not e.running and now - e.touched >= seconds]
-
     def close(self) -> None:
         """Let another process record into the folder; it continues the open episodes."""
         self._locked.close()

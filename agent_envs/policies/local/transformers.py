@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_envs.checks import integer
@@ -91,7 +92,7 @@ class TransformersPolicy(TokenPolicy):
 
         integer("concurrency", concurrency, minimum=1)
         settings = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        SamplingParams.from_dict(settings, max_tokens)  # checks the ranges before anything is loaded
+        self._params = SamplingParams.from_dict(settings, max_tokens)  # checks the ranges before anything is loaded
         loaded: Any = model
         if isinstance(model, (str, os.PathLike)):
             name = model_path(os.fspath(model))
@@ -117,7 +118,6 @@ class TransformersPolicy(TokenPolicy):
             pictures=pictures,
         )
         self.model = loaded
-        self._settings = settings
         self._engine = loading.make_engine(
             loaded,
             max_length=context_length,
@@ -132,9 +132,7 @@ class TransformersPolicy(TokenPolicy):
     async def sample(
         self, prompt_ids: list[int], max_tokens: int, seed: int, pictures: Sequence[Picture] = ()
     ) -> Sampled:
-        from agent_envs.policies.local.requests import SamplingParams
-
-        params = SamplingParams.from_dict({**self._settings, "seed": seed}, max_tokens)
+        params = replace(self._params, seed=seed, max_tokens=max_tokens)
         done = await self._server.generate(prompt_ids, params, pictures)
         return Sampled(done.token_ids, done.log_probs)
 
