@@ -7,8 +7,7 @@ from importlib import resources
 
 import pytest
 
-from agent_envs.datasets.helpdesk.generated.conditions import value_key
-from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, domain_names, load_domain, value_key
 from agent_envs.envs.helpdesk.tools import desk_tools
 
 ODD = re.compile(

@@ -17,8 +17,7 @@ import pytest
 
 from agent_envs.datasets.generated_tasks import stream
 from agent_envs.datasets.helpdesk.generated.book import BUCKETS, LEVELS, frames, section_class, signature
-from agent_envs.datasets.helpdesk.generated.conditions import Condition, Field
-from agent_envs.datasets.helpdesk.generated.domain import PHRASES, domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Condition, Field, domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section
 from agent_envs.datasets.helpdesk.generated.solving import WishFacts, amount_of
 from agent_envs.datasets.helpdesk.generated.worlds import HelpDeskTasks

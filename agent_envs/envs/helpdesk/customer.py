@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from agent_envs.datasets.helpdesk.generated.conditions import value_key
-from agent_envs.datasets.helpdesk.generated.domain import Device
+from agent_envs.datasets.helpdesk.generated.domain import Device, value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.device import told_and_asked

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
-from agent_envs.datasets.helpdesk.generated.conditions import Value
-from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
+from agent_envs.datasets.helpdesk.generated.domain import Act, Domain, Value
 from agent_envs.datasets.helpdesk.generated.solving import Deed, HelpDeskTask
 from agent_envs.errors import ToolError
 

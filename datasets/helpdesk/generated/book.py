@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
-from agent_envs.datasets.helpdesk.generated.conditions import Condition
-from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, Act, Domain
+from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, Act, Condition, Domain
 from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section, Share
 from agent_envs.files import table
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
-from agent_envs.datasets.helpdesk.generated.domain import Act
+from agent_envs.datasets.helpdesk.generated.domain import Act, Condition, Value
 
 
 class Link(NamedTuple):

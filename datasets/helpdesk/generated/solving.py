@@ -7,8 +7,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Book
-from agent_envs.datasets.helpdesk.generated.conditions import Condition, Value
-from agent_envs.datasets.helpdesk.generated.domain import Domain
+from agent_envs.datasets.helpdesk.generated.domain import Condition, Domain, Value
 from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
 
 Rows = dict[str, dict[str, dict[str, Any]]]
@@ -106,15 +105,7 @@ class HelpDeskTask(NamedTuple):
 
 
 class WishFacts:
-    """What the fields of conditions are for a wish; None where one is not drawn yet.
-
-    Args:
-        domain: The domain.
-        rows: All rows.
-        customer: Id of the customer.
-        wish: The wish.
-        done: How often each act was done before.
-    """
+    """What the fields of conditions are for a wish, None where one is not drawn yet; `done`: how often each act was."""
 
     def __init__(self, domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> None:
         item = rows["item"].get(wish.item, {})
