@@ -1,7 +1,8 @@
 """Released files: downloading them, resumed where it stopped, and comparing files with the released ones.
 
-What is known of the released files is in `released.json`: by data set the hub's repository and its revision, and for
-each file its SHA-256 (several where mirrors rewrote it), its size in bytes and where it is downloaded from.
+What is known of the released files is in `released.json`: by data set its splits, the hub's repository, its revision
+and configuration, and the file of each split where it has no splits of its own; and for each file its SHA-256 (several
+where mirrors rewrote it), its size in bytes and where it is downloaded from.
 """
 
 from __future__ import annotations
@@ -27,15 +28,12 @@ _TIMEOUT = 60  # seconds without a byte
 _ATTEMPTS = 5  # each goes on where the last one stopped; only those without a byte count
 
 
-def hub_source(task: str) -> tuple[str, str]:
-    """Return the repository of a data set on the Hugging Face hub, and the revision that is fetched."""
-    entry = table(__package__, "released.json")[task]
-    return entry["hub"], entry["revision"]
+RELEASED: Mapping[str, Any] = table(__package__, "released.json")
 
 
 def released_files(task: str) -> dict[str, Mapping[str, Any]]:
     """Return what is known of a data set's released files: by name `sha256`, and `bytes` and `url` where known."""
-    return table(__package__, "released.json")[task].get("files", {})
+    return RELEASED[task].get("files", {})
 
 
 def compare_released(task: str, paths: Iterable[Path]) -> None:

@@ -21,18 +21,9 @@ from numbers import Real
 from typing import Any
 
 from agent_envs.errors import DataError
-from agent_envs.files import read_text
+from agent_envs.files import read_text, table
 
-VERL_SOURCES = {
-    "hotpotqa": "hotpotqa_distractor",
-    "2wiki": "2wikimultihopqa",
-    "musique": "musique",
-    "papersearch": "bytedance/pasa",
-    "gsm8k": "openai/gsm8k",
-    "alfworld": "alfworld_",
-    "webshop": "webshop_",
-    "scienceworld": "scienceworld_",
-}
+VERL_SOURCES: dict[str, str] = table(__package__, "release_rows.json")["sources"]
 """How the `data_source` of each task's released rows begins."""
 
 

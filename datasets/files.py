@@ -14,14 +14,13 @@ import difflib
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_envs.checks import string
-from agent_envs.datasets.download import hub_source
+from agent_envs.datasets.download import RELEASED
 from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
@@ -187,17 +186,13 @@ def replaced_folder(target: Path) -> Iterator[Path]:
                 f"{target} holds something other than prepared data and would be replaced: choose another path"
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}-", dir=target.parent))
+        prefix = f".{target.name[:100]}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+            Path(name).chmod(0o755)
+            move_folder(Path(name), target)
     except OSError as e:
         raise DataError(f"the data cannot be written to {str(target)[:200]}: {e.strerror}") from e
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        move_folder(temporary, target)
-    except OSError as e:
-        raise DataError(f"the data cannot be written to {str(target)[:200]}: {e.strerror}") from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -227,13 +222,8 @@ def find_local_splits(path: str, *, task: str, suffixes: Sequence[str]) -> dict[
     }
 
 
-def fetch_splits(task: str, config: str | None, *, data_files: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Fetch a data set from the Hugging Face hub, at its pinned revision, and return the rows of each split.
-
-    Args:
-        task: The task's name in `agentr1 prepare`.
-        config: Its configuration on the hub.
-        data_files: The file of each split; None takes the data set's own splits.
+def fetch_splits(task: str) -> dict[str, Any]:
+    """Fetch a task's data set from the Hugging Face hub, at its pinned revision, and return the rows of each split.
 
     Raises:
         DataError: It cannot be fetched.
@@ -241,13 +231,13 @@ def fetch_splits(task: str, config: str | None, *, data_files: Mapping[str, str]
     """
     with needs_extra("data"):
         from datasets import load_dataset
-    name, revision = hub_source(task)
-    files = {"data_files": dict(data_files)} if data_files else {}
+    source = RELEASED[task]
+    files = {"data_files": dict(source["data_files"])} if "data_files" in source else {}
     try:
-        loaded = load_dataset(name, config, revision=revision, **files)
+        loaded = load_dataset(source["hub"], source.get("config"), revision=source["revision"], **files)
     except (OSError, ValueError, RuntimeError) as e:
         raise DataError(
-            f"could not fetch {name} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); to work offline, "
-            f"pass the released files: agentr1 prepare {task} --from PATH"
+            f"could not fetch {source['hub']} from the Hugging Face hub ({type(e).__name__}: {str(e)[:200]}); to work "
+            f"offline, pass the released files: agentr1 prepare {task} --from PATH"
         ) from e
     return {str(split): rows for split, rows in loaded.items()}

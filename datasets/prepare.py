@@ -13,7 +13,7 @@ from typing import Any
 from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.prepare import RELEASES, prepare_alfworld
 from agent_envs.datasets.alfworld.rows import RELEASED_GAMES, alfworld_games
-from agent_envs.datasets.download import compare_released, download, hub_source, released_files
+from agent_envs.datasets.download import RELEASED, compare_released, download, released_files
 from agent_envs.datasets.fields import VERL_SOURCES, verl_row
 from agent_envs.datasets.files import fetch_splits, find_local_splits, replaced_folder, write_jsonl
 from agent_envs.datasets.gsm8k.rows import SUFFIXES, parse_row
@@ -41,19 +41,13 @@ _log = logging.getLogger(__name__)
 _GSM8K_SPLITS = ("train", "test", "validation")
 LINKS = ", ".join(f"{name} ({about['page']})" for name, about in released_files("webshop").items())
 _MANUAL = f"Download the released files {LINKS} into one folder, then run: agentr1 prepare webshop --from FOLDER"
-_PAPER_FILES = {
-    "train": "AutoScholarQuery/train.jsonl",
-    "validation": "AutoScholarQuery/dev.jsonl",
-    "test": "AutoScholarQuery/test.jsonl",
-    "real": "RealScholarQuery/test.jsonl",
-}
 
 
 def prepare_gsm8k(from_path: str | None, target: Path) -> None:
     """Write the GSM8K rows to a folder, one jsonl per split."""
     splits: dict[str, list[tuple[Any, str]]] = {}
     if from_path is None:
-        for split, rows in fetch_splits("gsm8k", "main").items():
+        for split, rows in fetch_splits("gsm8k").items():
             splits[split] = [(row, f"split {split}, row {number}") for number, row in enumerate(rows, start=1)]
     else:
         files = find_local_splits(from_path, task="GSM8K", suffixes=SUFFIXES)
@@ -92,7 +86,7 @@ def prepare_papers(from_path: str | None, target: Path) -> None:
         source = folder / ".fetched" if from_path is None else user_path(from_path)
         if from_path is None:
             source.mkdir()
-            for split, rows in fetch_splits("papersearch", None, data_files=_PAPER_FILES).items():
+            for split, rows in fetch_splits("papersearch").items():
                 write_jsonl(source / f"{split}.jsonl", rows)
         for split, tasks in _local_queries(source).items():
             rows = (
@@ -126,32 +120,31 @@ def prepare_qa(dataset: str, from_path: str | None, target: Path) -> None:
     """
     splits: dict[str, Iterable[QARow]]
     if from_path is None:
-        fetched = fetch_splits(dataset, "distractor" if dataset == "hotpotqa" else None)
         splits = {
             split: (read_row(row, f"split {split}, row {n}") for n, row in enumerate(rows, start=1) if has_answer(row))
-            for split, rows in fetched.items()
+            for split, rows in fetch_splits(dataset).items()
         }
     else:
         local = find_local_splits(from_path, task=dataset, suffixes=QA_SUFFIXES)
         compare_released(dataset, (file for files in local.values() for file in files))
         splits = {split: read_qa(files, answered_only=True) for split, files in local.items()}
+    tasks: dict[str, list[QATask]] = {name: [] for name in splits}
+
+    def noted() -> Iterator[QARow]:
+        """Yield all rows, adding their questions to `tasks`."""
+        for split, rows in splits.items():
+            for row in rows:
+                tasks[split].append(row.task)
+                yield row
+
     with replaced_folder(target) as folder:
-        tasks: dict[str, list[QATask]] = {name: [] for name in splits}
-        write_jsonl(folder / "passages.jsonl", passages_of(_noting(splits, tasks)))
+        write_jsonl(folder / "passages.jsonl", passages_of(noted()))
         if not any(tasks.values()):
-            raise DataError(f"no row of {from_path or hub_source(dataset)[0]} has an answer")
+            raise DataError(f"no row of {from_path or RELEASED[dataset]['hub']} has an answer")
         BM25Retriever.build(read_corpus(folder / "passages.jsonl"), folder / "index")
         for split, answered in tasks.items():
             if answered:
                 write_jsonl(folder / f"{split}.jsonl", map(_question_row, answered))
-
-
-def _noting(splits: dict[str, Iterable[QARow]], tasks: dict[str, list[QATask]]) -> Iterator[QARow]:
-    """Yield all rows, adding their questions to `tasks`."""
-    for split, rows in splits.items():
-        for row in rows:
-            tasks[split].append(row.task)
-            yield row
 
 
 def _question_row(task: QATask) -> dict[str, Any]:
@@ -178,7 +171,7 @@ PREPARERS: dict[str, Callable[[str | None, Path], object]] = {
 SOURCES: dict[str, str] = {
     "alfworld": RELEASES,
     "webshop": LINKS,
-    **{name: f"https://huggingface.co/datasets/{hub_source(name)[0]}" for name in ("gsm8k", "papersearch", *DATASETS)},
+    **{name: f"https://huggingface.co/datasets/{about['hub']}" for name, about in RELEASED.items() if "hub" in about},
 }
 """Where each task's data is released."""
 
@@ -236,7 +229,7 @@ def prepare(
     target = data_dir() / task if out is None else expanded(out)
     PREPARERS[task](from_path, target)
     there = {path.stem for form in ("*.jsonl", "*.parquet", "json_2.1.1/*") for path in target.glob(form)}
-    if missing := sorted({*table(__package__, "released.json")[task].get("splits", ())} - there):
+    if missing := sorted({*RELEASED[task].get("splits", ())} - there):
         _log.warning("%s has no split %s, as all of the released data has", target, " and no split ".join(missing))
     return target
 
@@ -256,7 +249,8 @@ def _release_folder(task: str, from_path: str | None) -> Path:
     counts, sources = Counter(name for name, _ in rows), {str(source) for _, source in rows}
     if not any(name.startswith(begin) for name in sources):
         raise DataError(f"{folder} has no rows of {task}, whose data_source is {begin!r}: got {sorted(sources)!r:.200}")
-    known = table(__package__, "release_rows.json")["webshop_full" if "webshop_full_train" in sources else task]
+    shop = "webshop_full" if "webshop_full_train" in sources else task
+    known = table(__package__, "release_rows.json")["counts"][shop]
     if partly := [f"{name} {counts[name]} of {n}" for name, n in known.items() if counts[name] != n]:
         _log.warning("%s is not the whole release, but has of its rows: %s", folder, ", ".join(partly))
     if task != "alfworld" or (folder / RELEASED_GAMES).is_dir():  # else they are read when the games are unpacked

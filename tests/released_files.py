@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agent_envs.datasets.download import released_files
 from agent_envs.datasets.files import write_jsonl
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
-from agent_envs.datasets.webshop.released_files import RELEASED_NAMES
 from agent_envs.retrieval.papers.paper import write_papers
 
 
@@ -18,7 +18,8 @@ def write_shop(folder: Path, n: int) -> Path:
     attributes = {asin: item.attributes for asin, item in items}
     human = {asin: item.instructions for asin, item in items if item.instructions}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in zip(RELEASED_NAMES, ([item.product for _, item in items], attributes, human), strict=True):
+    contents = ([item.product for _, item in items], attributes, human)
+    for name, rows in zip(released_files("webshop"), contents, strict=True):
         (folder / name).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
     return folder
 

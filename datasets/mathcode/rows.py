@@ -20,7 +20,7 @@ from agent_envs.tasks import FileTasks, is_verl_row
 
 SUFFIXES = (".jsonl", ".parquet", ".json")
 # Words that DAPO-Math-17k puts around every problem, and that contradict the formats here.
-_BEFORE = "The last line of your response should be of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"  # noqa: E501
+_BEFORE = "The last line of your response should be"
 _AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
@@ -45,7 +45,7 @@ def parse_row(row: Any, where: str, task_id: str) -> MathRow:
     if is_verl_row(row):
         named = verl_row(row, where, "mathcode")
         question = named.question
-        if question.startswith(_BEFORE[:40]):
+        if question.startswith(_BEFORE):
             question = question.partition("\n\n")[2].removesuffix(_AFTER)
         answer = answer_field({"ground_truth": named.ground_truth}, "ground_truth", where)
         return MathRow(task_id, question.strip(), answer.strip())

@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_from_row
 from agent_envs.errors import DataError
 from agent_envs.json_stream import JSONStream
 
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
-RELEASED_NAMES = (f"{_PRODUCTS}.json", f"{_ATTRIBUTES}.json", f"{_HUMAN}.json")
-"""Products, their attributes and human instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,11 @@ class ReleasedFiles:
         return sum(path.stat().st_size for path in self.paths)
 
 
-def find_released(path: str | Path) -> ReleasedFiles:
+def find_released(path: Path) -> ReleasedFiles:
     """Find the files of a catalog by their folder, or by the products' file in it.
 
     In a folder with several products' files, `items_shuffle.json` is used; without it there may be only one.
     """
-    path = user_path(path)
     if not path.exists():
         raise DataError(
             f"there is no file or folder {str(path)!r}; data must be 'generated', 'official', or the path of a folder "

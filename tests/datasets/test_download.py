@@ -14,10 +14,9 @@ import re
 import pytest
 
 from agent_envs.datasets import download as downloads
-from agent_envs.datasets.download import compare_released, download, hub_source, released_files
+from agent_envs.datasets.download import RELEASED, compare_released, download, released_files
 from agent_envs.datasets.prepare import PREPARERS, prepare
 from agent_envs.errors import DataError
-from agent_envs.files import table
 
 CONTENT = bytes(range(256)) * 5000
 NAME = "file.bin"
@@ -122,9 +121,8 @@ def test_given_files_are_compared_with_the_released_ones(tmp_path, monkeypatch, 
 
 def test_what_is_known_is_whole():
     for task in PREPARERS:
-        entry = table("agent_envs.datasets", "released.json")[task]
+        entry = RELEASED[task]
         if "hub" in entry:
-            assert hub_source(task) == (entry["hub"], entry["revision"])
             assert re.fullmatch("[0-9a-f]{40}", entry["revision"])
         else:
             assert all(

@@ -15,10 +15,10 @@ import pytest
 import agent_envs
 from agent_envs.datasets import download as downloads
 from agent_envs.datasets import prepare
+from agent_envs.datasets.download import released_files
 from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
-from agent_envs.datasets.webshop.released_files import RELEASED_NAMES
 from agent_envs.envs.webshop.expert import choose_options
 from agent_envs.envs.webshop.nouns import open_tagger
 from agent_envs.envs.webshop.reward import purchase_reward
@@ -105,7 +105,7 @@ def _offer(monkeypatch: pytest.MonkeyPatch, url: str, sizes: dict[str, int]) -> 
 
 def test_without_a_connection_the_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
-    _offer(monkeypatch, "http://127.0.0.1:9", dict.fromkeys(RELEASED_NAMES, 1))
+    _offer(monkeypatch, "http://127.0.0.1:9", dict.fromkeys(released_files("webshop"), 1))
     with pytest.raises(DataError, match=r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"):
         prepare.prepare("webshop")
     assert not list((tmp_path / "webshop-released").glob("*.json"))
