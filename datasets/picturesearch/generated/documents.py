@@ -26,7 +26,7 @@ def chart(draft: Draft) -> Asked:
     boxes = draft.fitting(charts, width, height)
     colours = draft.some("colours", charts)
     asked = draws.between(0, charts - 1)
-    question: Asked | None = None
+    questions: list[Asked] = []
     for n, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
         base, step = draws.between(0, 900), draws.pick([10, 20, 40, 100] if steps == 2 else [5, 10, 20, 50])
         draft.rect(box, "white")
@@ -68,9 +68,9 @@ def chart(draft: Draft) -> Asked:
             marks = ticks[low : low + 2] if steps > 1 else [ticks[line]]
             text = f"On the chart with the {colour} head, what is the value of the bar labelled {code}?"
             stages = draft.stages((labels, bar + 1), ([tops[bar]], 1), (marks, len(marks)))
-            question = Asked(text, (str(value // steps),), stages, draft.looks(labels[bar], tops[bar], *marks))
-    assert question is not None
-    return question
+            looks = draft.looks(labels[bar], tops[bar], *marks)
+            questions.append(Asked(text, (str(value // steps),), stages, looks))
+    return questions[0]
 
 
 def table(draft: Draft) -> Asked:
@@ -126,7 +126,7 @@ def form(draft: Draft) -> Asked:
     ticked_place = draws.between(0, fields - 1)
     names[ticked_place] = draws.pick(draft.words["choices"])
     asked = draws.between(0, forms - 1), draws.between(0, fields - 1)
-    question: Asked | None = None
+    questions: list[Asked] = []
     for n, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
         draft.rect(box, "white")
         draft.frame(box, "rule", s)
@@ -154,14 +154,10 @@ def form(draft: Draft) -> Asked:
                 if name in draft.words["choices"]:
                     said = f"which boxes are ticked after {name}? Answer with their letters."
                 looks = draft.looks(*values)
-                question = Asked(
-                    f"On the form with the {colour} head, {said}",
-                    answers,
-                    (Stage(draft.looks(*labels), len(labels)), Stage(looks, len(looks))),
-                    (*draft.looks(label), *looks),
-                )
-    assert question is not None
-    return question
+                text = f"On the form with the {colour} head, {said}"
+                stages = (Stage(draft.looks(*labels), len(labels)), Stage(looks, len(looks)))
+                questions.append(Asked(text, answers, stages, (*draft.looks(label), *looks)))
+    return questions[0]
 
 
 def _choices(draft: Draft, x: int, y: int) -> tuple[tuple[str, ...], list[Box]]:

@@ -15,12 +15,15 @@ from agent_envs.files import table
 
 _MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen is on it as a whole
 _BLANK, _UNKNOWN = 254, 255
+_WORDS = table(__package__, "words.json")
+_COLOURS: dict[str, tuple[int, int, int]] = {**_WORDS["shades"], **_WORDS["colours"]}
+_NUMBERS = {name: number for number, name in enumerate(_COLOURS)}
 
 
 @functools.cache
 def palette() -> NDArray[np.uint8]:
     """Return the colours that the numbers of a drawn page stand for, shape [colours, 3]."""
-    colours = np.array(list(_colours().values()), np.uint8)
+    colours = np.array(list(_COLOURS.values()), np.uint8)
     colours.flags.writeable = False
     return colours
 
@@ -34,10 +37,9 @@ class Drawing:
     """A page that can be drawn in parts; all that is on it is within its sides."""
 
     def __init__(self, sheet: Sheet) -> None:
-        numbers = _numbers()
         self.width, self.height = sheet.width, sheet.height
-        self._ground = numbers[sheet.colour]
-        self._rects = [(*rect[:4], numbers[rect[4]]) for rect in sheet.rects]
+        self._ground = _NUMBERS[sheet.colour]
+        self._rects = [(*rect[:4], _NUMBERS[rect[4]]) for rect in sheet.rects]
         groups: dict[tuple[bool, int], list[Stamp]] = defaultdict(list)
         for stamp in sheet.stamps:
             groups[stamp.icon, stamp.scale].append(stamp)
@@ -76,17 +78,6 @@ class _Glyphs(NamedTuple):
 
 
 @functools.cache
-def _colours() -> dict[str, tuple[int, int, int]]:
-    words = table(__package__, "words.json")
-    return {**words["shades"], **words["colours"]}
-
-
-@functools.cache
-def _numbers() -> dict[str, int]:
-    return {name: number for number, name in enumerate(_colours())}
-
-
-@functools.cache
 def _dots(icons: bool) -> tuple[dict[str, int], NDArray[np.intp], NDArray[np.intp]]:
     """Return the places of glyphs in two arrays, which hold the columns and the rows of their dots.
 
@@ -114,9 +105,8 @@ def _letters() -> bytes:
 
 def _glyphs(stamps: Sequence[Stamp], icons: bool, scale: int) -> _Glyphs:
     """Return the glyphs of texts, or of icons, without blanks."""
-    numbers = _numbers()
     x, y = (np.array(side, np.intp) for side in list(zip(*stamps, strict=True))[:2])
-    colours = np.array([numbers[stamp.colour] for stamp in stamps], np.uint8)
+    colours = np.array([_NUMBERS[stamp.colour] for stamp in stamps], np.uint8)
     if icons:
         places = _dots(icons)[0]
         return _Glyphs(x, y, np.array([places[stamp.what] for stamp in stamps], np.intp), colours, icons, scale)

@@ -134,13 +134,7 @@ def split_up(box: Box, side: int) -> list[Box]:
 
 
 class Draft:
-    """A page that is being made.
-
-    Args:
-        draws: Random choices.
-        level: 1 to 5.
-        split: The split, whose codes of three letters or more no other split has.
-    """
+    """A page of a level, 1 to 5, that is being made; its codes of three letters or more no other split has."""
 
     def __init__(self, draws: Draws, level: int, split: str) -> None:
         self.draws = draws

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Impossible, shuffled
@@ -30,18 +31,15 @@ class _Item(NamedTuple):
 def find(draft: Draft) -> Asked:
     """Ask what is written on one thing: of its colour, with its icon, or beside such a one."""
     draws, level = draft.draws, draft.level
-    wanted = (draws.pick(draft.words["kinds"]), draws.pick(list(draft.words["colours"])))
     like = _LIKE[level]
-    items, first = _yard(draft, wanted, like)
-    right = draws.pick([item for item in first if level < 5 or _after(items, item)])
+    items, first = _yard(draft, like)
+    beside = {item: after for n, (item, after) in enumerate(pairwise(items), 1) if n % _GRIDS[level][0]}
+    right = draws.pick([item for item in first if level < 5 or item in beside])
     name = right.name if like == 1 else f"{right.name} marked with a {right.icon}"
+    read, question = right, f"What is written on the {name}?"
     if level == 5:
-        read = _after(items, right)
-        assert read is not None
+        read = beside[right]
         question = f"What is written on the next thing to the right of the {name}, in the same row?"
-    else:
-        read = right
-        question = f"What is written on the {name}?"
     seen = Stage(draft.looks(*(item.box for item in first)), first.index(right) + 1, near=level > 1)
     looks = draft.looks(read.box)
     stages = (seen,) if read is right else (seen, Stage(looks, 1, near=True))
@@ -51,8 +49,7 @@ def find(draft: Draft) -> Asked:
 def compare(draft: Draft) -> Asked:
     """Ask which of the things of one colour and kind has the largest, the smallest or the second largest number."""
     draws, level = draft.draws, draft.level
-    wanted = (draws.pick(draft.words["kinds"]), draws.pick(list(draft.words["colours"])))
-    _, first = _yard(draft, wanted, _COMPARED[level])
+    _, first = _yard(draft, _COMPARED[level])
     by_number = sorted(first, key=lambda item: item.number)
     word, right = draws.pick(
         [("largest", by_number[-1]), ("smallest", by_number[0])]
@@ -63,9 +60,10 @@ def compare(draft: Draft) -> Asked:
     return Asked(question, (right.code,), (Stage(looks, len(looks), near=level > 1),), looks)
 
 
-def _yard(draft: Draft, wanted: tuple[str, str], like: int) -> tuple[list[list[_Item]], list[_Item]]:
-    """Draw a yard; return its rows, and what in it has the wanted kind and colour, in reading order."""
+def _yard(draft: Draft, like: int) -> tuple[list[_Item], list[_Item]]:
+    """Draw a yard; return what is in it, and which `like` things of that have the wanted kind and colour, in order."""
     draws, scale = draft.draws, draft.scale
+    wanted = (draws.pick(draft.words["kinds"]), draws.pick(list(draft.words["colours"])))
     draft.ground("ground")
     number = draft.colour[-1]
     for _ in range(3):
@@ -81,14 +79,12 @@ def _yard(draft: Draft, wanted: tuple[str, str], like: int) -> tuple[list[list[_
         raise Impossible
     numbers = shuffled(draws, range(100, 1000))
     icons = shuffled(draws, list(draft.words["icons"]))
-    items: list[list[_Item]] = []
+    items: list[_Item] = []
     first: list[_Item] = []
     for n, (kind, colour) in enumerate(order):
         icon = icons[len(first) % len(icons)] if (kind, colour) == wanted else draws.pick(icons)
         item = _Item(kind, colour, icon, draft.code(), numbers[n], boxes[n // columns][n % columns])
-        if n % columns == 0:
-            items.append([])
-        items[-1].append(item)
+        items.append(item)
         if (kind, colour) == wanted:
             first.append(item)
         _put(draft, item)
@@ -99,21 +95,14 @@ def _others(draft: Draft, wanted: tuple[str, str], count: int) -> list[tuple[str
     """Return the kinds and colours of as many other things; on level 1 every colour but the wanted one is free."""
     draws, words = draft.draws, draft.words
     if draft.level == 1:
-        return [(wanted[0], colour) for colour in shuffled(draws, list(words["colours"])) if colour != wanted[1]][
-            :count
-        ]
+        free = [colour for colour in shuffled(draws, list(words["colours"])) if colour != wanted[1]]
+        return [(wanted[0], colour) for colour in free[:count]]
     others: list[tuple[str, str]] = []
     while len(others) < count:
         other = (draws.pick(words["kinds"]), draws.pick(list(words["colours"])))
         if other != wanted:
             others.append(other)
     return others
-
-
-def _after(items: list[list[_Item]], item: _Item) -> _Item | None:
-    row = next(row for row in items if item in row)
-    place = row.index(item) + 1
-    return row[place] if place < len(row) else None
 
 
 def _put(draft: Draft, item: _Item) -> None:
