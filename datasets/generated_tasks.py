@@ -28,11 +28,7 @@ class Impossible(Exception):  # noqa: N818  (a signal that the generator catches
 
 
 class Draws:
-    """Random choices from a stream of 64-bit integers.
-
-    Args:
-        more: Returns the next integers of the stream, each in 0 .. 2**64 - 1.
-    """
+    """Random choices from a stream of integers in 0 .. 2**64 - 1, of which `more` returns the next ones."""
 
     __slots__ = ("_buffer", "_more")
 

@@ -20,11 +20,10 @@ from tqdm import tqdm
 from agent_envs.checks import integer
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
-from agent_envs.datasets.alfworld.generated.tasks import house_problem
-from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem
+from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_problem
+from agent_envs.datasets.alfworld.problem import Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.files import replaced_folder
-from agent_envs.datasets.generated_tasks import parse_families, parse_range
 from agent_envs.datasets.paths import expanded
 from agent_envs.errors import DataError, MissingExtraError
 
@@ -86,11 +85,11 @@ def game_document(problem: Problem) -> dict[str, Any]:
     }
 
 
-def trajectory_document(house: GeneratedHouse) -> dict[str, Any]:
+def trajectory_document(house: GeneratedHouse, problem: Problem) -> dict[str, Any]:
     """Return the content of `traj_data.json` for a generated house, as far as the package and its expert read it."""
     return {
         "images": [],
-        "pddl_params": {**house_problem(house).params, "object_sliced": False},
+        "pddl_params": {**problem.params, "object_sliced": False},
         "plan": {"high_pddl": [], "low_actions": []},
         "scene": {
             "floor_plan": f"FloorPlan{house.scene.number}",
@@ -118,20 +117,19 @@ def generate_alfworld(
 
     It replaces what an earlier call wrote there.
     """
-    split = houses.parse_split(split)
-    sizes = parse_range("size", size, *houses.SIZES)
-    chosen = parse_families(families, FAMILIES)
+    tasks = GeneratedHouses(split, size, families)
     n = integer("n", n, minimum=1, maximum=MOST_GAMES)
     packaged_logic()
-    target = expanded(out) / split
+    target = expanded(out) / tasks.split
     if target.is_dir() and any(target.iterdir()) and not (target / _MANIFEST).exists():  # the user's own work
         raise DataError(f"{target} holds something other than generated games, and is not replaced: give another --out")
     with replaced_folder(target) as folder:
-        (folder / _MANIFEST).write_text(json.dumps({"size": sizes, "families": chosen}), encoding="utf-8")
-        for index in tqdm(range(n), desc=f"alfworld {split}", unit="game", disable=not progress):
-            house = houses.build_house(split, index, sizes, chosen)
+        (folder / _MANIFEST).write_text(json.dumps({"size": tasks.size, "families": tasks.families}), encoding="utf-8")
+        for index in tqdm(range(n), desc=f"alfworld {tasks.split}", unit="game", disable=not progress):
+            house = houses.build_house(tasks.split, index, tasks.size, tasks.families)
+            problem = house_problem(house)
             game = folder / house.folder / f"trial_G{index:06d}"
             game.mkdir(parents=True)
-            (game / GAME_FILE).write_text(json.dumps(game_document(house_problem(house))), encoding="utf-8")
-            (game / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house)), encoding="utf-8")
+            (game / GAME_FILE).write_text(json.dumps(game_document(problem)), encoding="utf-8")
+            (game / TRAJECTORY_FILE).write_text(json.dumps(trajectory_document(house, problem)), encoding="utf-8")
     return target

@@ -164,6 +164,11 @@ def released_text(product: Product) -> str:
     return " ".join(" ".join((*about, product.description, *product.bullets, *attributes, *named)).lower().split())
 
 
+def shown_value(value: str) -> str:
+    """Return an option's value as the shop's pages show it: "Black/White" as "black | white"."""
+    return value.strip().replace("/", " | ").lower()
+
+
 def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     options: dict[str, tuple[str, ...]] = {}
     if not raw:
@@ -178,7 +183,7 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
             value = content.get("value") if isinstance(content, Mapping) else None
             if not isinstance(value, str):
                 raise DataError(f"{where}: every option of {name!r} needs a 'value', a string; got {content!r:.80}")
-            values.append(_text(value).strip().replace("/", " | ").lower())
+            values.append(shown_value(_text(value)))
         options[_text(name).lower()] = tuple(values)
     return options
 

@@ -12,18 +12,17 @@ import hashlib
 import itertools
 from dataclasses import dataclass, replace
 
-from agent_envs.checks import choice
 from agent_envs.datasets.alfworld.generated import scenes
 from agent_envs.datasets.alfworld.generated.scenes import Place, Scene, coordinates, placement_weight
 from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, COOLABLE, HEATABLE, MOVABLE_RECEPTACLES
-from agent_envs.datasets.alfworld.problem import FAMILIES, SPLIT_ALIASES
+from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.generated_tasks import Draws, Range, shuffled, stream
 
 SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 """Tasks of each split."""
 
 SIZES = (1, 5)
-"""The smallest and the largest size of a house."""
+"""The smallest and the largest size of a house: what is to search grows by about two thirds from size to size."""
 DEFAULT_SIZE = "2-4"
 
 _APPLIANCE = {
@@ -86,11 +85,6 @@ class GeneratedHouse:
     def folder(self) -> str:
         """Its folder, named as in the released data: `FAMILY-THING-None-PLACE-SCENE`."""
         return f"{self.target.name}-{self.scene.number}"
-
-
-def parse_split(split: str) -> str:
-    """Return the name of a generated split, aliases resolved; ConfigError if there is no such split."""
-    return choice("split", SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split, SPLITS)
 
 
 def build_house(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouse:

@@ -16,9 +16,6 @@ from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, OPENABLE, h
 from agent_envs.datasets.generated_tasks import Draws, shuffled, stream
 from agent_envs.files import table
 
-SIZES = (1, 2, 3, 4, 5)
-"""Sizes of a house. Receptacles to search, and the things in them, grow by about two thirds from size to size."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
@@ -120,14 +117,14 @@ def build_scene(room: Room, number: int, size: int) -> Scene:
     draws = stream(f"alfworld-scene/{room.name}/{number}/{size}")
     unseen = number > SEEN_SCENES
     while True:
-        counts = {name: draws.between(*ranges[size - SIZES[0]]) for name, ranges in room.receptacles.items()}
+        counts = {name: draws.between(*ranges[size - 1]) for name, ranges in room.receptacles.items()}
         counts = {name: count for name, count in counts.items() if count}
         inventory = ",".join(f"{name}:{count}" for name, count in sorted(counts.items()))
         if (hashlib.sha256(f"{room.name}/{inventory}".encode()).digest()[0] % 8 == 0) == unseen:
             break
     places = _arrange(draws, counts)
     fitting = [name for name in room.objects if any(holder in counts for holder in holders_of(name))]
-    about = max(3, len(fitting) * _VARIETY[size - SIZES[0]] // 100)
+    about = max(3, len(fitting) * _VARIETY[size - 1] // 100)
     return Scene(
         room=room,
         number=room.floor_plan + number,

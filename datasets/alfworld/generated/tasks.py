@@ -11,7 +11,7 @@ from typing import Any
 from agent_envs.datasets.alfworld import object_classes
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.pddl import family_goal
-from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, Problem
+from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, SPLIT_ALIASES, Problem
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range
 
 _AGENT = "agent1"
@@ -122,7 +122,8 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
         size: int | str | Sequence[int] = houses.DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
-        split, self.size = houses.parse_split(split), parse_range("size", size, *houses.SIZES)
+        split = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
+        self.size = parse_range("size", size, *houses.SIZES)
         self.families = parse_families(families, FAMILIES)
         super().__init__(split, split, self.size, self.families, cache=1024)
 

@@ -25,7 +25,6 @@ from agent_envs.files import table
 SMALLEST, LARGEST = 200, 5_000_000
 MONTHS: tuple[str, ...] = table(__package__, "words.json")["months"]
 _VERSION = 2
-_DRAWN = {"founded": (1100, 600), "population": (300, 90_000), "length": (35, 900)}  # the least, and how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,32 +148,28 @@ class World:
 
     def target(self, name: str, source: str, number: int) -> int:
         """Return the number of what a relation leads to."""
-        relation = _RELATION[name, source]
-        subjects = self.halves(source, relation.source_half)
-        targets, used, stride, turn = self._reached(relation)
+        subjects, targets, used, stride, turn = self._reached(_RELATION[name, source])
         return targets[(self._links[name, source](number - subjects.start) % used * stride + turn) % len(targets)]
 
     def sources(self, name: str, source: str, target: int) -> tuple[int, ...]:
         """Return the numbers of everything whose relation leads to a target, at most the first 64."""
-        relation = _RELATION[name, source]
-        subjects = self.halves(source, relation.source_half)
-        targets, used, stride, turn = self._reached(relation)
+        subjects, targets, used, stride, turn = self._reached(_RELATION[name, source])
         position, rest = divmod((target - targets.start - turn) % len(targets), stride)
         if target not in targets or rest or position >= used:
             return ()
         link = self._links[name, source]
         return tuple(subjects.start + link.undo(linked) for linked in range(position, link.size, used)[:64])
 
-    def _reached(self, relation: Relation) -> tuple[range, int, int, int]:
-        """Return the possible targets of a relation, how many of them it reaches, their distance and the first one.
+    def _reached(self, relation: Relation) -> tuple[range, range, int, int, int]:
+        """Return a relation's subjects and possible targets, how many of these it reaches, their distance, the first.
 
         If questions ask whether two things have the fact in common, 5 subjects share 3 targets, so that some do.
         """
+        subjects = self.halves(relation.source, relation.source_half)
         targets = self.halves(relation.target, relation.target_half)
-        size = self._links[relation.name, relation.source].size
-        used = min(len(targets), max(1, size * 3 // 5)) if relation.same else len(targets)
+        used = min(len(targets), max(1, len(subjects) * 3 // 5)) if relation.same else len(targets)
         turn = mix(self._seed + 11, zlib.crc32(f"{relation.name} {relation.source}".encode())) % len(targets)
-        return targets, used, len(targets) // used, turn
+        return subjects, targets, used, len(targets) // used, turn
 
     def birth(self, person: int) -> tuple[int, int, int]:
         """Return year, month and day of a birth: 1850 to 1867 in the older half, 1880 to 1899 in the younger."""
@@ -187,21 +182,12 @@ class World:
         if name == "birth":
             return self.birth(number)
         draw = mix(self._seed + 10 + zlib.crc32(name.encode()), number)
-        if name in _DRAWN:
-            least, spread = _DRAWN[name]
-            return (least + draw % spread,)
-        if name == "established":
-            return (self.birth(self.target("founder", source, number))[0] + 21 + draw % 14,)
-        if name == "published":
-            company = self.value("established", "company", self.target("publisher", source, number))[0]
-            return (max(self.birth(self.target("author", source, number))[0] + 23, company + 1) + draw % 12,)
-        if name == "released":
-            made = self.birth(self.target("director", source, number))[0] + 24
-            scored = self.birth(self.target("composer", source, number))[0] + 22
-            written = self.value("published", "novel", self.target("adapted", source, number))[0] + 1
-            return (max(made, scored, written) + draw % 6,)
-        maker = {"finished": "artist", "opened": "architect"}[name]
-        return (self.birth(self.target(maker, source, number))[0] + 24 + draw % 25,)
+        relation = _RELATION[name, source]
+        earliest = [
+            self.value(fact, _RELATION[link, source].target, self.target(link, source, number))[0] + years
+            for link, fact, years in relation.after
+        ]
+        return (max(earliest, default=relation.least) + draw % relation.spread,)
 
     def answer(self, relation: Relation, number: int) -> tuple[str, tuple[str, ...]]:
         """Return what a relation leads to in words, and its aliases."""

@@ -68,6 +68,12 @@ class Relation:
     """Questions which of them has the higher value."""
     below: tuple[str, ...] = ()
     """Yes/no questions whether the value of `{x}` is below that of `{y}`."""
+    after: tuple[tuple[str, str, int], ...] = ()
+    """Of a year: relations, a fact of what each leads to, and how many years later it is at least."""
+    least: int = 0
+    """The least value of a number, or of a year that comes after nothing."""
+    spread: int = 1
+    """How many values there are from the least one on."""
 
 
 RELATIONS: tuple[Relation, ...] = tuple(Relation(**fields) for fields in table(__package__, "relations.json"))

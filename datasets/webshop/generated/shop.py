@@ -11,6 +11,7 @@ crackers"), after "with" if it begins with +, after "for" if it begins with >.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from agent_envs.checks import integer
 from agent_envs.datasets.generated_tasks import Draws, stream
 from agent_envs.datasets.webshop.generated import wording
+from agent_envs.datasets.webshop.products import shown_value
 from agent_envs.files import table
 
 _GOALS, _LARGEST = 10_000, 100_000_000
@@ -91,7 +93,6 @@ class GeneratedShop:
     def __init__(self, products: int = 1_000) -> None:
         self.products = integer("products", products, minimum=1, maximum=_LARGEST)
         self.goals = min(_GOALS, 10 * self.products)
-        self._latest: tuple[int, _Group] | None = None
 
     def __len__(self) -> int:
         return self.products
@@ -108,9 +109,7 @@ class GeneratedShop:
     def item(self, number: int) -> GeneratedItem:
         """Return the product of a number, counted from 0."""
         group_number, member = divmod(number, _GROUP_SIZE)
-        if self._latest is None or self._latest[0] != group_number:
-            self._latest = group_number, _draw_group(stream(f"webshop/0/family/{group_number}"))
-        group = self._latest[1]
+        group = _draw_group(group_number)
         draws = stream(f"webshop/0/product/{number}")
         attributes, options, own_attribute, own_values = _vary(group, member, draws)
         code = np.base_repr((number * _ASIN_STEP + 1_234_567_891) % _ASINS, 36)
@@ -140,7 +139,9 @@ def _some(values: Sequence[str], draws: Draws, count: int) -> list[str]:
     return [rest.pop(draws.between(0, len(rest) - 1)) for _ in range(min(count, len(rest)))]
 
 
-def _draw_group(draws: Draws) -> _Group:
+@functools.lru_cache(maxsize=1)
+def _draw_group(number: int) -> _Group:
+    draws = stream(f"webshop/0/family/{number}")
     kind = draws.pick(_KINDS)
     pool = _some(kind.attributes, draws, len(kind.attributes))
     count = draws.between(4, 6)
@@ -295,7 +296,7 @@ def _goal(
         if draws.between(1, 20) <= 19:
             own = name in own_values and draws.between(1, 10) <= 6
             picked[name] = own_values[name] if own else draws.pick(values)
-    picked = {name: wording.shown_value(value) for name, value in picked.items()}
+    picked = {name: shown_value(value) for name, value in picked.items()}
     return {
         "instruction": wording.instruction(noun, wanted, picked, draws),
         "options": [f"{name}: {value}" for name, value in picked.items()],

@@ -8,14 +8,6 @@ from agent_envs.datasets.generated_tasks import Draws
 from agent_envs.files import table
 
 _WORDING = table(__package__, "wording.json")
-_OPENERS: tuple[str, ...] = _WORDING["openers"]
-_OPTION_FORMS: dict[str, tuple[str, ...]] = _WORDING["options"]
-_OTHER_OPTION: tuple[str, ...] = _WORDING["other_options"]
-
-
-def shown_value(value: str) -> str:
-    """Return an option's value as the shop's pages show it: "Black/White" as "black | white"."""
-    return value.strip().replace("/", " | ").lower()
 
 
 def synthetic_instruction(query: str, attributes: Sequence[str]) -> str:
@@ -34,13 +26,13 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
     """Return a wish in a shopper's words."""
     before, with_, for_ = _by_phrasing(attributes)
     phrases = [
-        draws.pick(_OPTION_FORMS.get(name, _OTHER_OPTION)).format(value, a=with_article(value))
+        draws.pick(_WORDING["options"].get(name, _WORDING["other_options"])).format(value, a=with_article(value))
         for name, value in options.items()
     ]
     if len(phrases) > 1 and draws.between(0, 1):
         phrases.reverse()
     form = draws.between(0, 5)
-    opener = draws.pick(_OPENERS)
+    opener = draws.pick(_WORDING["openers"])
     if form <= 2:  # gluten free crackers with sea salt for cheese boards in size 8 count
         adjectives = _joined(before, draws)
         thing = _some(f"{adjectives} {noun}" if adjectives else noun, draws)
