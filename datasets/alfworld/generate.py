@@ -20,7 +20,7 @@ from tqdm import tqdm
 from agent_envs.checks import integer
 from agent_envs.datasets.alfworld.generated import houses
 from agent_envs.datasets.alfworld.generated.houses import GeneratedHouse
-from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_problem
+from agent_envs.datasets.alfworld.generated.tasks import DEFAULT_SIZE, GeneratedHouses, house_problem
 from agent_envs.datasets.alfworld.problem import Formula, Problem
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
 from agent_envs.datasets.files import replaced_folder
@@ -109,7 +109,7 @@ def generate_alfworld(
     n: int = 1000,
     *,
     split: str = "train",
-    size: int | str = houses.DEFAULT_SIZE,
+    size: int | str = DEFAULT_SIZE,
     families: str | None = None,
     progress: bool = True,
 ) -> Path:

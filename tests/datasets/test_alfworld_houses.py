@@ -14,7 +14,7 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.datasets.alfworld import object_classes as classes
 from agent_envs.datasets.alfworld.generate import generate_alfworld, problem_text
-from agent_envs.datasets.alfworld.generated.houses import SPLITS, build_house
+from agent_envs.datasets.alfworld.generated.houses import build_house
 from agent_envs.datasets.alfworld.generated.scenes import ROOMS, TASK_PHRASES, placement_weight
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_problem
 from agent_envs.datasets.alfworld.pddl import parse_problem
@@ -34,7 +34,7 @@ def _inventory(house):
 
 @pytest.fixture(scope="module")
 def samples():
-    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(250)] for split in SPLITS}
+    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(250)] for split in GeneratedHouses.sizes}
 
 
 def test_classes_are_those_of_the_package():

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agent_envs.checks import boolean, choice, shown
-from agent_envs.datasets.alfworld.generated.houses import DEFAULT_SIZE
-from agent_envs.datasets.alfworld.generated.tasks import GeneratedGame, GeneratedHouses
+from agent_envs.datasets.alfworld.generated.tasks import DEFAULT_SIZE, GeneratedGame, GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, Games, alfworld_games, find_folder
 from agent_envs.datasets.generated_tasks import parse_families

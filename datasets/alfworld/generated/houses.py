@@ -18,13 +18,6 @@ from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, CLEANABLE, 
 from agent_envs.datasets.alfworld.problem import FAMILIES
 from agent_envs.datasets.generated_tasks import Draws, Range, shuffled, stream
 
-SPLITS = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
-"""Tasks of each split."""
-
-SIZES = (1, 5)
-"""The smallest and the largest size of a house: what is to search grows by about two thirds from size to size."""
-DEFAULT_SIZE = "2-4"
-
 _APPLIANCE = {
     "pick_clean_then_place_in_recep": ("SinkBasin", CLEANABLE),
     "pick_heat_then_place_in_recep": ("Microwave", HEATABLE),

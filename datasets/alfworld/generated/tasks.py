@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from agent_envs.datasets.alfworld import object_classes
 from agent_envs.datasets.alfworld.generated import houses
@@ -14,6 +14,7 @@ from agent_envs.datasets.alfworld.pddl import family_goal
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED, SPLIT_ALIASES, Problem
 from agent_envs.datasets.generated_tasks import GeneratedTasks, parse_families, parse_range
 
+DEFAULT_SIZE = "2-4"
 _AGENT = "agent1"
 _TYPES = {name: f"{name.lower()}type" for name in (*object_classes.OBJECT_CLASSES, *object_classes.RECEPTACLE_CLASSES)}
 _CLASSES = {
@@ -114,16 +115,16 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
         families: The families to draw from; None for all six.
     """
 
-    sizes = houses.SPLITS
+    sizes: ClassVar[Mapping[str, int]] = {"train": 100_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 
     def __init__(
         self,
         split: str = "train",
-        size: int | str | Sequence[int] = houses.DEFAULT_SIZE,
+        size: int | str | Sequence[int] = DEFAULT_SIZE,
         families: str | Iterable[str] | None = None,
     ) -> None:
         split = SPLIT_ALIASES.get(split, split) if isinstance(split, str) else split
-        self.size = parse_range("size", size, *houses.SIZES)
+        self.size = parse_range("size", size, 1, 5)
         self.families = parse_families(families, FAMILIES)
         super().__init__(split, split, self.size, self.families, cache=1024)
 

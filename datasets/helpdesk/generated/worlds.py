@@ -9,9 +9,9 @@ the rows are set so. What was set for an earlier wish stays: it only narrows wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, parse_families, parse_range, shuffled, stream
 from agent_envs.datasets.helpdesk.generated.book import LEVELS, draw_book
@@ -29,7 +29,6 @@ from agent_envs.datasets.helpdesk.generated.rules import Section
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Rows, Solution, Wish, WishFacts, solve
 
 DEFAULT_LEVEL = "1-8"
-SPLITS = {**GeneratedTasks.sizes, "new": 1_000, "twins": 1_000}
 
 
 class World:
@@ -262,7 +261,7 @@ class HelpDeskTasks(GeneratedTasks[HelpDeskTask]):
         domains: "all", or names of domains.
     """
 
-    sizes = SPLITS
+    sizes: ClassVar[Mapping[str, int]] = {**GeneratedTasks.sizes, "new": 1_000, "twins": 1_000}
 
     def __init__(self, split: str = "train", level: int | str | Sequence[int] = DEFAULT_LEVEL, domains: object = "all"):
         self.levels = parse_range("level", level, 1, 8)
