@@ -292,5 +292,8 @@ def _conditions(raw: Mapping[str, Any], kinds: Mapping[str, Kind], acts: Mapping
         keys = {value_key(value): value for value in field.values}
         values = tuple(keys[key] for key in say if key in keys) if isinstance(say, dict) else raw["values"]
         one = Condition(scope, name, raw["test"], values, say, raw.get("term", ""), of_acts, field)
-        if decide := [value for value in values if len({one.holds(actual, value) for actual in field.possible}) == 2]:
+        possible = field.possible
+        if raw["test"] != "is":  # a comparison, which holds on one side of a number
+            possible = (possible[0], possible[-1])
+        if decide := [value for value in values if len({one.holds(actual, value) for actual in possible}) == 2]:
             yield replace(one, values=tuple(decide))
