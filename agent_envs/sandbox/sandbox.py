@@ -8,10 +8,11 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from agent_envs.checks import integer, number, shown
 from agent_envs.errors import ConfigError
+from agent_envs.per_process import PerProcess
 from agent_envs.text import clean_text
 
 TIMEOUT = 10.0
@@ -32,7 +33,7 @@ STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "memory", "output-limi
 """How a program can end: it finished; it raised or exited with a code; it ran too long, needed too much memory, wrote
 too much, or tried something forbidden and did not catch the refusal."""
 
-_pickled: dict[str, Session] = {}  # what the last pickles of this process are copies of
+_pickled: PerProcess[Session] = PerProcess(keep=_MOST_PICKLED)  # what the last pickles of this process are copies of
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,32 +123,6 @@ def _checked_files(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     return contents
 
 
-class Interpreter:
-    """A live interpreter. A program that is stopped (time, output) ends it."""
-
-    def execute(self, program: Program) -> Result:
-        """Run a program after the ones before.
-
-        Raises:
-            BackendError: The interpreter failed, not the program.
-        """
-        raise NotImplementedError
-
-    def copy(self) -> Interpreter | None:
-        """Return another that goes on from here by itself; None if this one's programs have made that impossible.
-
-        Raises:
-            ConfigError: Interpreters of this kind cannot be copied.
-        """
-        raise ConfigError(
-            "a session of this sandbox cannot be copied once a program ran in it: snapshots and branches of an episode "
-            "need sandbox='forked' or 'monty'"
-        )
-
-    def close(self) -> None:
-        """End it."""
-
-
 class _Runs:
     """`run`, in words of its own arguments, on top of `execute`."""
 
@@ -167,6 +142,27 @@ class _Runs:
             ConfigError: An argument is wrong.
         """
         return self.execute(Program(code, **given))
+
+
+class Interpreter(_Runs):
+    """A live interpreter, in which each program runs after the ones before. One that is stopped (time, output) ends it.
+
+    Subclasses have `execute`.
+    """
+
+    def copy(self) -> Interpreter | None:
+        """Return another that goes on from here by itself; None if this one's programs have made that impossible.
+
+        Raises:
+            ConfigError: Interpreters of this kind cannot be copied.
+        """
+        raise ConfigError(
+            "a session of this sandbox cannot be copied once a program ran in it: snapshots and branches of an episode "
+            "need sandbox='forked' or 'monty'"
+        )
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Session(_Runs):
@@ -230,30 +226,25 @@ class Session(_Runs):
 
     def __getstate__(self) -> dict[str, object]:
         copy = self.__deepcopy__({})
-        names = ("_sandbox", "_files", "_seed", "_said", "_process")
-        state = {name: vars(self)[name] for name in names}
-        if copy._live is None:
-            return state
-        token = state["token"] = uuid.uuid4().hex
-        _pickled[token] = copy
-        for old in list(_pickled)[:-_MOST_PICKLED]:
-            if (dropped := _pickled.pop(old, None)) is not None:
-                dropped.close()
+        state = {**vars(self), "_live": None}
+        if copy._live is not None:
+            state["token"] = uuid.uuid4().hex
+            _pickled.get(state["token"], lambda: copy)
         return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _live=None, _process=os.getpid())
-        token = vars(self).pop("token", None)
-        if token is None:
-            return
-        pickled = _pickled.get(str(token))
-        if pickled is None or state["_process"] != os.getpid():
+        token = state.pop("token", None)
+        vars(self).update(state, _process=os.getpid())
+
+        def gone() -> NoReturn:
             raise ConfigError(
                 "the pickle of a session in which programs ran goes on in its own process alone "
                 f"({state['_process']}), while it is one of the last {_MOST_PICKLED}: its variables are nowhere else"
             )
-        own = copy.deepcopy(pickled)
-        self._live, own._live = own._live, None
+
+        if token is not None:
+            own = copy.deepcopy(_pickled.get(token, gone))
+            self._live, own._live = own._live, None
 
     def __eq__(self, other: object) -> bool:
         """Two sessions are equal if their programs were the same and did the same."""

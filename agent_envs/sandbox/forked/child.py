@@ -76,13 +76,9 @@ class _Family:
 
 
 class Child:
-    """A child of a zygote.
+    """A child of a zygote: the host's end of the channel to it, its pidfd, and the family through which it is copied.
 
-    Args:
-        zygote: Whose child it is.
-        channel: The host's end of the channel to it.
-        process: Its pidfd.
-        family: Through which it is copied; None where the kernel cannot do that.
+    The family is None where the kernel cannot copy.
     """
 
     def __init__(self, zygote: ZygoteProcess, channel: socket.socket, process: int, family: _Family | None) -> None:
@@ -92,11 +88,7 @@ class Child:
 
     @classmethod
     def forked(cls, zygote: ZygoteProcess, memory: int) -> Child:
-        """Return a new child of a zygote, with its walls up.
-
-        Raises:
-            BackendError: There is none.
-        """
+        """Return a new child of a zygote, with its walls up; a BackendError if there is none."""
         ours, theirs = socket.socketpair()
         with theirs:
             zygote.ask(memory, theirs.fileno())
@@ -115,14 +107,9 @@ class Child:
         return cls(zygote, ours, process, _Family(listener[0], process_id(process)) if listener else None)
 
     def run(self, program: Program, keep: bool) -> Result:
-        """Run a program.
+        """Run a program. With `keep` another may follow; the child is stopped until then.
 
-        Args:
-            program: The program.
-            keep: Whether another program may follow; it is stopped until then.
-
-        Raises:
-            BackendDownError: The zygote has ended, and the child with it.
+        It is a BackendDownError if the zygote has ended, and the child with it.
         """
         fields = (program.code, program.stdin.encode(), program.contents, program.echo, keep, program.seed)
         request = marshal.dumps(fields)
@@ -153,8 +140,7 @@ class Child:
     def copy(self) -> Child | None:
         """Return a copy of it, stopped; None if its programs have made that impossible: then all copies of it end too.
 
-        Raises:
-            ConfigError: The system cannot copy children.
+        It is a ConfigError if the system cannot copy children.
         """
         if self._family is None:
             raise ConfigError("this system's kernel cannot copy a session in which programs ran (it needs Linux 5.9)")

@@ -34,14 +34,10 @@ _PR_SET_PDEATHSIG = 1
 
 @functools.lru_cache(maxsize=1)
 def filter_programs() -> dict[str, bytes]:
-    """Return the filters as finished BPF, built by libseccomp.
+    """Return the filters as finished BPF; a BackendError if pyseccomp or libseccomp is missing or cannot build them.
 
-    Returns:
-        "alone" for a child that makes no copies of itself; "copies" for one that may; and "asks", which goes before it:
-        the host lets each copy pass.
-
-    Raises:
-        BackendError: pyseccomp or libseccomp is not installed, or cannot build the filters.
+    "alone" is for a child that makes no copies of itself, "copies" for one that may, and "asks" goes before that: the
+    host lets each copy pass.
     """
     try:
         import pyseccomp

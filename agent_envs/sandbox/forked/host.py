@@ -72,7 +72,7 @@ class ForkedSandbox(Sandbox):
         self._zygote: ZygoteProcess | None = None
         # Held here too: if a child were only a session's, a garbage collector that finds both could close its channel
         # before the session ends it.
-        self._children: set[Child] = set()
+        self.children: set[Child] = set()
         self.running = _Turns(_RUNNING * len(os.sched_getaffinity(0)))
 
     def execute(self, program: Program) -> Result:
@@ -106,11 +106,7 @@ class ForkedSandbox(Sandbox):
             zygote.close()
 
     def fork(self, memory: int) -> Child:
-        """Return a new child.
-
-        Raises:
-            BackendError: There is none.
-        """
+        """Return a new child; a BackendError if there is none."""
         zygote = self._running_zygote()
         try:
             child = Child.forked(zygote, memory)
@@ -118,20 +114,13 @@ class ForkedSandbox(Sandbox):
             if zygote.alive():
                 raise
             child = Child.forked(self._running_zygote(), memory)
-        self._children.add(child)
+        self.children.add(child)
         return child
-
-    def copy(self, child: Child) -> Child | None:
-        """Return a copy of a child; None if it has none any more."""
-        copy = child.copy()
-        if copy is not None:
-            self._children.add(copy)
-        return copy
 
     def end(self, child: Child) -> None:
         """End a child."""
-        if child in self._children:
-            self._children.discard(child)
+        if child in self.children:
+            self.children.discard(child)
             child.close()
 
     def _running_zygote(self) -> ZygoteProcess:
@@ -144,7 +133,7 @@ class ForkedSandbox(Sandbox):
 
     def abandon(self) -> None:
         """Forget the parent's processes in a fork of this process."""
-        for child in self._children:
+        for child in self.children:
             child.abandon()
         if self._zygote is not None:
             self._zygote.abandon()
@@ -167,8 +156,11 @@ class _ForkedInterpreter(Interpreter):
             return self._child.run(program, keep=True)
 
     def copy(self) -> Interpreter | None:
-        copy = None if self._child is None else self._sandbox.copy(self._child)
-        return None if copy is None else _ForkedInterpreter(self._sandbox, copy)
+        copy = None if self._child is None else self._child.copy()
+        if copy is None:
+            return None
+        self._sandbox.children.add(copy)
+        return _ForkedInterpreter(self._sandbox, copy)
 
     def close(self) -> None:
         if self._child is not None:

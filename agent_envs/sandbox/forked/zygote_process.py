@@ -39,16 +39,9 @@ main(int(sys.argv[2]), int(sys.argv[3]))
 
 
 class ZygoteProcess:
-    """A running zygote.
+    """A running zygote, with the arguments of `ForkedSandbox`.
 
-    Args:
-        modules: What it imports.
-        warm_up: Programs that it runs then.
-        require: Walls without which it must not run.
-        use: Walls to put up if the system has them.
-
-    Raises:
-        BackendError: It does not start, or lacks a required wall.
+    It is a BackendError if it does not start or lacks a required wall.
     """
 
     def __init__(
@@ -111,11 +104,7 @@ class ZygoteProcess:
             )
 
     def ask(self, memory: int, *descriptors: int) -> None:
-        """Send a `wire.FORK`.
-
-        Raises:
-            BackendDownError: The zygote is gone.
-        """
+        """Send a `wire.FORK`; a BackendDownError if the zygote is gone."""
         try:
             socket.send_fds(self._control, [wire.FORK.pack(memory)], descriptors)
         except OSError as e:

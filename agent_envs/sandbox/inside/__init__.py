@@ -1,1 +1,1 @@
-"""What runs in the sandbox's own processes: zygote, lanes and children. It imports the standard library alone."""
+"""What runs in the sandbox's own processes: zygote and children. It imports the standard library alone."""

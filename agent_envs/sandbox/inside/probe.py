@@ -15,14 +15,8 @@ from agent_envs.sandbox.inside.walls import install_filter
 def probe(filter_program: bytes, host: int, port: int) -> dict[str, dict[str, str]]:
     """Fork a child that tries forbidden acts, and return how each ended: an errno's name, or "done".
 
-    Args:
-        filter_program: The seccomp filter.
-        host: The host's process id, to which signal 0 is sent.
-        port: A TCP port of 127.0.0.1 on which the host listens.
-
-    Returns:
-        Under "others" what Landlock, namespaces and the user stop before the filter is installed, and under "all" what
-        happens behind every wall.
+    Under "others" is what Landlock, namespaces and the user stop before the seccomp filter is installed, and under
+    "all" what happens behind every wall. `host` is the host's process id, and `port` one of 127.0.0.1 where it listens.
     """
     reading, writing = os.pipe()
     if not os.fork():

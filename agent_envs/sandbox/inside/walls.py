@@ -39,8 +39,7 @@ class _Program(ctypes.Structure):
 def landlock() -> int:
     """Deny this process and its children every file, TCP port, signal to others and abstract socket.
 
-    Returns:
-        The kernel's Landlock ABI, or 0 if it has none: then nothing is denied.
+    Returns the kernel's Landlock ABI, or 0 if it has none: then nothing is denied.
     """
     abi = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     if abi < 1:
@@ -112,17 +111,9 @@ def limit(memory: int) -> None:
 
 
 def install_filter(program: bytes, *, listener: bool = False) -> int:
-    """Install a finished seccomp filter for good.
+    """Install a seccomp filter, finished BPF, for good; an OSError if the kernel refuses it.
 
-    Args:
-        program: The filter as finished BPF.
-        listener: Whether a descriptor is made that takes the calls for which the filter asks.
-
-    Returns:
-        The descriptor; 0 without one.
-
-    Raises:
-        OSError: The kernel refuses it.
+    With `listener` it returns a descriptor that takes the calls for which the filter asks, otherwise 0.
     """
     filters: Any = ctypes.byref(_Program(len(program) // 8, program))
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

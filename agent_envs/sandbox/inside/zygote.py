@@ -30,10 +30,9 @@ _MOST_SETTINGS = 1 << 17
 def main(control: int, host: int) -> None:
     """Prepare the interpreter that the host asks for, then serve it until it goes away.
 
-    Args:
-        control: A connected socket of messages. The host sends the settings as JSON, this process answers with what it
-            has as JSON and the descriptor of its process; then every message is a `wire.FORK`.
-        host: A descriptor that becomes readable when the host dies.
+    Over `control`, a socket of messages, the host sends the settings as JSON, and this process answers with what it has
+    as JSON and the descriptor of its process; then every message is a `wire.FORK`. The descriptor `host` becomes
+    readable when the host dies.
     """
     host = fcntl.fcntl(host, fcntl.F_DUPFD, wire.CHANNEL + 1)
     os.dup2(control, wire.CHANNEL)  # of a child it becomes the channel
@@ -136,13 +135,10 @@ def _say_end(process: int, channel: int) -> None:
 
 
 def _enter(channel: socket.socket, memory: int, filters: dict[str, bytes]) -> None:
-    """Put up the walls, and hand the host what it holds this process by.
+    """Put up the walls, with `memory` bytes of address space, and hand the host what it holds this process by.
 
-    Args:
-        channel: The connection to the host at `wire.CHANNEL`; what is above it is closed.
-        memory: Bytes of address space that this process may have.
-        filters: The seccomp filters: "asks" for copies, "copies" for what else is done where the kernel takes the
-            first, "alone" where it does not.
+    The connection to the host is at `wire.CHANNEL`; what is above it is closed. Of the seccomp filters "asks" is for
+    copies, "copies" for what else is done where the kernel takes the first, "alone" where it does not.
     """
     walls.die_with_parent()
     os.setpgid(0, 0)  # its copies are in its group
