@@ -7,6 +7,7 @@ checked (see `access`), and a malformed one is refused without a traceback.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -35,16 +36,14 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 
 _OPTIONS = {"access_log": None, "keepalive_timeout": 75.0, "max_line_size": 1 << 16, "max_field_size": 8190}
 
 
-class _Quiet(logging.Filter):
-    """Keeps a malformed request's traceback out of the log: anybody could fill it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, (HttpProcessingError, web.RequestPayloadError))
+def _worth_logging(record: logging.LogRecord) -> bool:
+    """Keep a malformed request's traceback out of the log: anybody could fill it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (HttpProcessingError, web.RequestPayloadError))
 
 
 _http_log = logging.getLogger(f"{__name__}.http")
-_http_log.addFilter(_Quiet())
+_http_log.addFilter(_worth_logging)
 
 
 class _Connection(web.RequestHandler):
@@ -162,7 +161,12 @@ class Listener:
         The options are those of `aiohttp.web.AppRunner`.
         """
         self.loop = asyncio.get_running_loop()
-        self._max_connections = min(self._max_connections, max(16, _open_file_limit() - _SPARE_FILES))
+        with contextlib.suppress(ImportError):  # Windows has no such limit
+            import resource
+
+            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if files != resource.RLIM_INFINITY:
+                self._max_connections = min(self._max_connections, max(16, files - _SPARE_FILES))
         app = web.Application(middlewares=[self._guard], client_max_size=self._max_body)
         app.add_routes(routes)
         self._runner = web.AppRunner(
@@ -289,15 +293,6 @@ class Listener:
         elif isinstance(error, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = error.headers["Allow"]
         return response
-
-
-def _open_file_limit() -> int:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 1 << 20
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def answered(request: web.Request) -> None:

@@ -68,7 +68,6 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._last = 0  # session's number
-        self._starting = 0
         self._next_start = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,14 +79,12 @@ class Pool:
         self.draining = self.stopping = False
         try:  # all of them end before an error is raised, so that none is left behind
             starts = (self._add_worker() for _ in range(max(1, self.limits.workers)))
-            results = await asyncio.gather(*starts, return_exceptions=True)
+            for error in await asyncio.gather(*starts, return_exceptions=True):
+                if error is not None:
+                    raise self._explained(error)
         except BaseException:
             await self.close()
             raise
-        failed = [result for result in results if result is not None]
-        if failed:
-            await self.close()
-            raise self._explained(failed[0])
         self._watch_later()
 
     async def drain(self, seconds: float) -> None:
@@ -275,13 +272,10 @@ class Pool:
     async def _replace(self) -> None:
         if self.stopping:
             return
-        self._starting += 1
         try:
             await self._add_worker()
         except Exception as e:  # noqa: BLE001  the next attempt comes soon
             _log.error("a worker process cannot be started: %s", e)
-        finally:
-            self._starting -= 1
 
     def _lose(self, worker: WorkerProcess) -> None:
         """End the sessions of a worker that has ended."""
@@ -343,7 +337,8 @@ class Pool:
     def _balance(self, now: float) -> None:
         """Start workers for those that are gone or do not respond; end one that is too many and has no session."""
         responding = [worker for worker in self.workers if self._responds(worker)]
-        missing = self.limits.workers - len(responding) - self._starting
+        starting = sum(not worker.descriptions for worker in self.workers)
+        missing = self.limits.workers - len(responding) - starting
         if missing > 0 and len(self.workers) < 2 * self.limits.workers and now >= self._next_start:
             self._next_start = now + _PAUSE
             self.keep(asyncio.create_task(self._replace()))

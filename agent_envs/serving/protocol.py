@@ -32,7 +32,7 @@ MAX_MESSAGE = 32 << 20
 MAX_ADDRESS = 1 << 16
 """Most characters of a WebSocket's address, which holds the environment's arguments."""
 
-_LONGEST = 4000  # characters of an error message
+_MOST_SAID = 4000  # characters of an error message
 
 # Exceptions that a reply may name. A package missing on the server is a broken backend to the client.
 _TYPES: dict[str, type[Exception]] = {
@@ -69,7 +69,7 @@ _ENCODER = json.JSONEncoder(default=_plain, check_circular=False)
 
 
 def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
-    """Return the `data` of an error message. Of an unexpected exception it tells only the name.
+    """Return the `data` of an error message of at most 4000 characters; of an unexpected exception only its name.
 
     Args:
         code: OpenEnv's code; by default that of the exception's type. After `CAPACITY_REACHED` and `BUSY`, for which
@@ -79,6 +79,8 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
     {'message': 'no such split', 'code': 'VALIDATION_ERROR', 'error': 'ConfigError'}
     >>> error_data(KeyError("secret"))["message"]
     'KeyError in the environment; the server has logged it'
+    >>> len(error_data(ConfigError("no" * 5000))["message"])
+    4000
     """
     name = type(error).__name__
     if isinstance(error, MissingExtraError):
@@ -90,7 +92,7 @@ def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
     if not code:
         invalid = isinstance(error, (ConfigError, TypeError, IndexError))
         code = "RESET_NEEDED" if name == "ResetNeeded" else "VALIDATION_ERROR" if invalid else "EXECUTION_ERROR"
-    return {"message": str(error)[:_LONGEST], "code": code, "error": name}
+    return {"message": str(error)[:_MOST_SAID], "code": code, "error": name}
 
 
 class SessionError(StatusError):
@@ -113,7 +115,7 @@ def error_from(data: dict[str, Any], where: str) -> Exception:
     BackendError('here: \\\\x1b[2J')
     """
     kind = _TYPES.get(str(data.get("error")), BackendError)
-    message = plain(str(data.get("message", "an error without a message"))[:_LONGEST])
+    message = plain(str(data.get("message", "an error without a message"))[:_MOST_SAID])
     return kind(f"{where}: {message}" if issubclass(kind, BackendError) else message)
 
 
@@ -124,7 +126,7 @@ def traceback_text(what: str) -> str:
 
 _HEAD = struct.Struct("!cBIIf")  # a letter, flags, session, bytes of the text, seconds
 _LETTER = b"f"
-_LONGEST = 1 << 28  # bytes of a text: more than any message or answer
+_MOST_TEXT = 1 << 28  # bytes of a text: more than any message or answer
 
 
 # What a frame says beside its text: to a worker ...
@@ -166,7 +168,7 @@ def split_frames(buffer: bytearray) -> list[Frame]:
     frames, at = [], 0
     while len(buffer) - at >= _HEAD.size:
         letter, flags, session, length, seconds = _HEAD.unpack_from(buffer, at)
-        if letter != _LETTER or length > _LONGEST:
+        if letter != _LETTER or length > _MOST_TEXT:
             raise ValueError("these bytes are no frame")
         end = at + _HEAD.size + length
         if end > len(buffer):

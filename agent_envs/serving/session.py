@@ -95,12 +95,11 @@ class Session:
         with self._lock:
             try:
                 text, flags = ("", 0) if self._closed else self._answer(raw)
-            except SessionError as e:
-                text, flags = _error(e.data)
             except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: that is the answer
-                if not isinstance(e, (AgentEnvsError, ResetNeeded)):
+                if not isinstance(e, (AgentEnvsError, ResetNeeded, SessionError)):
                     _log.error(traceback_text(self._served_env.name))
-                text, flags = _error(error_data(e))
+                data = e.data if isinstance(e, SessionError) else error_data(e)
+                text, flags = encode({"type": "error", "data": data}), FAILED
             playing = self._env is not None and self._episode_id and not self._done
         self._close_if_left()
         return text, flags | (PLAYING if playing else 0)
@@ -254,10 +253,6 @@ class Session:
     def _begun(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         observed = {**_observed(observation, info), **prompt_parts(self._made())}
         return {"observation": observed, "reward": None, "done": self._done}
-
-
-def _error(data: dict[str, Any]) -> tuple[str, int]:
-    return encode({"type": "error", "data": data}), FAILED
 
 
 def _observed(observation: Any, info: Any, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
