@@ -131,6 +131,7 @@ class Listener:
         statuses: Mapping[type[Exception], int] | None = None,
         paths: str = "",
     ) -> None:
+        check_release("aiohttp", "serve")
         check_binding(host, token)
         self.host, self.port = host, port
         self.loop: asyncio.AbstractEventLoop
@@ -346,7 +347,6 @@ class BackgroundServer:
         """Serve in a thread, and return the server; a ConfigError as in `open`, or if the server is already running."""
         if self._thread is not None:
             raise ConfigError(f"the server is already running, at {self.url}")
-        check_release("aiohttp", "serve")
         thread = LoopThread("agent_envs-server")
         try:
             thread.submit(self.open()).result()

@@ -22,6 +22,7 @@ from agent_envs.serving.access import read_token
 from agent_envs.serving.client import Connection, RefusedError, StaleError, socket_url
 from agent_envs.spaces import ImageText, MessagesSpace, UnicodeText, kept_action, shows_pictures
 from agent_envs.tasks import IndexedTasks
+from agent_envs.text import check_action
 from agent_envs.text_env import Snapshot, TextEnv
 
 T = TypeVar("T")
@@ -200,8 +201,7 @@ class RemoteEnv(TextEnv):
             BackendDownError, BackendSlowError: The connection is lost, or the step takes too long; so is the episode.
             BackendError: Something the environment depends on is broken.
         """
-        if not isinstance(action, str):
-            raise TypeError(f"expected an action as a string, got {type(action).__name__}: {action!r:.80}")
+        check_action(action)
         data = self._ask("step", {"text": action})
         observation, info = self._read_observation(data)
         seen, reward = data["observation"], data.get("reward")

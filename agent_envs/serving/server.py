@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent_envs._version import __version__
-from agent_envs.errors import AgentEnvsError, ConfigError, TaskIndexError, check_release, needs_extra
+from agent_envs.errors import AgentEnvsError, ConfigError, TaskIndexError, needs_extra
 from agent_envs.serving.limits import Limits
 from agent_envs.serving.listener import BackgroundServer, Listener, answered
 from agent_envs.serving.metrics import METRICS_TYPE
@@ -209,7 +209,6 @@ class EnvServer(BackgroundServer):
 
     async def open(self) -> None:
         """Start listening, on the running loop; a ConfigError if an environment or the address does not work."""
-        check_release("aiohttp", "serve")
         await self.pool.start()
         try:
             await self.listener.open(routes(self.pool))

@@ -188,7 +188,7 @@ def test_errors_keep_their_types(server):
         env.reset(options={"indx": 3})
     with pytest.raises(errors.ConfigError, match="must be an integer"):
         env.reset(options={"index": "3"})
-    with pytest.raises(TypeError, match="expected an action as a string"):
+    with pytest.raises(TypeError, match="an action must be a string, got int: 3"):
         env.step(3)
     with pytest.raises(TypeError):
         env.reset(options={"index": object()})
