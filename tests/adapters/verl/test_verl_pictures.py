@@ -37,10 +37,10 @@ from agent_envs import read_episodes
 from agent_envs.adapters.tiny.model import save_model
 from agent_envs.adapters.tiny.vision import build_vision_model
 from agent_envs.adapters.verl.batch.rows import INPUTS, TOKENS
-from agent_envs.adapters.verl.batch.vision_models import patch_forward
 from agent_envs.adapters.verl.config.models import check_vision, sees_pictures
 from agent_envs.adapters.verl.rollout import agent_loop
 from agent_envs.adapters.verl.rollout.cpu_rollout import load_engine
+from agent_envs.adapters.verl.run import plugin
 from agent_envs.cli.main import main
 from agent_envs.errors import ConfigError
 from agent_envs.policies.local.server import GenerateServer
@@ -252,11 +252,11 @@ def test_a_vision_language_model_of_another_kind_gets_text_alone(made, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(names))
     assert sees_pictures(str(made.folder)) and not sees_pictures(str(tmp_path))
     head = torch.nn.Linear(2, 8)
-    module = SimpleNamespace(apply_monkey_patch=lambda model: None)
-    patch_forward(module)
     for kind, left_out in (("llava", 0), ("qwen2_vl", 2)):
         config = SimpleNamespace(model_type=kind, vision_config={}, image_token_id=5)
         if left_out:
             config.video_token_id = 6
-        module.apply_monkey_patch(SimpleNamespace(config=config, get_output_embeddings=lambda: head))
+        plugin._leave_out_pictures(
+            lambda model: None, SimpleNamespace(config=config, get_output_embeddings=lambda: head)
+        )
         assert int((head(torch.ones(1, 2)) < -1e8).sum()) == left_out

@@ -25,7 +25,7 @@ def test_importing_verl_loads_neither_engines_nor_the_trainer(root: Path) -> Non
         "assert 'agent_envs.adapters.verl.run.plugin' in sys.modules\n"
         "print([name for name in sys.modules if name.startswith(('verl.trainer', 'verl.workers', 'peft'))])\n"
         "from verl.utils.model import load_valuehead_model\n"
-        "assert load_valuehead_model.__module__ == 'agent_envs.adapters.verl.run.plugin'"
+        "assert load_valuehead_model.__code__.co_filename.endswith('plugin.py')"
     )
     environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "dumb"}
     done = subprocess.run(

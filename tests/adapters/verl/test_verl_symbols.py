@@ -38,11 +38,6 @@ METHODS = {
     ("workers/engine_workers.py", "TrainingWorker"): "reset",
 }
 """The methods by the file and the class that have them, or inherit them within the file."""
-PATCHED = {
-    "models/transformers/monkey_patch.py": "apply_monkey_patch",
-    "models/transformers/qwen2_vl.py": "_get_input_embeds qwen2_vl_attn_forward unpack_visual_output",
-}
-"""What other modules than the plugin patch."""
 
 ADAPTER = Path(agent_envs.adapters.verl.__file__).parent
 VERL = Path(next(iter(importlib.util.find_spec("verl").submodule_search_locations)))  # type: ignore[union-attr,arg-type]
@@ -98,18 +93,16 @@ def test_what_is_imported_of_verl_is_there():
 
 def test_what_the_plugin_patches_is_there():
     tree = ast.parse((ADAPTER / "run" / "plugin.py").read_text(encoding="utf-8"))
-    patches = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
-    waits = [(call, name) for name, each in patches.items() for call in each.decorator_list]
-    applied = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Call))
-    waits += [(node.func, node.args[0].id) for node in applied]
+    patches = [each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    waits = [(call, each) for each in patches for call in each.decorator_list if isinstance(call, ast.Call)]
     assert len(waits) > 15
-    for call, name in waits:
-        file = file_of(call.args[0].value)
-        for node in ast.walk(patches[name]):
+    for call, patch in waits:
+        module, *replaced = (ast.literal_eval(argument) for argument in call.args)
+        file = file_of(module)
+        assert set(replaced) <= names_of(file), (patch.name, file, replaced)
+        for node in ast.walk(patch):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "module":
-                assert node.attr == "__name__" or node.attr in names_of(file), (name, file, node.attr)
-    for file, names in PATCHED.items():
-        assert set(names.split()) <= names_of(file), file
+                assert node.attr in names_of(file), (patch.name, file, node.attr)
 
 
 @pytest.mark.filterwarnings("ignore")
