@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,15 +70,10 @@ def record_ratios(
     JSONLines(Path(folder) / f"{os.getpid()}.jsonl").append(line)
 
 
-def read_ratios(folder: str | os.PathLike[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the recorded lines of all processes."""
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        yield from (line for _, line in JSONLines(path).after(0))
-
-
 def ratios_report(folder: str | os.PathLike[str]) -> str:
     """Return a run's fit as text: bins, slope, and the slope from length 17 on with its 95 % bootstrap interval."""
-    lengths, centred = _centred(read_ratios(folder))
+    files = sorted(Path(folder).glob("*.jsonl"))  # one of each process
+    lengths, centred = _centred(line for path in files for _, line in JSONLines(path).after())
     if not lengths.size:
         raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see agentr1.ratios_dir")
     rng, (bins, slope) = np.random.default_rng(0), _fit(lengths, centred)

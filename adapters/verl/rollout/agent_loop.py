@@ -153,10 +153,12 @@ class EnvAgentLoop(AgentLoopBase):
         weighting, twin = None if branches is None else settings.weighting, settings.twin_final if trains else None
         parts = parts_of(tree, gamma, weighting=weighting, roles=settings.train_roles, twin=twin)
         filler = self.tokenizer.eos_token_id
+        bootstraps = trains and self.estimator.needs_critic and settings.options.get("bootstrap_truncated", True)
+        builder = policy.model.builder if bootstraps and policy.model is not None else None
         for number, (episode, of_episode) in enumerate(zip(named, parts, strict=True)):
             how: dict[str, Any] = {
                 "filler_id": filler,
-                "final_prompt_ids": self._last_prompt(episode, policy) if trains else (),
+                "final_prompt_ids": () if builder is None else last_prompt(episode, builder, policy.context_length),
                 "merge": settings.layout != "steps",
                 "anchors": trains and self.estimator.needs_anchors,
             }
@@ -241,10 +243,3 @@ class EnvAgentLoop(AgentLoopBase):
         states = [(episode, step, info) for step, info in zip(episode.steps, before, strict=False)]
         labels = labels_in(states, lambda episode: builder, policy.max_tokens, policy.context_length)
         return {i: ids for i, ids in enumerate(labels) if ids}
-
-    def _last_prompt(self, episode: Episode, policy: ServerPolicy) -> tuple[int, ...]:
-        """The prompt of the state after a truncated episode's last step, if the trainer needs its value."""
-        bootstraps = self.estimator.needs_critic and self.settings.options.get("bootstrap_truncated", True)
-        if not bootstraps or policy.model is None:
-            return ()
-        return last_prompt(episode, policy.model.builder, policy.context_length)

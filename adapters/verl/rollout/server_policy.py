@@ -34,20 +34,6 @@ POSITIONS = "position_ids"
 """The key of a row's positions among its inputs, until they are a column of their own."""
 
 
-def server_pictures(
-    engine: str, tokens: PictureTokens, prompt_ids: Sequence[int], pictures: Sequence[Picture]
-) -> dict[str, Any]:
-    """Return what a generation server is asked with: a prompt, and its pictures in the order of their tokens.
-
-    ``agentr1_cpu`` takes the tokens unchanged; any other engine as vLLM, which itself makes one image token as many
-    as a picture takes.
-    """
-    if engine == "agentr1_cpu":
-        return {"prompt_ids": prompt_ids, **({"image_data": list(pictures)} if pictures else {})}
-    images = [needs_pillow().fromarray(fitted(picture)) for picture in pictures]
-    return {"prompt_ids": tokens.collapsed(prompt_ids, pictures), **({"image_data": images} if images else {})}
-
-
 def row_inputs(tokens: PictureTokens, ids: Sequence[int], pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
     """Return verl's inputs of a row of a vision-language model beside its tokens (``multi_modal_inputs``).
 
@@ -128,9 +114,13 @@ class ServerPolicy(TokenPolicy):
         start = time.monotonic()
         request: dict[str, Any] = {"prompt_ids": prompt_ids}
         if self.pictures is not None:
-            request = server_pictures(self.engine, self.pictures, prompt_ids, pictures)
-            if self.engine != "agentr1_cpu":  # which leaves them out itself
-                params["logit_bias"] = dict.fromkeys(self.pictures.reserved, -100.0)
+            images: list[Any] = list(pictures)
+            if self.engine != "agentr1_cpu":  # vLLM itself makes one image token as many as a picture takes
+                request["prompt_ids"] = self.pictures.collapsed(prompt_ids, pictures)
+                params["logit_bias"] = dict.fromkeys(self.pictures.reserved, -100.0)  # or it would sample them
+                images = [needs_pillow().fromarray(fitted(picture)) for picture in pictures]
+            if images:
+                request["image_data"] = images
         # one id per episode: verl routes it to the server that has its prefix cached
         out = await self.server.generate(self.request_id, sampling_params=params, **request)
         self._returned_at = time.monotonic()
