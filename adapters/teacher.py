@@ -103,18 +103,6 @@ class Teacher:
         return {**env_kwargs, **({"expert": name} if name else {})}, (*wrappers, LABELS)
 
 
-def label_ids(builder: PromptBuilder, info: Mapping[str, Any], most: int) -> tuple[int, ...]:
-    """Return the tokens of a state's label, as the policy would have written it, by the info that came with the state.
-
-    There are none if the expert had no action, or one of more than `most` tokens, which the policy could not write.
-    """
-    if not (text := info.get("expert_action")):
-        return ()
-    answer: Any = [{"role": "tool", "name": "", "content": ""}] if info.get("expert_calls") else []
-    ids = tuple(builder.response(text, answer))
-    return ids if len(ids) <= most else ()
-
-
 def labels_in(
     states: Sequence[tuple[Episode, Step, Mapping[str, Any]]],
     builder_of: Callable[[Episode], PromptBuilder],
@@ -123,15 +111,19 @@ def labels_in(
 ) -> list[tuple[int, ...]]:
     """Return the tokens of the label in each state, given with its episode, the step taken there and its info.
 
-    ``builder_of`` gives the prompt builder of an episode. A label has ``most`` tokens at most, a prompt with its label
-    ``longest``.
+    They are as the policy would have written them, by ``builder_of`` an episode. There are none if the expert had no
+    action, or one that the policy could not write: of more than ``most`` tokens, or ``longest`` with its prompt.
     """
     builders: dict[str, PromptBuilder] = {}
     labels = []
     for episode, step, info in states:
         if (builder := builders.get(episode.episode_id)) is None:
             builder = builders[episode.episode_id] = builder_of(episode)
-        labels.append(label_ids(builder, info, min(most, longest - len(step.prompt_ids or ()))))
+        text, answer = info.get("expert_action"), list[Any]()
+        if info.get("expert_calls"):
+            answer = [{"role": "tool", "name": "", "content": ""}]
+        ids = tuple(builder.response(text, answer)) if text else ()
+        labels.append(ids if len(ids) <= min(most, longest - len(step.prompt_ids or ())) else ())
     return labels
 
 

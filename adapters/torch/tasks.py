@@ -40,7 +40,6 @@ class RunTasks:
     def __init__(self, config: LoopConfig) -> None:
         self.config = config
         several, names = len(config.environments) > 1, short_names(str(one.env) for _, one in config.environments)
-        self.weights = [weight for weight, _ in config.environments]
         self.environments = [
             tasks_of(one, name if several else "") for (_, one), name in zip(config.environments, names, strict=True)
         ]
@@ -70,7 +69,7 @@ class RunTasks:
             drawn = Curriculum(config.levels, config.curriculum).draw(count, records=records, **how)
             counts = [drawn.count(i) for i in range(len(self.trained))]
         elif len(self.trained) > 1:
-            counts = rng.multinomial(count, self.weights).tolist()
+            counts = rng.multinomial(count, [weight for weight, _ in config.environments]).tolist()
         else:
             counts = [count]
         return [

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +27,7 @@ from toy_episodes import toy_episode  # noqa: E402
 import agent_envs  # noqa: E402
 from agent_envs.adapters.estimators import say_once  # noqa: E402
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights  # noqa: E402
-from agent_envs.adapters.teacher import Labels, label_ids  # noqa: E402
+from agent_envs.adapters.teacher import Labels, labels_in  # noqa: E402
 from agent_envs.adapters.tiny.model import load_base  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
 from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, train  # noqa: E402
@@ -131,6 +132,12 @@ ENVS = [
 ]
 
 
+def label_of(builder, info, most):
+    """The tokens of the label of a state without a prompt, by its info."""
+    state = SimpleNamespace(episode_id="e"), SimpleNamespace(prompt_ids=()), info
+    return labels_in([state], lambda episode: builder, most, 10_000)[0]
+
+
 @pytest.mark.parametrize(("env_id", "kwargs"), ENVS)
 def test_a_labels_tokens_are_those_that_the_rollout_makes(env_id, kwargs):
     """An expert's demonstration as a conversation of tokens, against the labels on its way."""
@@ -153,11 +160,11 @@ def test_a_labels_tokens_are_those_that_the_rollout_makes(env_id, kwargs):
     (demonstration,) = demonstrate(env, ExpertPolicy(), 0)
     builder = PromptBuilder.of_env(env, tokenizer)
     ids, spans = builder.conversation(demonstration.messages, len(demonstration.opening))
-    labels = [label_ids(builder, info, 1000) for info in infos]
+    labels = [label_of(builder, info, 1000) for info in infos]
     assert demonstration.success and len(spans) > 1 and labels[-1] == ()
     # the last response of a conversation has nothing after it, so the end of its turn is that of a user's
     assert labels[:-1] == [tuple(ids[start:end]) for start, end in spans]
-    assert label_ids(builder, infos[0], len(labels[0]) - 1) == () and label_ids(builder, {}, 9) == ()
+    assert label_of(builder, infos[0], len(labels[0]) - 1) == () and label_of(builder, {}, 9) == ()
 
 
 def test_a_call_ends_as_the_template_ends_calls():
@@ -168,8 +175,8 @@ def test_a_call_ends_as_the_template_ends_calls():
             return [1, 2 if any(m["role"] == "tool" for m in after) else 3]
 
     said = {"expert_action": "x", "expert_calls": True}
-    assert label_ids(Builder(), said, 5) == (1, 2)
-    assert label_ids(Builder(), {**said, "expert_calls": False}, 5) == (1, 3)
+    assert label_of(Builder(), said, 5) == (1, 2)
+    assert label_of(Builder(), {**said, "expert_calls": False}, 5) == (1, 3)
 
 
 def test_there_is_no_label_where_the_expert_has_none():

@@ -30,7 +30,7 @@ from agent_envs.adapters.verl.config.composed import Composed, EnvShare, RunConf
 from agent_envs.adapters.verl.config.engines import ENGINES, ORIGIN, derive
 from agent_envs.adapters.verl.config.objective import read_objective
 from agent_envs.adapters.verl.config.released import EXACT, Released, differences, read_value, split_name, use_released
-from agent_envs.errors import ConfigError, DataError, MissingExtraError
+from agent_envs.errors import ConfigError, DataError
 from agent_envs.policies.named import model_path
 from agent_envs.wrapping.order import Place, PlacedWrapper
 from agent_envs.wrapping.specs import parse_wrapper, read_spec
@@ -340,12 +340,10 @@ def files_of(groups: Sequence[str]) -> list[str]:
 @contextmanager
 def _hydra() -> Iterator[str]:
     """Hydra on this folder, and the override with which it finds verl's files."""
-    spec = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError("verl", extra="verl")
     from hydra import initialize_config_dir
 
-    folder = _quoted(f"file://{Path(spec.submodule_search_locations[0]).resolve().as_posix()}")
+    spec: Any = importlib.util.find_spec("verl")  # found without importing it, which takes seconds
+    folder = _quoted(f"file://{Path(spec.origin).resolve().parent.as_posix()}")
     with _verl_errors(), initialize_config_dir(str(_FOLDER.resolve()), version_base=None):
         yield f"hydra.searchpath=[{folder[:-1]}/trainer/config']"
 
