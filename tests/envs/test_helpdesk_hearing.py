@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
-from agent_envs.envs.helpdesk.device import told_and_asked
-from agent_envs.envs.helpdesk.hearing import contradicts, hear
+from agent_envs.envs.helpdesk.hearing import contradicts, hear, told_and_asked
 from agent_envs.envs.helpdesk.phrases import amounts_in
 
 DOMAIN = load_domain("bicycle_hire")
