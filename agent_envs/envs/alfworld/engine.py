@@ -13,13 +13,14 @@ Answers and admissible commands equal the original's, in the same order:
   back in it.
 - A device that was used once stays on; using it again gives the same answer.
 
-An episode is a `GameState` over a shared `GroundedGame`; `copy` branches it. Episodes share nothing that changes, so
+An episode is a `GameState` over a shared `GroundedGame`; a copy branches it. Episodes share nothing that changes, so
 threads need no lock.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,12 +74,8 @@ class GameState:
     local: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The verb and its arguments for each admissible command that depends on more than the place."""
 
-    def copy(self) -> GameState:
-        """Return an independent copy."""
-        return copy.copy(self)  # attributes are replaced and never changed in place, so copies can share them
-
     def __deepcopy__(self, memo: dict[int, Any]) -> GameState:
-        return self.copy()
+        return copy.copy(self)  # attributes are replaced and never changed in place, so copies can share them
 
     @property
     def won(self) -> bool:
@@ -176,29 +173,9 @@ def _put(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> s
     return game.wording.put_done.format(o=thing, r=receptacle)
 
 
-def _clean(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
-    state.marks |= {("isclean", thing)}
-    return f"You clean the {thing} using the {receptacle}."
-
-
-def _heat(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
-    state.marks = (state.marks | {("ishot", thing)}) - {("iscool", thing)}
-    return f"You heat the {thing} using the {receptacle}."
-
-
-def _cool(game: GroundedGame, state: GameState, thing: str, receptacle: str) -> str:
-    state.marks = (state.marks | {("iscool", thing)}) - {("ishot", thing)}
-    return f"You cool the {thing} using the {receptacle}."
-
-
-def _use(game: GroundedGame, state: GameState, thing: str) -> str:
-    state.marks |= {("istoggled", thing)}
-    return f"You turn on the {thing}."
-
-
-def _slice(game: GroundedGame, state: GameState, thing: str, knife: str) -> str:
-    state.marks |= {("issliced", thing)}
-    return f"You sliced the {thing} with the {knife}."
+def _mark(mark: str, ended: str, said: str, game: GroundedGame, state: GameState, thing: str, *using: str) -> str:
+    state.marks = (state.marks | {(mark, thing)}) - {(ended, thing)}
+    return said.format(thing, *using)
 
 
 def _examine(game: GroundedGame, state: GameState, thing: str) -> str:
@@ -220,16 +197,16 @@ def _examine(game: GroundedGame, state: GameState, thing: str) -> str:
 
 
 _ACTIONS: dict[str, Callable[..., str]] = {
-    "clean": _clean,
+    "clean": functools.partial(_mark, "isclean", "", "You clean the {} using the {}."),
     "close": _close,
-    "cool": _cool,
+    "cool": functools.partial(_mark, "iscool", "ishot", "You cool the {} using the {}."),
     "examine": _examine,
-    "heat": _heat,
+    "heat": functools.partial(_mark, "ishot", "iscool", "You heat the {} using the {}."),
     "open": _open,
     "put": _put,
-    "slice": _slice,
+    "slice": functools.partial(_mark, "issliced", "", "You sliced the {} with the {}."),
     "take": _take,
-    "use": _use,
+    "use": functools.partial(_mark, "istoggled", "", "You turn on the {}."),
 }
 
 

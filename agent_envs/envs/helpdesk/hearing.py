@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Device, Domain, Value
-from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, WORD, Phrases, has, indexed, plain, says, sentences, signs
+from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, Phrases, has, indexed, plain, says, sentences, signs
 
 _CUES, _DEVICE_CUES = indexed(TABLES["cues"]), indexed(TABLES["device"])
 _DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -241,7 +241,7 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
         for whole in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
-            words, own = WORD.findall(part), signs(part, _DEVICE_CUES)
+            words, own = re.findall(r"\w+", part), signs(part, _DEVICE_CUES)
             told = "polite" in own or not (says("statement", part) or "would" in own)
             told = told and (polite or "?" not in part) and "not told" not in own
             done: dict[str, None] = {}
