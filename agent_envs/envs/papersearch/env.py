@@ -323,7 +323,6 @@ class PaperSearchEnv(ToolEnv):
         return f"{head}\n{clean_text(render_papers(new[: self.shown], self.abstract_words))}"
 
     def _finish(self, outcome: Outcome) -> Outcome:
-        self.state.finished = True
         metrics = self._metrics()
         if self.reward == "f1":
             outcome.components = {**outcome.components, "f1": metrics["f1"]}
@@ -353,7 +352,7 @@ class PaperSearchEnv(ToolEnv):
             "answers": list(self.task.titles),
             **({"answer_ids": list(self.task.ids)} if self.released else {}),
             "searches": len(state.searched),
-            "expansions": state.expansions,
+            "expansions": sum(pooled.expanded for pooled in state.pool.values()),
             "query_type": self.task.query_type,
         }
 

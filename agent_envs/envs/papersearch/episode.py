@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -53,10 +52,6 @@ class PaperState:
     """The number of texts that the policy has written."""
     gains: list[int] = field(default_factory=list)
     """The number of new papers of each turn with a call."""
-    expansions: int = 0
-    """The number of papers that were expanded."""
-    finished: bool = False
-    """Whether the policy has finished."""
     metrics: dict[str, float] | None = None
     """The metrics of the pool, None if they have to be computed."""
 
@@ -79,7 +74,6 @@ class PaperState:
             self.searched.add(found.asked)
         elif found.kind == "expand":
             self.pool[found.asked].expanded = True
-            self.expansions += 1
         new = []
         for paper in found.papers:
             if paper.id not in self.pool and scores[paper.id] >= MIN_SCORE:
@@ -150,18 +144,13 @@ def render_papers(papers: Iterable[Pooled], abstract_words: int, cut: str = " ..
 
 
 class _PaperTool(Tool):
-    """A tool that asks a backend. Copies of an environment share the backend, but not the tool."""
+    """A tool that asks a backend."""
 
     def __init__(self, env: Any, backend: PaperBackend) -> None:
         self.env = env
         self.backend = backend
         self.blocking = backend.blocking
         self.timeout = _WAIT if self.blocking else None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        copied = copy.copy(self)
-        copied.env = copy.deepcopy(self.env, memo)
-        return copied
 
     @property
     def before(self) -> str | None:

@@ -203,7 +203,7 @@ class QAEnv(ToolEnv):
     def anchor(self) -> str:
         state: QAState = self.state
         opened = [f"open: {state.page[0]}"] if state.page[0] else []
-        return "\n".join([self.task.question, *state.titles, *opened])
+        return "\n".join([self.task.question, *sorted(filter(None, state.pages)), *opened])
 
     def prompt_state(self) -> dict[str, Any]:
         history = self.state.found_by

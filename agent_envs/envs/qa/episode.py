@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,8 +30,6 @@ class QAState:
     """The search queries in order."""
     pages: dict[str, str] = field(default_factory=dict)
     """The text seen of each article by title; the articles in the order in which they were first seen."""
-    titles: list[str] = field(default_factory=list)
-    """The titles of these articles, sorted, without ""."""
     found_by: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
     """Each query ("" for look-ups) and the passages that it found."""
     turns: list[str] = field(default_factory=list)
@@ -63,8 +59,6 @@ class QAState:
             seen = self.pages.get(passage.title)
             if seen is None:
                 self.pages[passage.title] = passage.text
-                if passage.title:
-                    bisect.insort(self.titles, passage.title)
             elif passage.text not in seen:
                 self.pages[passage.title] = f"{seen} {passage.text}"
 
@@ -92,10 +86,6 @@ class OpenPageTool(Tool):
         self.retriever = retriever
         self.top_k = top_k
         self.passage_chars = passage_chars
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OpenPageTool:
-        # Copies of an environment share the retriever.
-        return OpenPageTool(copy.deepcopy(self.env, memo), self.retriever, self.top_k, self.passage_chars)
 
     def call(self, *, entity: str) -> SearchResults:  # type: ignore[override]
         """Open the page, or list similar titles."""
