@@ -150,8 +150,7 @@ class MCPEnv(ReplayedEnv, ToolEnv):
             raise ConfigError(f"data must be the path of a file or folder of your tasks, got {shown(data)}")
         server = _Session(self._address, **self._waits)
         self._listed = server.tools
-        self._unused: _Session | None = server  # the first episode's
-        self._shared: _Session | None = None
+        self._waiting: _Session | None = server  # for the first episode, or for every call if all share it
         try:
             super().__init__(data=data, tools=[OfferedTool(tool, self._ask) for tool in server.tools], **kwargs)
             _ = self.tasks  # opened here, so that gym.make refuses a wrong path or row
@@ -210,17 +209,16 @@ class MCPEnv(ReplayedEnv, ToolEnv):
 
     def close(self) -> None:
         """End the server."""
-        for held in (self._unused, self._shared):
-            if held is not None:
-                held.close()
-        self._unused = self._shared = None
+        if self._waiting is not None:
+            self._waiting.close()
+        self._waiting = None
         super().close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_unused": None, "_shared": None}
+        return {**super().__getstate__(), "_waiting": None}
 
     def open_live(self, start: None) -> _Session:
-        server, self._unused = self._unused, None
+        server, self._waiting = self._waiting, None
         if server is None or not server.alive:
             server = _Session(self._address, **self._waits)
         if server.tools != self._listed:
@@ -235,9 +233,8 @@ class MCPEnv(ReplayedEnv, ToolEnv):
     def _asked(self, call: _Call) -> Reply:
         if self._fresh:
             return self.replayed.act(self.state, call)
-        if self._shared is None or not self._shared.alive:
-            self._shared = self.open_live(None)
-        reply = self._shared.act(call)
+        self._waiting = self.open_live(None)
+        reply = self._waiting.act(call)
         self.state.done.append((call, reply))
         return reply
 
