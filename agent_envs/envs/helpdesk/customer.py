@@ -107,7 +107,6 @@ class Customer(Wanting):
         return [self.say("yes", do=self.doing(act, self.wanted))]
 
     def _answers(self, heard: Heard) -> list[str]:
-        """Answer what was asked."""
         parts = self._corrected() if heard.doubts else []
         if heard.confirms and not heard.asks:
             self.mind.tell(*heard.confirms)
@@ -127,7 +126,6 @@ class Customer(Wanting):
         return [self.say("misread", x=self.wish.item)]
 
     def _tell(self, fact: str) -> list[str]:
-        """Say a fact."""
         self.mind.tell(fact)
         if fact in ("name", "code"):
             return [self.say(fact, x=self.values()[fact])]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_envs.errors import ToolError
@@ -77,10 +76,3 @@ class Shop(Tables):
 def tools_of(shop: type[Shop]) -> dict[str, Callable[..., Any]]:
     """Return the tools of a shop by name; each takes the shop, and the arguments of a call by name."""
     return {name: getattr(shop, name) for name in dir(shop) if name[0] != "_" and name not in dir(Tables)}
-
-
-def missing(wanted: Sequence[str], there: Sequence[str]) -> str | None:
-    """Return the first of some names that is wanted more often than it is there."""
-    number = Counter(there)
-    counts = Counter(wanted)
-    return next((name for name in wanted if counts[name] > number[name]), None)

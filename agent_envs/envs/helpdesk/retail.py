@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agent_envs.envs.helpdesk.released_tables import Shop, missing
+from agent_envs.envs.helpdesk.released_tables import Shop
 from agent_envs.errors import ToolError
 
 _REASONS = ("no longer needed", "ordered by mistake")
@@ -27,6 +28,12 @@ def _cover(method: dict[str, Any], amount: float, what: str) -> None:
 
 def _item(order: dict[str, Any], item_id: str) -> Any:
     return next(item for item in order["items"] if item["item_id"] == item_id)
+
+
+def _missing(wanted: Sequence[str], order: dict[str, Any]) -> str | None:
+    """Return the first of some items that is wanted more often than an order has it."""
+    lacking = Counter(wanted) - Counter(item["item_id"] for item in order["items"])
+    return next((name for name in wanted if name in lacking), None)
 
 
 def _difference(pairs: Sequence[tuple[Any, Any]]) -> float:
@@ -55,7 +62,7 @@ class Retail(Shop):
 
     def _replacements(self, order: dict[str, Any], old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
         """Return the item of an order and the variant that takes its place, for each pair of ids."""
-        if item := missing(old, [item["item_id"] for item in order["items"]]):
+        if item := _missing(old, order):
             raise ToolError(f"{item} not found")
         if len(old) != len(new):
             raise ToolError("the number of items to be exchanged should match")
@@ -180,7 +187,7 @@ class Retail(Shop):
             and payment_method_id != order["payment_history"][0]["payment_method_id"]
         ):
             raise ToolError("payment method should be either the original payment method or a gift card")
-        if missing(item_ids, [item["item_id"] for item in order["items"]]):
+        if _missing(item_ids, order):
             raise ToolError("some item not found")
         order |= {"status": "return requested", "return_items": sorted(item_ids)}
         order["return_payment_method_id"] = payment_method_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from agent_envs.rewards.short_answers import exact_match, f1, substring_match
+from agent_envs.rewards.short_answers import exact_match, substring_match
 
 REWARDS = ("em", "f1", "qa_format", "sub_em")
 
@@ -17,9 +17,7 @@ _LAST_TURN = re.compile(r"<think>.*?</think>.*<answer>(?P<answer>.*?)</answer>\s
 _TAGS = ("think", "tool_call", "answer")
 
 
-def answer_scores(
-    answer: str, golds: Sequence[str], f1: Callable[[str, Sequence[str]], float] = f1
-) -> dict[str, float]:
+def answer_scores(answer: str, golds: Sequence[str], f1: Callable[[str, Sequence[str]], float]) -> dict[str, float]:
     """Return em, f1 and sub_em of a final answer, each from 0 to 1; `f1` is the data set's own."""
     em = exact_match(answer, golds) if answer else 0.0
     return {"em": em, "f1": f1(answer, golds), "sub_em": substring_match(answer, golds)}
