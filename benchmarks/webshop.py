@@ -34,7 +34,7 @@ import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.datasets.webshop.catalog import convert, open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
 from agent_envs.datasets.webshop.products import Goal, Product, search_text
-from agent_envs.envs.webshop.fuzzy import token_set_ratio
+from agent_envs.envs.webshop.fuzzy import alike
 from agent_envs.envs.webshop.reward import basic_color
 from agent_envs.envs.webshop.site import Site, Visit, parse_action
 from agent_envs.retrieval.analysis.analyzer import analyze
@@ -144,13 +144,13 @@ class PlainShop:
     def _buy(self, session: Visit, product: Product) -> tuple[float, dict[str, Any]]:
         goal = self.goal
         attributes = sum(
-            any(token_set_ratio(has, wanted) > 85 for has in product.attributes)
+            any(alike(has, wanted) for has in product.attributes)
             or wanted in f"{product.title} {' '.join(product.bullets)} {product.description}".lower()
             for wanted in goal.attributes
         )
         options = [basic_color(value) for value in session.options.values()]
         wanted = goal.options.values() if isinstance(goal.options, dict) else goal.options
-        chosen = sum(any(token_set_ratio(has, basic_color(value)) > 85 for has in options) for value in wanted)
+        chosen = sum(any(alike(has, basic_color(value)) for has in options) for value in wanted)
         cheap = self.prices[product.asin] <= goal.price_upper
         return (attributes + chosen + cheap) / (len(goal.attributes) + len(goal.options) + 1), {}
 

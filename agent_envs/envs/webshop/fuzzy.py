@@ -1,4 +1,4 @@
-"""Similarity of texts: the same numbers as thefuzz's token_set_ratio, but faster if only a threshold counts.
+"""Whether texts are alike: whether thefuzz's token_set_ratio of them is above a threshold, but faster.
 
 thefuzz 0.19.0 uses difflib unless python-Levenshtein is installed, which gives other numbers. Here, too, difflib
 decides, but only where cheap bounds leave the answer open.
@@ -14,19 +14,14 @@ _NOT_WORD = re.compile(r"\W")
 _DROPPED = dict.fromkeys(range(128, 256))  # thefuzz removes these as not ASCII and keeps the characters above
 
 
-def token_set_ratio(first: object, second: object) -> int:
-    """Return from 0 to 100 how similar the sets of words are.
+def alike(first: object, second: object, above: int = 85) -> bool:
+    """Return whether two sets of words are so similar, from 0 to 100, that it is above a threshold.
 
     Other types are compared by their `str()`; None is similar to nothing.
 
-    >>> token_set_ratio("tea tree oil", "Tea-Tree"), token_set_ratio("grey camo", "gray camo")
-    (100, 89)
+    >>> alike("tea tree oil", "Tea-Tree", 99), alike("grey camo", "gray camo"), alike("grey camo", "gray camo", 89)
+    (True, True, False)
     """
-    return max((_ratio(*pair) for pair in _pairs(first, second)), default=0)
-
-
-def alike(first: object, second: object, above: int = 85) -> bool:
-    """Return whether `token_set_ratio` is above a threshold."""
     return any(_ratio(*pair, above) > above for pair in _pairs(first, second))
 
 
@@ -48,7 +43,7 @@ def _pairs(first: object, second: object) -> list[tuple[str, str]]:
     return [(shared, with_one), (shared, with_two), (with_one, with_two)]
 
 
-def _ratio(first: str, second: str, above: int = -1) -> int:
+def _ratio(first: str, second: str, above: int) -> int:
     """Return from 0 to 100 how similar two texts are; less than that where it is not above a threshold."""
     if first == second:
         return 100

@@ -5,7 +5,7 @@ score = r_type x (attributes matched + options matched + price ok) / (goal attri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_envs.datasets.webshop.products import Goal, Product
@@ -27,8 +27,8 @@ def step_reward(name: str, score: float, *, valid: bool) -> float:
     return score if name == "official" else _RIGHT * (score >= SUCCESS) + _INVALID * (not valid)
 
 
-def basic_color(option: str) -> str:
-    """Return the first of the basic colours that the option contains, or the option."""
+def basic_color(option: Any) -> Any:
+    """Return the first of the basic colours that an option contains, or the option."""
     return next((color for color in words("colors") if color in option), option)
 
 
@@ -82,9 +82,6 @@ def _has_attribute(product: Product, wanted: str) -> bool:
 
 def _options_matched(options: Mapping[str, str], goal: Goal) -> int:
     chosen = [basic_color(value) for value in options.values()]
-    if isinstance(goal.options, Mapping):
-        # The original compares the choice with the pair of name and value, written as "('color', 'wine red')".
-        wanted: list[object] = [next((c for c in words("colors") if c in pair), pair) for pair in goal.options.items()]
-    else:
-        wanted = [basic_color(value) for value in goal.options]
-    return sum(any(alike(choice, asked) for choice in chosen) for asked in wanted)
+    # The original compares the choice with a pair of name and value, written as "('color', 'wine red')".
+    wanted: Iterable[Any] = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
+    return sum(any(alike(choice, asked) for choice in chosen) for asked in map(basic_color, wanted))
