@@ -109,11 +109,9 @@ class _Session:
         future = asyncio.run_coroutine_threadsafe(request, self._loop)
         try:
             return future.result(seconds + 1.0)
-        except TimeoutError as e:
-            future.cancel()
-            raise BackendSlowError(f"{self._url} did not answer in {seconds:g} seconds") from e
         except (ConnectionClosed, OSError) as e:
-            if isinstance(e.__cause__, TimeoutError):
+            future.cancel()
+            if isinstance(e, TimeoutError) or isinstance(e.__cause__, TimeoutError):
                 raise BackendSlowError(f"{self._url} did not answer in {seconds:g} seconds") from e
             raise BackendDownError(f"{self._url} cannot be reached or has ended: {first_line(e)[:500]}") from e
         except RuntimeError as e:
@@ -210,11 +208,8 @@ class OpenEnvEnv(ReplayedEnv, ToolEnv):
         require_generated(self.data)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split
         if not len(self.registry):
-            self.instructions = (
-                "Act in the environment that is shown. Your whole text is the action."
-                if field
-                else "Act in the environment that is shown. Write each action as one JSON object of its fields."
-            )
+            how = "Your whole text is the action." if field else "Write each action as one JSON object of its fields."
+            self.instructions = f"Act in the environment that is shown. {how}"
 
     instructions = "Act in the environment that is shown, by calling its tools."
 

@@ -34,6 +34,7 @@ from agent_envs.files import data_dir, table
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 
+_KIND = "tw-treasure_hunter"  # of the games that are made
 _MAKING = 600.0  # seconds that a game may take to be made; a few are usual
 
 _UNKNOWN = "unknowable"  # a word that no game knows: what a game answers to it, it answers to any unknown verb
@@ -181,10 +182,10 @@ class TextWorldEnv(TextEnv):
                 raise DataError(f"{alone[0]} has no {alone[0].stem}.json beside it, which tw-make writes and is needed")
             games = [_Game(f"textworld/{name}/{file.stem}", str(file.resolve())) for file in files]
             return _Games(games, self.game, name)
-        return SeededTasks(f"textworld {' '.join(_order(self.level))}", self.split)
+        return SeededTasks(f"textworld {_KIND} --level={self.level}", self.split)
 
     def begin(self, task: SeededTask | _Game) -> tuple[str, _State]:
-        file = task.file if isinstance(task, _Game) else str(_made(_order(self.level), task.seed))
+        file = task.file if isinstance(task, _Game) else str(_made(self.level, task.seed))
         state = _state_at(file, ())
         return state.text, state
 
@@ -231,22 +232,13 @@ class TextWorldEnv(TextEnv):
         return right if right is None or not others or rng.random() >= noise else str(rng.choice(others))
 
 
-def _order(level: int) -> list[str]:
-    """Return the arguments of tw-make for a game, without its seed."""
-    return ["tw-treasure_hunter", f"--level={level}"]
-
-
-def _made(order: list[str], seed: int) -> Path:
-    """Return the compiled game of an order and a seed, which is made if no process has made it before.
+def _made(level: int, seed: int) -> Path:
+    """Return the compiled game of a level and a seed, which is made if no process has made it before.
 
     It is made in a process of its own: TextWorld's draws depend on the order of sets, and so on the seed of hashes.
-
-    Raises:
-        ConfigError: tw-make does not make such a game.
-        BackendSlowError: It takes too long.
     """
-    version = importlib.metadata.version("textworld")
-    name = hashlib.blake2b(" ".join([version, *order, str(seed)]).encode(), digest_size=12).hexdigest()
+    version, order = importlib.metadata.version("textworld"), f"{_KIND} --level={level}"
+    name = hashlib.blake2b(f"{version} {order} {seed}".encode(), digest_size=12).hexdigest()
     folder = data_dir() / "textworld-games"
     target = folder / f"{name}.z8"
     if target.is_file():
@@ -255,7 +247,7 @@ def _made(order: list[str], seed: int) -> Path:
     program = next(f for f in importlib.metadata.files("textworld") or () if f.name == "tw-make").locate()
     with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as making:
         made = Path(making) / target.name
-        command = [sys.executable, str(program), *order, f"--seed={seed}", f"--output={made}", "--silent"]
+        command = [sys.executable, str(program), *order.split(), f"--seed={seed}", f"--output={made}", "--silent"]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
         try:
             ran = subprocess.run(
@@ -263,10 +255,10 @@ def _made(order: list[str], seed: int) -> Path:
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as e:
-            raise BackendSlowError(f"tw-make {' '.join(order)} took more than {_MAKING:g} s for a game") from e
+            raise BackendSlowError(f"tw-make {order} took more than {_MAKING:g} s for a game") from e
         if ran.returncode or not made.is_file():
             said = (ran.stderr.decode(errors="replace").strip() or "nothing").splitlines()[-1]
-            raise ConfigError(f"tw-make {' '.join(order)} --seed={seed} makes no game: {said[:300]}")
+            raise ConfigError(f"tw-make {order} --seed={seed} makes no game: {said[:300]}")
         made.with_suffix(".json").replace(target.with_suffix(".json"))
         made.replace(target)  # last, since it says that the game is there
     return target

@@ -43,10 +43,6 @@ class TextWorldEpisode:
     """The admissible commands. Do not change the list in place."""
     won: bool
     """Whether the game is won."""
-    reward: float
-    """The reward of the last command."""
-    done: bool
-    """Whether the game is over."""
 
 
 def episode_at(
@@ -97,23 +93,23 @@ class _Engine:
             ) from e
         self.key = game
         self.history: tuple[str, ...] = ()
-        self.episode = self.reply = self._episode(state, 0.0, done=False)
+        self.episode = self.reply = self._episode(state)
 
     def play(self, command: str) -> None:
-        state, reward, done = self._env.step(command)
+        state, _, _ = self._env.step(command)
         admissible = command.strip() in self.episode.commands
         if admissible:
             self.history = (*self.history, command)
-        self.reply = self._episode(state, float(reward), done=bool(done))
+        self.reply = self._episode(state)
         if admissible:
             self.episode = self.reply
 
     def close(self) -> None:
         _idle.append((self.key, self._env))
 
-    def _episode(self, state: Any, reward: float, *, done: bool) -> TextWorldEpisode:
-        commands, won = list(state.admissible_commands), bool(state["won"])
-        return TextWorldEpisode(self.key, state.feedback, self.history, commands, won, reward, done)
+    def _episode(self, state: Any) -> TextWorldEpisode:
+        commands = list(state.admissible_commands)
+        return TextWorldEpisode(self.key, state.feedback, self.history, commands, won=bool(state["won"]))
 
 
 _engines = RunningGames()
