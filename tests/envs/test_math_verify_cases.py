@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.envs.mathcode.judge import answer_of, equivalent
+from agent_envs.envs.mathcode.judge import equivalent
+from agent_envs.rewards.tagged import boxed
 
 _FORMULA = re.compile(r"(?<!\\)\$\$?(.+?)(?<!\\)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _USUAL = {"precision": 6, "strict": True, "allow_set_relation_comp": False}
@@ -140,7 +141,7 @@ def _cases(source: Path) -> Iterator[tuple[str, str, str, bool]]:
 def _boxed(text: str) -> str | None:
     """Return what would stand in a box, or None if that is not clear."""
     if "\\boxed" in text:
-        return answer_of(text) if text.count("\\boxed") == 1 else None
+        return boxed(text) or None if text.count("\\boxed") == 1 else None
     formulas = list(_FORMULA.finditer(text))
     if len(formulas) == 1 and not re.search(r"\d", text[formulas[0].end() :]):
         return next(filter(None, formulas[0].groups())).strip()

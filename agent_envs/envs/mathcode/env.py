@@ -17,8 +17,9 @@ from agent_envs.datasets.mathcode.generated.problems import DEFAULT_LEVEL, Gener
 from agent_envs.datasets.mathcode.rows import MathRow, math_rows
 from agent_envs.envs.answers import judged
 from agent_envs.envs.code_env import CodeEnv
-from agent_envs.envs.mathcode.judge import answer_of, equivalent, need_math_verify
+from agent_envs.envs.mathcode.judge import equivalent, need_math_verify
 from agent_envs.errors import ConfigError
+from agent_envs.rewards.tagged import boxed
 from agent_envs.tasks import TaskSource
 from agent_envs.text_env import Outcome
 
@@ -110,11 +111,11 @@ class MathCodeEnv(CodeEnv):
         return self.task.answer
 
     def answer(self, text: str) -> Outcome:
-        answer = answer_of(text)
-        right = answer is not None and equivalent(answer, self.task.answer)
-        said = _NO_BOX if answer is None else f"The answer was read as {answer[:_SHOWN]}."
+        answer = boxed(text)
+        right = equivalent(answer, self.task.answer) if answer else False
+        said = f"The answer was read as {answer[:_SHOWN]}." if answer else _NO_BOX
         reward = float(right) if self.reward == "terminal" or right else -1.0
-        return judged(said, float(right), invalid=answer is None, reward=reward)
+        return judged(said, float(right), invalid=not answer, reward=reward)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         return super().info(outcome) | {"family": self.task.family if isinstance(self.task, MathProblem) else ""}

@@ -15,7 +15,6 @@ import importlib.util
 from agent_envs.errors import BackendError, MissingExtraError
 from agent_envs.per_process import PerProcess
 from agent_envs.rewards.math_answers import whole_number
-from agent_envs.rewards.tagged import boxed
 from agent_envs.sandbox.forked.host import ForkedSandbox
 from agent_envs.sandbox.forked.modules import MATH_MODULES
 
@@ -50,15 +49,6 @@ if gold is None or answer is None:
 else:
     print(math_verify.verify(gold, answer, timeout_seconds=None))
 """
-
-
-def answer_of(text: str) -> str | None:
-    r"""Return the answer that a text gives in its last \boxed{}, or None if there is none.
-
-    >>> answer_of("<answer>\\boxed{\\frac{1}{2}}</answer>"), answer_of("it is 5")
-    ('\\frac{1}{2}', None)
-    """
-    return boxed(text) or None
 
 
 def equivalent(answer: str, gold: str) -> bool:
