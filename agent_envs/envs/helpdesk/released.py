@@ -130,14 +130,11 @@ class TauBenchEnv(ToolEnv):
     # -- the episode ---------------------------------------------------------------------------------------------
 
     def begin(self, task: ReleasedTask) -> tuple[str, _Service]:
-        self.state = _Service()
-        return self._customer_says(), self.state
-
-    def _customer_says(self, *text: str) -> str:
-        return self.voice.played(self.task.instruction, self.state.talk, *text)
+        state = _Service()
+        return self.voice.played(task.instruction, state.talk), state
 
     def answer(self, text: str) -> Outcome:
-        said = self._customer_says(text)
+        said = self.voice.played(self.task.instruction, self.state.talk, text)
         self.state.said.append(text)
         return self._judged(Outcome(said, terminated=self.state.talk.over, extra={"speaker": "customer"}))
 
