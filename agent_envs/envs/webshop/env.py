@@ -20,13 +20,13 @@ from gymnasium.error import ResetNeeded
 
 from agent_envs.checks import choice, integer, shown
 from agent_envs.datasets.paths import data_name
-from agent_envs.datasets.webshop.products import Product
+from agent_envs.datasets.webshop.products import Product, released_text
 from agent_envs.datasets.webshop.rows import WebShopTask, WebShopTasks, check_split, goals_of, prices_of
 from agent_envs.envs.webshop.expert import explore_action, stray_action
 from agent_envs.envs.webshop.nouns import check_tagger, open_tagger
 from agent_envs.envs.webshop.pages import MODES, page_html, page_text
 from agent_envs.envs.webshop.prompt import AGENT_R1, CAPO, FIELDS, SEARCH, webshop_prompt
-from agent_envs.envs.webshop.released_shop import FOUND, SITES, ReleasedShop, full_score, small_score
+from agent_envs.envs.webshop.released_shop import FOUND, SITES, ReleasedShop, small_score
 from agent_envs.envs.webshop.reward import REWARDS, SUCCESS, purchase_reward, step_reward
 from agent_envs.envs.webshop.site import Page, Site, Visit
 from agent_envs.errors import ConfigError
@@ -193,8 +193,9 @@ class WebShopEnv(TextEnv):
             goal = tasks.goals[int(visit.name)]
             if self.shop == "agentr1-small":
                 return small_score(product, goal, visit)
-            if self.shop == "agentr1":
-                return full_score(product, goal, visit, nouns)
+            if self.shop == "agentr1":  # the official score, but an attribute may be in any text
+                text = released_text(product)
+                return purchase_reward(product, goal, min(product.pricing), visit.options, nouns, text)
             price = drawn.get(product.asin)
             price = catalog.price(product.asin) if price is None else price
             return purchase_reward(product, goal, price, visit.options, nouns)

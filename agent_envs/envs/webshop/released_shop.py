@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent_envs.datasets.webshop.products import Goal, Product, released_text
-from agent_envs.envs.webshop.nouns import Tagger
-from agent_envs.envs.webshop.reward import purchase_reward
 from agent_envs.envs.webshop.site import PER_PAGE, Buy, Page, Site, Text, Visit
 from agent_envs.prompts.templates import shortened
 
@@ -170,11 +168,6 @@ class ReleasedShop(Site):
                 if _normal(value) in map(_normal, wanted) and visit.options.get(option) != value:
                     return f"click[{value}]"
         return "click[Buy Now]"
-
-
-def full_score(product: Product, goal: Goal, visit: Visit, tagger: Tagger) -> tuple[float, dict[str, Any]]:
-    """Return the score of a purchase in the full shop: the official one, but an attribute may be in any text."""
-    return purchase_reward(product, goal, min(product.pricing), visit.options, tagger, released_text(product))
 
 
 def small_score(product: Product, goal: Goal, visit: Visit) -> tuple[float, dict[str, Any]]:
