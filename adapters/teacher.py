@@ -111,7 +111,7 @@ def labels_in(
 ) -> list[tuple[int, ...]]:
     """Return the tokens of the label in each state, given with its episode, the step taken there and its info.
 
-    They are as the policy would have written them, by ``builder_of`` an episode. There are none if the expert had no
+    They are as the policy would have written them with the builder of the episode. There are none if the expert had no
     action, or one that the policy could not write: of more than ``most`` tokens, or ``longest`` with its prompt.
     """
     builders: dict[str, PromptBuilder] = {}

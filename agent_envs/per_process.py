@@ -45,7 +45,7 @@ class PerProcess(Generic[T]):
     def get(self, key: Hashable, make: Callable[[], T], *, instead_of: T | None = None) -> T:
         """Return the value of a key, which `make` makes if there is none; threads that wait for it get the same.
 
-        A value `instead_of` which another one is wanted counts as none.
+        If the value is `instead_of`, it is made anew.
         """
         with self._lock:
             if key not in self._values or (instead_of is not None and self._values[key] is instead_of):

@@ -33,9 +33,8 @@ class RecordEpisodes(PlacedWrapper):
     ``run_episodes`` the reason is the rollout's own (a time-out, an empty answer), and sampled tokens are recorded.
 
     Each line is written at once, whole or not at all, under a lock: any number of environments, threads and processes
-    may share a file, a killed process loses only its running episode, and an existing file is extended.
-
-    The pictures of an environment that shows them are in ``pictures`` beside the file, each once.
+    may share a file, a killed process loses only its running episode, and an existing file is extended. Pictures are
+    kept in ``pictures`` beside the file, each once.
 
     Args:
         path: The file. ``{env}``, ``{host}`` and ``{pid}`` stand for the environment's id, the machine and the process;
@@ -94,7 +93,8 @@ class RecordEpisodes(PlacedWrapper):
         try:
             result = self.env.step(action)
         except Exception:
-            self._error = traceback.format_exc()
+            if self._running and self._running[0] is record:  # not a later episode's
+                self._error = traceback.format_exc()
             raise
         if record is not None:
             step = record.transition(self.env, str(action), result, self._response if self.tokens else None)

@@ -102,7 +102,7 @@ def asked_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the messages of a request; a ConfigError if it has none."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-        raise ConfigError("expected a request with 'messages', a list of objects")
+        raise ConfigError("expected a request with 'messages', a list of one or more objects")
     return messages
 
 

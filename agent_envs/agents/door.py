@@ -155,8 +155,8 @@ class Door(BackgroundServer):
         await self.listener.open(routes, handler_cancellation=True)
 
     def admit(self, log: Any, model: EpisodeModel, env: Any) -> str:
-        """Return an episode's address, which is void when the episode ends."""
-        if log.key not in self._guests:
+        """Return an episode's address, which is void when the episode ends, and stays so."""
+        if not log.on_end:
             self._guests[log.key] = _Guest(log, model, Wire(log.env, model), env)
             log.on_end.append(lambda: self._guests.pop(log.key, None))
         return f"{self.url}/e/{log.key}"

@@ -35,7 +35,7 @@ _SECONDS = 300.0
 def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     """Return what was compared, and a finding if two processes with other seeds of hashes are told otherwise.
 
-    They make the environment by the name of `env`.
+    They make the environment from the name of `env` and from `env_kwargs`.
     """
     name = named(env)
     if "<" in name or name.startswith("__main__:"):
@@ -85,7 +85,7 @@ def _answers(request: str) -> list[Any] | str:
 
 
 def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[Any, Any]]:
-    """Return what makes what `audit` takes, with keyword arguments that those of a call replace."""
+    """Return a function that makes the environment; arguments of a call replace those of `env_kwargs`."""
     return functools.partial(env, **env_kwargs) if callable(env) else functools.partial(make_env, env, **env_kwargs)
 
 

@@ -28,7 +28,7 @@ class Stuck(BaseException):
     """A call of the environment has not returned in time. Not an Exception, which the environment might catch."""
 
     played: Any = None
-    """The episode that ended so; None after its end."""
+    """The episode that ended so; None if the call came after its end."""
 
 
 class Guard:

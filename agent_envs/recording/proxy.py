@@ -11,7 +11,7 @@ from typing import Any
 from agent_envs.checks import integer, number
 from agent_envs.episodes.record import StopReason
 from agent_envs.episodes.verdict import EpisodeVerdict
-from agent_envs.errors import ConfigError, DataError, check_release, needs_extra
+from agent_envs.errors import ConfigError, DataError, needs_extra
 from agent_envs.policies.openai.fields import request_keys
 from agent_envs.recording.calls import CallRecorder
 from agent_envs.recording.replies import error_reply
@@ -71,7 +71,6 @@ class RecordingServer(BackgroundServer):
         max_request: int = 64 << 20,
         keep_open: bool = False,
     ) -> None:
-        check_release("aiohttp", "serve")
         for name, seconds in (("episode_timeout", episode_timeout), ("call_timeout", call_timeout)):
             if seconds not in (None, math.inf):
                 number(name, seconds, above=0)
@@ -115,7 +114,7 @@ class RecordingServer(BackgroundServer):
         try:
             # A client that leaves cancels its call, and with it the one to the model's server.
             await self.listener.open(routes, handler_cancellation=True, shutdown_timeout=_CLOSE_WAIT)
-        except ConfigError:
+        except BaseException:
             await self._upstream.close()
             self.store.close()
             raise

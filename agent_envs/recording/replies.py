@@ -68,7 +68,7 @@ def offered_tools(tools: Any) -> list[ToolSpec]:
 
 
 def _functions(entries: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the functions of tools or calls, as far as these are a list of some."""
+    """Yield the functions of a list of tools or calls; whatever is none is left out."""
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("function"), Mapping):
             yield entry["function"]
@@ -94,7 +94,7 @@ def action_text(message: Mapping[str, Any]) -> str:
 
 
 def error_reply(status: int, message: str) -> web.Response:
-    """Return an error of the recorder."""
+    """Return an error of the recorder in the form that clients of OpenAI's API read."""
     return web.json_response(error_body(status, f"agentr1 record: {message}", code=f"record_{status}"), status=status)
 
 

@@ -76,7 +76,6 @@ class WorkerProcess(asyncio.Protocol):
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._transport.write(data)
         await self._started
-        self.ready = True
 
     def send(self, frame: Frame) -> None:
         """Send a frame, together with others of this moment."""
@@ -104,7 +103,7 @@ class WorkerProcess(asyncio.Protocol):
             elif frame.flags & FAILED:
                 self._started.set_exception(error_from(decode(frame.text), "a worker"))
             else:
-                self.descriptions = decode(frame.text)
+                self.descriptions, self.ready = decode(frame.text), True
                 self._started.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:

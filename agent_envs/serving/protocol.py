@@ -69,7 +69,7 @@ _ENCODER = json.JSONEncoder(default=_plain, check_circular=False)
 
 
 def error_data(error: BaseException, code: str = "") -> dict[str, Any]:
-    """Return the `data` of an error message of at most 4000 characters; of an unexpected exception only its name.
+    """Return the `data` of an error: at most 4000 characters of its message; of an unexpected exception only its name.
 
     Args:
         code: OpenEnv's code; by default that of the exception's type. After `CAPACITY_REACHED` and `BUSY`, for which

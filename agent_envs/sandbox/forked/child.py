@@ -109,7 +109,7 @@ class Child:
     def run(self, program: Program, keep: bool) -> Result:
         """Run a program. With `keep` another may follow; the child is stopped until then.
 
-        It is a BackendDownError if the zygote has ended, and the child with it.
+        Raises BackendDownError if the zygote has ended, and the child with it.
         """
         fields = (program.code, program.stdin.encode(), program.contents, program.echo, keep, program.seed)
         request = marshal.dumps(fields)
@@ -140,7 +140,7 @@ class Child:
     def copy(self) -> Child | None:
         """Return a copy of it, stopped; None if its programs have made that impossible: then all copies of it end too.
 
-        It is a ConfigError if the system cannot copy children.
+        Raises ConfigError if the system cannot copy children.
         """
         if self._family is None:
             raise ConfigError("this system's kernel cannot copy a session in which programs ran (it needs Linux 5.9)")

@@ -41,7 +41,7 @@ main(int(sys.argv[2]), int(sys.argv[3]))
 class ZygoteProcess:
     """A running zygote, with the arguments of `ForkedSandbox`.
 
-    It is a BackendError if it does not start or lacks a required wall.
+    Raises BackendError if it does not start or lacks a required wall.
     """
 
     def __init__(

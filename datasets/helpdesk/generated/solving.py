@@ -105,7 +105,7 @@ class HelpDeskTask(NamedTuple):
 
 
 class WishFacts:
-    """What the fields of conditions are for a wish, None where one is not drawn yet; `done`: how often each act was."""
+    """The fields that conditions of a wish test, None where one is not drawn yet. `done` counts each act."""
 
     def __init__(self, domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> None:
         item = rows["item"].get(wish.item, {})

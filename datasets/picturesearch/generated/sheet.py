@@ -134,7 +134,7 @@ def split_up(box: Box, side: int) -> list[Box]:
 
 
 class Draft:
-    """A page of a level, 1 to 5, that is being made; its codes of three letters or more no other split has."""
+    """A page of a level, 1 to 5, in the making. No other split has its codes of three letters or more."""
 
     def __init__(self, draws: Draws, level: int, split: str) -> None:
         self.draws = draws
