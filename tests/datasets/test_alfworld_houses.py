@@ -20,7 +20,6 @@ from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses, house_
 from agent_envs.datasets.alfworld.pddl import parse_problem
 from agent_envs.datasets.alfworld.problem import FAMILIES, PACKAGED
 from agent_envs.datasets.alfworld.rows import GAME_FILE, TRAJECTORY_FILE
-from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.errors import AgentEnvsError, ConfigError, TaskIndexError
 
 SIZE = (2, 4)
@@ -113,18 +112,6 @@ def test_tasks_by_index():
         tasks[1000]
     with pytest.raises(ConfigError, match="Did you mean 'valid_seen'"):
         GeneratedHouses("valid_sen")
-
-
-@pytest.mark.parametrize("size", [0, 6, "4-2", "x", True, 2.5, [1, 2, 3], None])
-def test_sizes_that_are_none(size):
-    with pytest.raises(ConfigError, match="size must be an integer from 1 to 5"):
-        GeneratedHouses(size=size)
-
-
-@pytest.mark.parametrize("families", ["pick", ["pick_and_place_simple", "x"], [], 3, [[]], [None, "x"]])
-def test_families_that_are_none(families):
-    with pytest.raises(ConfigError, match="famil"):
-        parse_families(families, FAMILIES)
 
 
 def test_a_written_problem_is_read_back_as_it_was(samples):

@@ -18,7 +18,7 @@ import pytest
 from agent_envs.datasets.qa.corpus import generated_retriever
 from agent_envs.datasets.qa.generated.articles import article_about, article_at, article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World, encyclopaedia
-from agent_envs.datasets.qa.generated.names import Shuffle, spell
+from agent_envs.datasets.qa.generated.names import spell
 from agent_envs.datasets.qa.generated.questions import GeneratedQA
 from agent_envs.datasets.qa.generated.relations import KINDS, RELATIONS, RELATIONS_OF
 from agent_envs.envs.qa.reader import Mention, find_article, parse_question, read_fact, solve
@@ -82,15 +82,6 @@ def test_facts_agree() -> None:
         for number in world.halves(relation.source, relation.source_half)[:50]:
             target = world.target(relation.name, relation.source, number)
             assert number in world.sources(relation.name, relation.source, target)
-
-
-def test_words_are_spelled_one_to_one() -> None:
-    words = [spell(number, split) for number in (*range(5000), *range(81_000, 81_200)) for split in range(3)]
-    assert len(set(words)) == len(words)
-    for size in (1, 2, 10, 97, 1000):
-        shuffle = Shuffle(size, seed=size)
-        assert sorted(shuffle(n) for n in range(size)) == list(range(size))
-        assert all(shuffle.undo(shuffle(n)) == n for n in range(size))
 
 
 def test_names_of_all_splits_begin_and_end_alike() -> None:
@@ -177,14 +168,11 @@ def test_a_large_world_is_streamed_to_disk(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_does_not_exist_is_refused() -> None:
-    for articles in (0, 199, 5_000_001, True, "1000", 1000.0, None):
+    for articles in (199, 5_000_001, True):  # others: tests/envs/test_wrong_arguments.py
         with pytest.raises(ConfigError, match="from 200 to 5000000"):
-            World("train", articles)  # type: ignore[arg-type]
+            World("train", articles)
     with pytest.raises(ConfigError, match="Did you mean 'validation'"):
         World("valid", 1000)
-    for hops in (1, 5, "4-2", "2-5", True, "two", ""):
-        with pytest.raises(ConfigError, match="hops must be an integer from 2 to 4"):
-            GeneratedQA("hotpotqa", "test", hops, 1000)
     tasks = GeneratedQA("hotpotqa", "test", 2, 1000)
     assert [len(GeneratedQA("hotpotqa", split, 2, 200)) for split in SPLITS] == [100_000, 1_000, 1_000]
     for index in (-1, 1000):

@@ -68,7 +68,6 @@ def test_a_changed_file_is_read_again(tmp_path):
 GOOD = json.dumps(ROWS[0])
 BROKEN = [
     ("{oops", "line 2: not valid JSON"),
-    ('{"question": "a"', "line 2: not valid JSON"),  # cut off
     ("[1, 2]", "line 2: expected an object with 'question' and 'answer', got list"),
     ('"text"', "line 2: expected an object"),
     ('{"question": "a"}', "line 2: expected text under 'answer', got None"),
@@ -77,7 +76,6 @@ BROKEN = [
     ('{"question": "a", "answer": 5}', "line 2: expected text under 'answer', got 5"),
     ('{"question": "a", "answer": "It is 5."}', "line 2: the answer does not end with '#### N'"),
     ('{"question": "a", "answer": "#### five"}', "line 2: there is no number after '####'"),
-    ("[" * 100000, "line 2: not valid JSON"),
     (f'{{"question": "a", "answer": "#### 1", "id": {"9" * 4400}}}', "line 2: not valid JSON"),  # int's own limit
 ]
 
@@ -150,25 +148,11 @@ def test_unusable_paths_are_named(tmp_path):
         gsm8k_rows(str(tmp_path / "loop.jsonl"))
     with pytest.raises(DataError, match="did you mean 'official'"):
         gsm8k_rows("offical")
-    assert gsm8k_rows(tmp_path / "folder" / "test.jsonl").name == str(tmp_path / "folder" / "test.jsonl")
-    for data in (None, 5, "", b"rows.jsonl"):
+    for data in ("", b"rows.jsonl"):  # others: tests/envs/test_wrong_arguments.py
         with pytest.raises(ConfigError, match="data must be 'generated', 'official' or a path, got"):
             gsm8k_rows(data)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"split must be a string, got \['train'\]"):
         gsm8k_rows(tmp_path / "folder", ["train"])  # type: ignore[arg-type]
-
-
-def test_a_byte_order_mark_and_blank_lines_are_fine(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(f"\ufeff{GOOD}\r\n\n{GOOD}\r\n", encoding="utf-8")
-    assert len(gsm8k_rows(str(path))) == 2
-
-
-def test_the_released_rows(data_dir):
-    rows = gsm8k_rows(str(data_dir / "gsm8k" / "train_2000.jsonl"))
-    assert len(rows) == 2000
-    assert rows[0].question.startswith("Natalia sold clips")
-    assert rows[0].answer == "72"
 
 
 # -- prepare --------------------------------------------------------------------------------------------------------
@@ -237,23 +221,6 @@ def test_prepare_replaces_only_prepared_data(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "folder", "train.jsonl"]
 
 
-def test_prepare_knows_its_tasks():
-    with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
-        prepare("gsm8")
-
-
-def test_offline_says_what_to_do(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets", minversion="2.0")
-
-    def offline(*args: object, **kwargs: object) -> None:
-        raise ConnectionError("Couldn't reach the hub")
-
-    monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(DataError, match="prepare gsm8k --from PATH"):
-        prepare("gsm8k", None, tmp_path / "gsm8k")
-    assert not list(tmp_path.iterdir())
-
-
 def test_online_rows_are_written(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", minversion="2.0")
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision: {"train": ROWS, "test": ROWS[:2]})
@@ -316,9 +283,6 @@ def test_sizes_and_ranges():
     for index in (1000, -1):
         with pytest.raises(TaskIndexError, match=f"tasks 0 to 999, got index {index}"):
             GeneratedGSM8K("test")[index]
-    for split, message in (("valdation", "Did you mean 'validation'"), (["train"], "split must be one of")):
-        with pytest.raises(ConfigError, match=message):
-            GeneratedGSM8K(split)
     assert GeneratedGSM8K.shared("test", [2, 3]) is GeneratedGSM8K.shared("test", "2-3")
     assert GeneratedGSM8K.shared("test", 2) is GeneratedGSM8K.shared("test", "2")
 

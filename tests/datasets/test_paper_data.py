@@ -323,7 +323,9 @@ def test_prepare_fetches(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(datasets, "load_dataset", gated)
     assert main(["prepare", "papersearch", "--out", str(tmp_path / "out")]) == 2
-    assert "gated" in capsys.readouterr().err and query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
+    error = capsys.readouterr().err
+    assert "gated" in error and "agentr1 prepare papersearch --from PATH" in error
+    assert query_rows(str(tmp_path / "out"), "real")[0].query == "What?"
 
 
 def test_prepare_says_what_is_wrong(tmp_path, capsys, monkeypatch):

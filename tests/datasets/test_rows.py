@@ -88,14 +88,3 @@ def test_answers_may_be_numbers(value, answer):
         return
     with pytest.raises(DataError, match="here: expected text under 'answer'"):
         answer_field({"answer": value}, "answer", "here")
-
-
-def test_numbers_of_parquet_are_answers(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "aime.parquet"
-    pandas.DataFrame({"problem": ["a", "b"], "answer": [27.0, 204.0]}).to_parquet(path)
-    assert [row.answer for row in math_rows(path)] == ["27", "204"]
-    pandas.DataFrame({"problem": ["a", "b"], "answer": [27, None]}).to_parquet(path)
-    with pytest.raises(DataError, match="row 2: expected text under 'answer', got None"):
-        math_rows(path)

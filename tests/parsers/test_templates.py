@@ -4,7 +4,7 @@ The templates in `templates/` (FORMAT.FAMILY.jinja) follow the published rules o
 turn with calls; where a family's own template takes one call a turn, they add what its format says about several.
 
 1. A call with a value of any JSON type, with text before it and several calls in a turn: name, arguments, types and
-   text are the same.
+   text are the same. So they are of what `format` writes.
 2. An argument that may be null or a value is the value.
 3. `format` writes the template's text.
 """
@@ -83,6 +83,14 @@ def test_every_value_is_read_as_it_was_written(name, content):
             assert read(name, render(name, content, *calls), tool) == (content, expected), value
     call = ToolCall("do_it", {f"a_{i}": value for i, value in enumerate(VALUES)})
     assert read(name, render(name, content, call), spec(VALUES))[1] == json.dumps([["do_it", call.arguments]])
+
+
+@pytest.mark.parametrize("name", sorted({name.partition(".")[0] for name in GENERAL}))
+def test_every_value_is_read_as_format_writes_it(name):
+    for value in VALUES:
+        call = ToolCall("do_it", {"a_0": value, "a_1": 1})
+        text = ("; " if name == "llama" else "\n").join([get_parser(name).format(call)] * 2)
+        assert read(name, text, spec([value, 1])) == ("", json.dumps([["do_it", call.arguments]] * 2)), value
 
 
 @pytest.mark.parametrize("name", GENERAL)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
-from agent_envs import Message, make_vec
+from agent_envs import Message
 from agent_envs.errors import ConfigError
 from agent_envs.messages import content_text, joined_content, observation_messages, pictures_of
 from agent_envs.pictures.picture import IMAGE, Picture, Pictured, alike, literal, observation_parts, pixels
@@ -78,22 +78,6 @@ def test_an_environment_of_text_alone_says_that_it_shows_no_pictures():
 
     with pytest.raises(ConfigError, match="Blind shows text alone.*max_images"):
         Blind().reset(seed=0)
-
-
-@pytest.mark.parametrize("mode", ["sync", "async", "thread"])
-def test_vectors_carry_pictures(mode):
-    single = gym.make("Shades-v0")
-    expected = [single.reset(seed=seed)[0] for seed in (5, 6)]
-    if mode == "thread":
-        vector: Any = make_vec("Shades-v0", num_envs=2)
-    else:
-        vector = gym.make_vec("Shades-v0", num_envs=2, vectorization_mode=mode)
-    first, _ = vector.reset(seed=5)
-    assert alike(list(first), expected)
-    second = vector.step((call("look", times=2), "x"))[0]
-    vector.close()
-    assert alike(list(first), expected), "an observation must not change at the next step"
-    assert [len(observation["images"]) for observation in second] == [2, 0]
 
 
 def shared(space: Any, value: Any) -> Any:

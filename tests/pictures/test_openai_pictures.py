@@ -8,7 +8,6 @@ import pytest
 from agent_envs import run_episode
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import read_picture
-from agent_envs.policies.openai.calls import answer_calls, server_message
 from tests.pictures.shades import call, shade
 
 pytest.importorskip("PIL.Image")
@@ -65,12 +64,3 @@ def test_without_native_tools_results_come_from_the_user(play):
     _, second = play(gym.make("Shades-v0"), think, tool_mode="text")
     assert [m["role"] for m in second] == ["system", "user", "assistant", "user"]
     assert pictures(second[-1]) == [Picture(shade(5, 2)), Picture(shade(1))]
-
-
-def test_messages_without_pictures_are_sent_as_they_were():
-    message = {"role": "tool", "name": "add", "content": "4"}
-    assert server_message(message) == message and server_message(message) is not message
-    assert answer_calls(["a", "b"], [message, message]) == [
-        {"role": "tool", "tool_call_id": "a", "content": "4"},
-        {"role": "tool", "tool_call_id": "b", "content": "4"},
-    ]

@@ -34,22 +34,6 @@ def tokenizer(request, tokenizers):
     return tokenizers[request.param]
 
 
-@pytest.mark.parametrize("ends_turn", [True, False])  # a response that the length limit cut has no end-of-turn token
-@pytest.mark.parametrize("response", [CALL, "", " leading space", "tail<|im_", "😀" * 3, "a\n\n", "</think>"])
-def test_an_extended_prompt_is_prompt_response_and_the_templates_next_turn(tokenizer, response, ends_turn):
-    builder = PromptBuilder(tokenizer, [TOOL])
-    prompt = builder.start(START)
-    sampled = tokenizer.encode(response, add_special_tokens=False)
-    if ends_turn:
-        sampled += tokenizer.encode("<|im_end|>", add_special_tokens=False)
-    extended = builder.extend(prompt, sampled, RESULTS)
-    assert extended[: len(prompt) + len(sampled)] == prompt + sampled
-    text = tokenizer.decode(extended[len(prompt) + len(sampled) :])
-    begin = "<|im_end|>\n" if not ends_turn else "\n"
-    results = "<tool_response>\n2\n</tool_response>\n<tool_response>\n spaced \n\n</tool_response>"
-    assert text.startswith(f"{begin}<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n")
-
-
 def test_where_tokens_are_canonical_growing_equals_rendering_the_whole(tokenizers):
     builder = PromptBuilder(tokenizers["minimind"], [TOOL])
     prompt = builder.start(START)

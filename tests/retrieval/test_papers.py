@@ -16,22 +16,6 @@ from agent_envs.retrieval.papers import (
 )
 
 
-@pytest.mark.parametrize(
-    ("given", "date"),
-    [
-        ("20231024", "2023-10-24"),  # AutoScholarQuery
-        (20231024, "2023-10-24"),
-        ("2017-07-26T13:22:17Z", "2017-07-26"),  # arXiv
-        ("2017-07", "2017-07"),
-        (2017, "2017"),  # Semantic Scholar's year
-        ("", ""),
-        (None, ""),
-    ],
-)
-def test_dates_take_one_form(given, date):
-    assert normal_date(given) == date
-
-
 @pytest.mark.parametrize("given", ["soon", "2023-13", "20231299", "23", 2.5, True, ["2023"], "99999"])
 def test_what_is_no_date_is_refused(given):
     with pytest.raises(DataError, match="expected a date"):

@@ -14,6 +14,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -60,10 +61,13 @@ def rows(count, seed=0, words=400):
     """Documents over a small vocabulary, so that scores are often equal."""
     rng = random.Random(seed)
     vocabulary = [f"w{i}x" for i in range(words)]
-    weights = [1 / (i + 3) for i in range(words)]
+    weights = list(itertools.accumulate(1 / (i + 3) for i in range(words)))
     numbers = list(range(count))
     rng.shuffle(numbers)
-    return [{"id": str(n), "text": " ".join(rng.choices(vocabulary, weights, k=rng.randint(1, 40)))} for n in numbers]
+    return [
+        {"id": str(n), "text": " ".join(rng.choices(vocabulary, cum_weights=weights, k=rng.randint(1, 40)))}
+        for n in numbers
+    ]
 
 
 def queries(documents, count, seed=1):
@@ -111,16 +115,13 @@ def test_real_passages_are_found_as_by_lucene(data_dir, engine):
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (0.0, 0.0), (2.0, 1.0)])
 def test_scores_are_the_formulas(k1, b):
     documents = rows(60)
+    asked = [*queries(documents, 20), "w0x w0x w0x w1x w1x w2x"]
+    documents += [{"id": i, "text": "w0x w1x"} for i in ("B", "a", "é", "z")]  # equal scores, and ids of other letters
+    documents.append({"id": "none", "text": "the"})  # without words it counts for nothing, as in Lucene
     index = BM25Retriever.build(documents, k1=k1, b=b)
-    for query in [*queries(documents, 20), "w0x w0x w0x w1x w1x w2x"]:
-        assert index.search(query, 60) == slow_search(documents, query, 60, k1, b)
-
-
-def test_equal_scores_are_ordered_by_id_as_a_string():
-    documents = [{"id": i, "text": "same words"} for i in ("10", "9", "a", "B", "é", "z", "1")]
-    index = BM25Retriever.build(documents)
-    assert [i for i, _ in index.search("words")] == ["1", "10", "9", "B", "a", "z", "é"]
-    assert [i for i, _ in index.search("words", 3)] == ["1", "10", "9"]
+    for query in asked:
+        expected = slow_search(documents, query, 64, k1, b)
+        assert (index.search(query, 64), index.search(query, 5)) == (expected, expected[:5])
 
 
 def test_rows_in_all_shapes_and_documents_by_id():
@@ -134,16 +135,8 @@ def test_rows_in_all_shapes_and_documents_by_id():
         index.document("nope")
 
 
-def test_a_document_without_words_does_not_count():
-    """As in Lucene, whose statistics are about documents that have the field."""
-    some = [{"id": "a", "text": "red fox"}, {"id": "b", "text": "red"}]
-    assert BM25Retriever.build(some).search("fox red") == BM25Retriever.build(
-        [*some, {"id": "c", "text": "the"}]
-    ).search("fox red")
-
-
 def test_engines_segments_and_windows_agree(tmp_path):
-    documents = rows(18_000, words=3000)  # several windows of the compiled search
+    documents = rows(9_000, words=3000)  # two windows of the compiled search
     asked = [*queries(documents, 40), "w1x w1x w1x w2x", "w0x w1x w2x w3x"]
     with new_folder(tmp_path / "small") as folder:
         builder = IndexBuilder(folder, 0.9, 0.4, segment_characters=100_000, processes=2)
@@ -153,7 +146,7 @@ def test_engines_segments_and_windows_agree(tmp_path):
     whole = BM25Retriever.build(documents, tmp_path / "whole", engine="numpy")
     for name in ("postings.docs", "postings.impacts", "postings.frequencies", "terms.bin", "ids.rank", "documents.bin"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "small" / name).read_bytes(), name
-    everything = whole.search_many(asked, 20_000)  # with no document given up
+    everything = whole.search_many(asked, 10_000)  # with no document given up
     for k in (1, 10, 300):
         expected = [found[:k] for found in everything]
         for engine in ENGINES:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agent_envs.files import table
-from agent_envs.retrieval.analysis.analyzer import _ASCII, MAX_TOKEN_LENGTH, STOP_WORDS, analyze, stem, tokenize
+from agent_envs.retrieval.analysis.analyzer import MAX_TOKEN_LENGTH, STOP_WORDS, analyze, stem, tokenize
 from agent_envs.retrieval.bm25 import segment
 
 
@@ -100,41 +100,19 @@ def test_tables():
             seen.update(points)
 
 
-def test_compiled_code_finds_the_same_tokens_and_segments():
-    pytest.importorskip("numba")
-    from agent_envs.retrieval.bm25.numba_search import TokenTable
-
-    rng = random.Random(0)
-    alphabet = "aaabZ09__.:,;'  \n\t-(\0\x7f"
-    texts = ["".join(rng.choices(alphabet, k=rng.randrange(60))) for _ in range(4000)]
-    texts += ["", "x" * 255, "a " + "x" * 256 + " b", "a.", "a.b.", "1,2,", " ".join(f"w{i}" for i in range(90_000))]
-    texts += ["".join(rng.choices("abc1.,", k=400)) for _ in range(50)]
-    rng.shuffle(texts)
-    table = TokenTable()
-    for some in (texts[:2000], texts[2000:]):  # what is known stays known
-        numbers, counts = table.number([text.encode() for text in some])
-        tokens, at = table.tokens(0), 0
-        assert len(set(tokens)) == len(tokens) == len(table)
-        for text, count in zip(some, counts.tolist(), strict=True):
-            expected = _ASCII.findall(text)
-            if count < 0:
-                assert max(map(len, expected)) > MAX_TOKEN_LENGTH
-                continue
-            assert [tokens[number] for number in numbers[at : at + count]] == expected
-            at += count
-        assert at == len(numbers)
-
-
-def test_segments_are_the_same_whoever_reads_the_texts(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("remembered", "slots"), [(40, 128), (1 << 21, 1 << 22)])  # no room for some texts; for all
+def test_segments_are_the_same_whoever_reads_the_texts(tmp_path, monkeypatch, remembered, slots):
     pytest.importorskip("numba")
     monkeypatch.setattr(segment, "_COMPILED_FROM", 1)
-    monkeypatch.setattr(segment, "_REMEMBERED_TOKENS", 40)
-    monkeypatch.setattr("agent_envs.retrieval.bm25.numba_search._SLOTS", 128)  # no room for some texts
+    monkeypatch.setattr(segment, "_REMEMBERED_TOKENS", remembered)
+    monkeypatch.setattr("agent_envs.retrieval.bm25.numba_search._SLOTS", slots)
     rng = random.Random(1)
     words = ["The", "cats", "l'été", "東京", "x" * 300, "runs", "__", "1,000.5", *(f"w{i}" for i in range(50))]
     numbers = [segment.TermNumbers(compiled=compiled) for compiled in (False, True)]
     for part in range(4):
         contents = [" ".join(rng.choices(words, k=rng.randrange(12))) for _ in range(40)]
+        contents += ["".join(rng.choices("aaabZ09__.:,;'  \n\t-(\0\x7f", k=rng.randrange(60))) for _ in range(1000)]
+        contents += ["", "x" * 255, "a " + "x" * 256 + " b", "a.", "a.b.", "1,2,"]
         for name, one in zip("pc", numbers, strict=True):
             segment.write_segment(str(tmp_path / f"{name}{part}"), contents, 100 * part, one)
     files = sorted(path.name[1:] for path in tmp_path.glob("p*"))

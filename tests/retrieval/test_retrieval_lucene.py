@@ -113,13 +113,6 @@ def test_other_parameters(corpus, tmp_path, k1, b):
         assert [s for _, s in found] == pytest.approx([s for _, s in expected], abs=1e-4)
 
 
-def test_real_passages(data_dir, tmp_path):
-    lucene = LuceneRetriever.build(read_corpus(data_dir / "hotpotqa" / "passages_open.jsonl"), tmp_path / "index")
-    for line in (data_dir / "hotpotqa" / "lucene_top10_open.jsonl").read_text("utf-8").splitlines():
-        row = json.loads(line)
-        assert [i for i, _ in lucene.search(row["query"])] == row["docids"]
-
-
 def test_the_contract(corpus, lucene, tmp_path):
     assert isinstance(lucene, Retriever) and len(lucene) == 20_000
     assert lucene.document("17") == corpus[17]

@@ -18,7 +18,8 @@ from agent_envs.tools.calculator import calculator, evaluate, format_number
 
 VALUES = {  # a rule, and what follows from it
     "one operation takes the short way": {"12*7": "84", "12*7+3": "87", "24/4": "6", "1/4": "0.25"},
-    "products before sums": {"2+3*4": "14", "(2+3)*4": "20"},
+    "products before sums": {"2+3*4": "14", "(2+3)*4": "20", "7-2*3+1": "2"},
+    "the deepest nesting": {"(" * 40 + "1" + ")" * 40: "1"},
     "to the left, powers to the right": {"10-4-3": "3", "100/5/2": "10", "2**3**2": "512", "2^10": "1024"},
     "the sign is outside of a power": {"-2**2": "-4", "2**-1": "0.5", "(-2)**3": "-8"},
     "several signs": {"--3": "3", "+-3": "-3", "2*-3": "-6"},
@@ -96,10 +97,6 @@ def test_hostile_input_is_bounded(expression):
     assert time.process_time() - begin < 0.5
 
 
-def test_deepest_nesting_is_computed():
-    assert evaluate("(" * 40 + "1" + ")" * 40) == "1"
-
-
 def test_tool_has_its_schema():
     assert calculator.name == "calculator"
     assert calculator.parameters["required"] == ["expression"]
@@ -151,14 +148,7 @@ def test_agrees_with_fractions(case):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(-(10**9), 10**9), st.sampled_from("+-*"), st.integers(-(10**9), 10**9), st.integers(1, 12))
-def test_precedence_is_pythons(a, op, b, c):
-    expression = f"{a}{op}{b}*{c}-{c}**2"
-    assert evaluate(expression) == str(eval(expression))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=60) | st.text("0123456789+-*/%(). ,$", max_size=40))
+@given(st.text(st.integers(0, 0x10FFFF).map(chr), max_size=60) | st.text("0123456789+-*/%(). ,$", max_size=40))
 def test_any_text_is_a_value_or_a_tool_error(text):
     try:
         assert evaluate(text)
