@@ -349,8 +349,9 @@ def test_down_slow_busy_and_well_again(opened, fake_service, tmp_path):
         "error": errors.BackendReplyError,
     }.items():
         state["mode"] = mode
-        with pytest.raises(kind):
+        with pytest.raises(kind) as caught:
             opened(service.url, **options, timeout=0.1 if mode == "slow" else 30).search("x")
+        assert isinstance(caught.value, errors.BackendError)
         if mode == "slow":
             assert len(service.asked) == 2  # it was asked again
     assert not (tmp_path / "kept").exists()  # no failure is kept
@@ -517,8 +518,9 @@ def test_a_recording_replays_without_a_network(fake_service, tmp_path):
     replay = open_backend(f"{spec}&offline=1&key_env=NO_SUCH_KEY")
     assert play(replay) == recorded == play(pickle.loads(pickle.dumps(replay)))
     assert not replay.blocking and first.blocking and copy.deepcopy(replay) is replay
-    with pytest.raises(errors.NotRecordedError, match="recording has no reply to GET"):
+    with pytest.raises(errors.NotRecordedError, match="recording has no reply to GET") as caught:
         replay.search("never asked")
+    assert isinstance(caught.value, errors.BackendError)
 
 
 @pytest.mark.parametrize(
