@@ -19,7 +19,7 @@ from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop import goals as webshop_goals
 from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.products import Goal, Product, product_from_row
-from agent_envs.datasets.webshop.released_files import find_released, read_products
+from agent_envs.datasets.webshop.released_files import find_released
 from agent_envs.datasets.webshop.store import ProductStore
 from agent_envs.errors import ConfigError, DataError
 from agent_envs.json_stream import JSONStream
@@ -290,11 +290,3 @@ def test_a_broken_place_is_found_where_it_is(tmp_path):
     with pytest.raises(DataError, match="after entry 1, "):
         list(JSONStream(path, read.append).rows())
     assert sum(read) < 2_000_000  # not the whole file
-
-
-def test_conversion_reads_products_one_by_one(released):
-    rows = [dict(ROWS[0], asin=f"B{n:09}") for n in range(50)]
-    (released / "items_shuffle.json").write_text(json.dumps(rows))
-    products = read_products(find_released(released))
-    assert next(products).asin == "B000000000"
-    products.close()  # type: ignore[attr-defined]

@@ -236,17 +236,6 @@ def test_s2_expansion_on_recorded_replies(s2_folder):
     assert len(all_of_them.expand("CorpusID:14514057")) > 1800
 
 
-def test_s2_papers_on_recorded_reply(data_dir, fake_service):
-    raw = (data_dir / "papersearch" / "s2_api_fixtures" / "Paper.json").read_bytes()
-    row = json.loads(raw)
-    papers = [*row["references"], *row["citations"], row]
-    service = fake_service(lambda asked, n: (200, {"data": [{"citedPaper": paper} for paper in papers]}))
-    found = SemanticScholar(url=service.url, references=5000, citations=0, **FAST).expand("x")
-    assert len(found) > 900
-    assert (found[-1].title, found[-1].date) == ("Computing Machinery and Intelligence", "1950-10-01")
-    assert {bool(paper.abstract) for paper in found} == {True, False} == {bool(paper.date) for paper in found} | {True}
-
-
 def test_s2_asks_as_its_api_has_it(fake_service, monkeypatch):
     monkeypatch.setenv("SEMANTIC_SCHOLAR_API_KEY", "not-a-real-key")
     service = fake_service(lambda asked, n: (200, {"total": 0}))

@@ -223,8 +223,8 @@ def test_connections_are_kept_and_replaced(fake_service):
 def test_many_threads(server):
     client = HTTPRetriever(server.url)
     with ThreadPoolExecutor(64) as pool:
-        found = list(pool.map(client.search, ["capital"] * 640, [3] * 640))
-    assert found == [client.search("capital", 3)] * 640
+        found = list(pool.map(client.search, ["capital"] * 320, [3] * 320))
+    assert found == [client.search("capital", 3)] * 320
     client.close()
 
 
