@@ -87,7 +87,7 @@ def test_every_value_is_read_as_it_was_written(name, content):
 
 @pytest.mark.parametrize("name", sorted({name.partition(".")[0] for name in GENERAL}))
 def test_every_value_is_read_as_format_writes_it(name):
-    for value in VALUES:
+    for value in (*VALUES, "x[/THINK]", "x[TOOL_CALLS]"):
         call = ToolCall("do_it", {"a_0": value, "a_1": 1})
         text = ("; " if name == "llama" else "\n").join([get_parser(name).format(call)] * 2)
         assert read(name, text, spec([value, 1])) == ("", json.dumps([["do_it", call.arguments]] * 2)), value

@@ -172,7 +172,7 @@ def test_each_thing_of_a_page_is_looked_for_where_it_is():
 
 def tower() -> TowerTrainer:
     made = vision.build_vision_model(patch=16, width=48)
-    return TowerTrainer(made, practice.pages, practice.vocabulary(), steps=12, pages_per_step=2, whole_pages=1)
+    return TowerTrainer(made, practice.pages, practice.vocabulary(), steps=12, pages_per_step=3, whole_pages=1)
 
 
 def test_a_tower_learns_and_goes_on_where_it_was_stopped():
@@ -185,7 +185,7 @@ def test_a_tower_learns_and_goes_on_where_it_was_stopped():
     for _ in range(2):
         again.train_step()
     again.resume(state)
-    assert [again.train_step() for _ in range(2)] == rest[:2]
+    assert [again.train_step() for _ in range(3)] == rest[:3]
 
 
 def test_a_thing_is_told_from_the_feature_in_which_it_lies():
@@ -259,8 +259,8 @@ def test_a_head_learns_to_look_where_a_thing_lies():
 
 def test_the_model_is_made_and_the_command_resumes_it(tmp_path, monkeypatch):
     """The whole script at toy size, stopped within a part and started again."""
-    command = ["pretrain", "--out", str(tmp_path), "--captions", "8", "--openings", "8", "--demonstrations", "2"]
-    command += ["--places", "8", "--tower-steps", "1", "--caption-steps", "1", "--place-steps", "1", "--steps", "2"]
+    command = ["pretrain", "--out", str(tmp_path), "--captions", "16", "--openings", "16", "--demonstrations", "2"]
+    command += ["--places", "16", "--tower-steps", "2", "--caption-steps", "1", "--place-steps", "1", "--steps", "2"]
     command += ["--mistake-steps", "1", "--save-seconds", "0"]
     monkeypatch.setattr(pretrain, "_SETTLED", 4)
     monkeypatch.setattr(pretrain, "_TOKENS", 1024)

@@ -70,7 +70,7 @@ def test_two_steps_on_pages(tmp_path):
     made = load_vision_base()
     made.tokenizer.response_schema = qwen3_schema
     args = trl.GRPOConfig(
-        output_dir=str(tmp_path), per_device_train_batch_size=2, num_generations=2, max_completion_length=300,
+        output_dir=str(tmp_path), per_device_train_batch_size=4, num_generations=4, max_completion_length=500,
         max_steps=2, learning_rate=1e-4, report_to=[], use_cpu=True, logging_steps=1, save_strategy="no",
         disable_tqdm=True, bf16=False, max_tool_calling_iterations=3, seed=1,
     )  # fmt: skip

@@ -102,6 +102,17 @@ def test_classifier_in_another_shape(fake_service, tmp_path, payload):
     assert selector.scores("q", PAPERS[:1]) == [0.9]  # asked again
 
 
+def test_scores_replay_from_a_folder(fake_service, tmp_path):
+    service = fake_service(classify)
+    said = ClassifierSelector(service.url, cache=str(tmp_path)).scores("q", PAPERS)
+    service.stop()
+    offline = ClassifierSelector(service.url, cache=str(tmp_path), offline=True)
+    assert offline.scores("q", PAPERS) == said
+    assert offline.scores("q", PAPERS[1:]) == said[1:]  # kept paper by paper
+    with pytest.raises(NotRecordedError):
+        offline.scores("other", PAPERS)
+
+
 def test_judge(fake_service, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
 
