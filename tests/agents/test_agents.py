@@ -29,7 +29,6 @@ from agent_envs.agents.loading import load_agent
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import ConfigError, ContextLengthExceeded
 from agent_envs.policies import ExpertPolicy
-from agent_envs.policies.policy import Response
 from agent_envs.policies.tokens import Sampled, TokenPolicy
 from agent_envs.recording import EpisodeVerdict
 from agent_envs.wrappers import RecordEpisodes
@@ -512,7 +511,3 @@ def test_an_agent_needs_a_model_and_makes_its_own_prompts():
         progress=False,
     )  # fmt: skip
     assert "leave out SlidingWindow and ChatMessages" in str(episode.error)
-
-
-def test_a_response_is_a_message():
-    assert Response("hm").message == {"role": "assistant", "content": "hm"}

@@ -714,7 +714,3 @@ BASES = ("a sum", "names, paid in part", "a second try", "no limit", "an option 
 def test_nothing_is_found_in_a_sound_environment(name):
     found = audit(SOUND[name], tasks=8, processes=False, **({"expert": adding} if name.startswith("plain") else {}))
     assert found.passed, found.table()
-
-
-def test_there_are_thirty_sound_environments():
-    assert len(SOUND) >= 30

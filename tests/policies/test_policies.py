@@ -167,11 +167,6 @@ def test_a_script_plays_anew_in_every_episode() -> None:
     assert actions("Test/Double-v0", ScriptedPolicy(["x", Response("done")]), n=3) == [["x", "done"]] * 3
 
 
-def test_a_script_may_be_a_function() -> None:
-    policy = ScriptedPolicy(lambda observation, info: "done" if info["index"] else "x")
-    assert [len(a) for a in actions("Test/Double-v0", policy, n=2)] == [8, 1]
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

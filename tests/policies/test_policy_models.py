@@ -21,7 +21,6 @@ import pytest
 
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.errors import BackendError, ConfigError, MissingExtraError, PromptError
-from agent_envs.policies import tokens as token_policies
 from agent_envs.rollout.evaluate import evaluate
 from agent_envs.rollout.many import run_episodes
 from agent_envs.spaces import UnicodeText
@@ -397,11 +396,6 @@ def test_vllm_that_fails_or_does_not_start(folder, fake_vllm):
         VLLMPolicy(folder, top_p=0.0)
     with pytest.raises(ConfigError, match="tensor_parallel_sise"):
         VLLMPolicy(folder, engine={"tensor_parallel_sise": 2})
-
-
-def test_the_n_th_episode_of_a_task_has_a_name(folder, greedy):
-    base = token_policies.TokenPolicy(greedy.tokenizer, max_tokens=1, context_length=2, seed=5)
-    assert [base.episode_seed(t) for t in ("a", "a", "b")] == ["5/a/0", "5/a/1", "5/b/0"]
 
 
 def test_an_evaluation_is_the_same_whether_it_was_stopped(folder, tmp_path):

@@ -737,13 +737,9 @@ def test_a_taken_port_and_an_address_that_is_none(tmp_path):
         for port in (taken.getsockname()[1], 99_999):
             with pytest.raises(ConfigError, match="cannot listen"):
                 RecordingServer("http://x/v1", str(tmp_path), port=port).start()
-    for address in ("localhost:8000", "http://x/v1?key=3", "http://x/v1#there", "http://", "ftp://x/v1", "http://x:y"):
-        with pytest.raises(ConfigError, match="must be a server's address such as"):
-            RecordingServer(address, str(tmp_path))
-    for address in ("http://me:secret@x/v1", "http://x/v1?key=secret", "http://x:secret@y:z/v1", "https://secret@"):
-        with pytest.raises(ConfigError, match="without a login") as caught:
-            RecordingServer(address, str(tmp_path))
-        assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="without a login") as caught:  # the others: tests/test_addresses.py
+        RecordingServer("http://me:secret@x/v1", str(tmp_path))
+    assert "secret" not in str(caught.value)
     for wrong in ({"max_request": 0}, {"call_timeout": 0}, {"episode_timeout": float("nan")}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             RecordingServer("http://x/v1", str(tmp_path), **wrong)

@@ -7,14 +7,12 @@
 
 import base64
 import io
-import json
 
 import numpy as np
 import pytest
 
 from agent_envs.adapters.batches import build_batch
 from agent_envs.episodes.record import read_episodes
-from agent_envs.errors import DataError
 from agent_envs.messages import observation_pictures
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import data_url, from_data_url, to_png
@@ -127,8 +125,3 @@ def test_a_call_may_show_only_so_many_pixels(tmp_path, serving, monkeypatch):  #
     (episode,) = read_episodes(tmp_path / "episodes.jsonl")
     assert [len(observation_pictures(step.observation)) for step in episode.steps] == [2, 4]
     assert "more than 20 pixels" in episode.steps[0].info["tokens_error"] and episode.steps[1].prompt_ids
-
-
-def test_a_picture_is_a_url():
-    with pytest.raises(DataError, match="expected a URL"):
-        from_data_url(json.dumps({"url": "x"}), "here")
