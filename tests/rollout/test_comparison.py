@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -111,43 +112,54 @@ def test_tasks_that_one_side_has_not_played_are_left_out():
 # -- the command ---------------------------------------------------------------------------------------------------
 
 
+EXPERT = ("eval", "--policy", "expert", "--quiet", "--demo-noise")
+TASKS = ("--env", TOOL, "--n", "12")
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A folder with evaluations of an expert with mistakes, `first`, and without, `second`."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    for name, noise in (("first", "0.3"), ("second", "0")):
+        assert main([*EXPERT, noise, "--out", str(folder / name), *TASKS]) == 0
+    return folder
+
+
 @pytest.fixture
-def played(tmp_path, monkeypatch, agentr1):
-    """Evaluates an expert with mistakes in a folder."""
+def played(evaluated, tmp_path, monkeypatch, agentr1):
+    """Evaluates an expert with mistakes in a folder, beside copies of `evaluated`."""
+    shutil.copytree(evaluated, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
 
     def play(out: str, *more: object, noise: float = 0.3) -> str:
-        tasks = more if "--panel" in more else ("--env", TOOL, "--n", 12, *more)
-        agentr1("eval", "--policy", "expert", "--demo-noise", noise, "--out", out, "--quiet", *tasks)
+        agentr1(*EXPERT, noise, "--out", out, *(more if "--panel" in more else (*TASKS, *more)))
         return out
 
     return play
 
 
 @pytest.fixture
-def two(played):
-    """The folders of two evaluations, and a function that changes the rows of the second one's episodes."""
-    first, second = played("first"), played("second", noise=0.0)
+def change(played, evaluated):
+    """Writes other rows than were played as the episodes of `second`."""
 
-    def change(changed: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]) -> None:
-        file = Path(second, "episodes.jsonl")
-        rows = changed([json.loads(line) for line in file.read_text().splitlines()])
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def write(changed: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]) -> None:
+        rows = [json.loads(line) for line in (evaluated / "second" / "episodes.jsonl").read_text().splitlines()]
+        Path("second", "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed(rows)))
 
-    return first, second, change
+    return write
 
 
 def test_the_command(played, agentr1):
-    first = played("first", "--samples", 3)
-    second = played("second", "--panel", first, noise=0.0)
+    noisy = played("noisy", "--samples", 3)
+    right = played("right", "--panel", noisy, noise=0.0)
     for seed in (1, 2):
-        played(f"seeds/{seed}", "--panel", first, "--seed", seed)
-    said = agentr1("compare", first, second, "seeds")
-    assert said.startswith(f"{TOOL}, split test, panel ") and "second against first: 12 tasks\n" in said
-    assert "seeds against first: 12 tasks, 2 runs against 1\n" in said and said.count("success ") == 2
-    found = json.loads(agentr1("compare", first, second, "seeds/1,seeds/2", "--json"))["comparisons"]
-    assert [c["second"] for c in found] == [["second"], ["seeds/1", "seeds/2"]]
-    summaries = [json.loads(Path(name, "summary.json").read_text()) for name in (first, second)]
+        played(f"seeds/{seed}", "--panel", noisy, "--seed", seed)
+    said = agentr1("compare", noisy, right, "seeds")
+    assert said.startswith(f"{TOOL}, split test, panel ") and "right against noisy: 12 tasks\n" in said
+    assert "seeds against noisy: 12 tasks, 2 runs against 1\n" in said and said.count("success ") == 2
+    found = json.loads(agentr1("compare", noisy, right, "seeds/1,seeds/2", "--json"))["comparisons"]
+    assert [c["second"] for c in found] == [["right"], ["seeds/1", "seeds/2"]]
+    summaries = [json.loads(Path(name, "summary.json").read_text()) for name in (noisy, right)]
     for name in ("success", "score", "reward"):
         row = found[0]["measures"][name]
         assert row["first"] == pytest.approx(summaries[0][name]["value"]) and row["second"] == 1.0
@@ -163,28 +175,24 @@ def test_the_command(played, agentr1):
     ],
 )
 def test_other_panels_are_refused(played, more, said, agentr1):
-    error = agentr1("compare", played("first"), played("other", *more), status=2)
+    error = agentr1("compare", "first", played("other", *more), status=2)
     assert said in error and ("--common compares on the tasks" in error) == (more[0] == "--seed")
 
 
 def test_common_tasks(played, agentr1):
-    first, more, level = played("first"), played("more", "--n", 20), played("level", "--env-kwargs", '{"level": 2}')
-    assert "8 tasks (" in agentr1("compare", first, more, status=2)
-    assert "more against first: 12 tasks\n" in agentr1("compare", first, more, "--common")
-    assert "argument level" in agentr1("compare", first, level, "--common", status=2)
+    more, level = played("more", "--n", 20), played("level", "--env-kwargs", '{"level": 2}')
+    assert "8 tasks (" in agentr1("compare", "first", more, status=2)
+    assert "more against first: 12 tasks\n" in agentr1("compare", "first", more, "--common")
+    assert "argument level" in agentr1("compare", "first", level, "--common", status=2)
 
 
-def test_episodes_that_an_error_ended_do_not_count(two, agentr1):
-    first, second, change = two
+def test_episodes_that_an_error_ended_do_not_count(change, agentr1):
     change(lambda rows: [rows[0] | {"stop_reason": "error", "error": "it broke"}, *rows[1:]])
-    assert "11 tasks; 1 more not played by all runs" in agentr1("compare", first, second)
+    assert "11 tasks; 1 more not played by all runs" in agentr1("compare", "first", "second")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
 @pytest.mark.parametrize("place", ["score", "reward"])
-def test_scores_that_are_no_numbers_are_refused(value, place, two, capsys):
-    first, second, change = two
-
+def test_scores_that_are_no_numbers_are_refused(place, change, capsys):
     def spoil(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         spoilt = rows[0]["steps"][-1]["info"] if place == "score" else rows[0]["steps"][0]
         spoilt[place] = value
@@ -192,27 +200,26 @@ def test_scores_that_are_no_numbers_are_refused(value, place, two, capsys):
         return rows
 
     names: list[str] = []
-    change(spoil)
-    assert main(["compare", first, second, "--json"]) == 2
-    said = capsys.readouterr()
-    assert "must be finite" in said.err and names[0] in said.err and not said.out
+    for value in (math.nan, math.inf, -1e308):
+        change(spoil)
+        assert main(["compare", "first", "second", "--json"]) == 2, value
+        said = capsys.readouterr()
+        assert "must be finite" in said.err and names[0] in said.err and not said.out
 
 
-def test_a_line_that_was_written_twice_counts_once(two, agentr1):
-    first, second, change = two
-    once = agentr1("compare", first, second)
+def test_a_line_that_was_written_twice_counts_once(change, agentr1):
+    once = agentr1("compare", "first", "second")
     change(lambda rows: [*rows, rows[0]])
-    assert agentr1("compare", first, second) == once
+    assert agentr1("compare", "first", "second") == once
 
 
 def test_what_is_no_evaluation(played, tmp_path, agentr1):
-    first = played("first")
     (tmp_path / "empty").mkdir()
     for argv, said in (
-        ([first], "give at least two runs"),
-        ([first, "empty"], "panel.json: there is no such file"),
-        ([first, "nowhere"], "nowhere: there is no such file"),
-        ([first, f"{first},{first}"], "names a run twice"),
-        ([first, f"{first},{tmp_path / first}"], "names a run twice"),
+        (["first"], "give at least two runs"),
+        (["first", "empty"], "panel.json: there is no such file"),
+        (["first", "nowhere"], "nowhere: there is no such file"),
+        (["first", "first,first"], "names a run twice"),
+        (["first", f"first,{tmp_path / 'first'}"], "names a run twice"),
     ):
         assert said in agentr1("compare", *argv, status=2)
