@@ -25,6 +25,7 @@ import pytest
 import agent_envs
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendRefusedError, BackendReplyError
+from agent_envs.http.pool import retry_after
 from agent_envs.policies.openai.reply import read_reply
 from agent_envs.policies.openai.stream import Events, StreamedCompletion
 from agent_envs.wrapping.specs import apply_wrappers
@@ -430,23 +431,10 @@ def test_a_rate_limit_holds_all_requests_back(chat_server: Any, client: Any) -> 
     assert "BackendBusyError" in str(episode.error) and "slow down" in str(episode.error)
 
 
-def test_how_long_a_server_asks_to_wait() -> None:
-    class AnsweredError(Exception):
-        def __init__(self, headers: dict[str, str]) -> None:
-            self.response = type("Response", (), {"headers": headers})
-
-    def asked(**headers: str) -> float:
-        error = BackendRefusedError("")
-        error.__cause__ = AnsweredError({name.replace("_", "-"): value for name, value in headers.items()})
-        return openai_server._requested_pause(error)
-
+def test_a_date_until_which_to_wait() -> None:
+    """What else Retry-After may hold: the examples of `retry_after`."""
     soon = email.utils.formatdate(time.time() + 20, usegmt=True)
-    assert asked(retry_after="3") == 3.0 and asked(retry_after="0.5") == 0.5 and asked(retry_after_ms="250") == 0.25
-    assert 15 < asked(retry_after=soon) <= 21
-    assert asked() == 0 and asked(retry_after="soon") == 0 and asked(retry_after="-5") == 0
-    # no time at all is no advice: without a pause of our own, every episode would ask hundreds of times a second
-    assert asked(retry_after="0") == 0 and asked(retry_after=email.utils.formatdate(0)) == 0
-    assert asked(retry_after_ms="0") == 0
+    assert 15 < retry_after({"retry-after": soon}) <= 21 and retry_after({"retry-after": "-5"}) == 0
 
 
 def test_a_server_of_pages_is_told_in_one_line(chat_server: Any, client: Any) -> None:

@@ -139,15 +139,8 @@ def test_parallel_calls_are_answered_in_order(server: Any, policy: OpenAIPolicy)
     assert "wrong arguments" in results[2]["content"]
 
 
-def test_calls_over_the_cap_are_answered_too(server: Any, policy: OpenAIPolicy) -> None:
-    server.says([call(call_id=str(i)) for i in range(6)], "5")
-    assert run_episode(make(), policy, seed=0).success
-    results = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
-    assert [m["tool_call_id"] for m in results] == list("012345") and "at most 4" in results[-1]["content"]
-
-
-@pytest.mark.parametrize("raw", ['{"a": 2, "b"', "[1, 2]", "not json"])
-def test_malformed_arguments_stay_as_written(server: Any, policy: OpenAIPolicy, raw: str) -> None:
+def test_malformed_arguments_stay_as_written(server: Any, policy: OpenAIPolicy) -> None:
+    raw = '{"a": 2, "b"'  # what else is no object: test_native_calls.py
     server.says(completion([call(raw, "bad"), call(call_id="good")], "Hm."), "5")
     episode = run_episode(make(), policy, seed=0)
     assert episode.success, episode.error
@@ -322,27 +315,21 @@ def test_a_hung_server_is_left_at_the_time_out(server: Any, policy: OpenAIPolicy
     server.plan = lambda number, request: "stall" if "sum/0" in request["messages"][1]["content"] else "ok"
     options = [{"index": i} for i in range(4)]
     start = time.monotonic()
-    episodes = run_episodes("Test/Sum-v0", policy, 4, options=options, step_timeout=2.0, progress=False)
+    episodes = run_episodes("Test/Sum-v0", policy, 4, options=options, step_timeout=1.0, progress=False)
     assert time.monotonic() - start < 10.0
     assert [e.stop_reason is StopReason.STEP_TIMEOUT for e in episodes] == [True, False, False, False]
     assert all(e.success for e in episodes[1:])
 
 
-def test_many_episodes_at_once_share_a_client(server: Any, policy: OpenAIPolicy) -> None:
-    server.plan = lambda number, request: "slow"
-    episodes = run_episodes("Test/Sum-v0", policy, 32, concurrency=32, progress=False)
-    assert all(e.success for e in episodes) and server.most_in_flight >= 8
-    assert server.connections <= 32
-    run_episodes("Test/Sum-v0", policy, 2, concurrency=1, progress=False)
-    assert server.connections <= 32  # the next rollout uses the same ones
-
-
-def test_all_event_loops_share_a_client(server: Any) -> None:
-    policy = OpenAIPolicy("m", base_url=server.url)
+def test_episodes_event_loops_and_rollouts_share_a_client(server: Any, policy: OpenAIPolicy) -> None:
     for _ in range(2):
         assert asyncio.run(arun_episode(make(), policy, seed=0)).success
     assert server.connections == 1
-    policy.close()
+    server.plan = lambda number, request: "slow"
+    episodes = run_episodes("Test/Sum-v0", policy, 16, concurrency=16, progress=False)
+    assert all(e.success for e in episodes) and server.most_in_flight >= 8
+    run_episodes("Test/Sum-v0", policy, 2, concurrency=1, progress=False)
+    assert server.connections <= 16  # the next rollout uses the same ones
 
 
 def test_nothing_is_left_open_at_exit(server: Any, tmp_path: Path) -> None:
