@@ -52,7 +52,7 @@ def stall(self, action):
 def test_an_action_that_does_not_return_is_found():
     before = signal.getsignal(signal.SIGALRM)
     began = time.monotonic()
-    found = audit(faulty(stall), tasks=2, step_timeout=0.3)
+    found = audit(faulty(stall), tasks=2, step_timeout=0.3, processes=False)
     assert time.monotonic() - began < 20
     (finding,) = (finding for finding in found.findings if finding.kind == "crash")
     assert finding.played.actions == ["7"] and "0.3 seconds" in finding.why and "stopped" in found.checks
@@ -67,7 +67,7 @@ def test_whatever_is_raised_is_found(error):
             raise error
         return "", 0.0, True, False, {}
 
-    found = audit(faulty(step), tasks=2)
+    found = audit(faulty(step), tasks=2, processes=False)
     assert {finding.kind for finding in found.findings} == {"crash"} and "\x1b" not in found.table()
 
 
@@ -77,7 +77,8 @@ def test_a_reset_that_fails_is_found():
             raise KeyError("no such task")
         return Quiet.reset(self, seed=seed)
 
-    assert {finding.kind for finding in audit(faulty(reset=reset), tasks=3).findings} == {"crash"}
+    found = audit(faulty(reset=reset), tasks=3, processes=False)
+    assert {finding.kind for finding in found.findings} == {"crash"}
 
 
 MODULE = """
