@@ -75,7 +75,6 @@ def _choice(**fields: Any) -> dict[str, Any]:
         (_choice(message={"content": [{"type": "text", "text": "a"}, {"text": "b"}]}), {"text": "ab"}),  # parts
         (_choice(message={"reasoning_content": "so"}), {"text": "hm", "reasoning": "so"}),  # vLLM, SGLang, DeepSeek
         (_choice(message={"reasoning": "so"}), {"reasoning": "so"}),
-        ({**_choice(token_ids=[3, 4]), "prompt_token_ids": [1, 2]}, {"tokens": ((1, 2), (3, 4), None)}),
         ({**_choice(), "usage": {"prompt_tokens": 7, "completion_tokens": "x"}}, {"usage": {"prompt_tokens": 7}}),
         (
             {**_choice(), "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}},

@@ -103,7 +103,7 @@ def assert_grown(episodes):
 
 
 def test_concurrent_episodes_equal_single_ones(greedy):
-    together, alone = play(greedy, concurrency=8), play(greedy, concurrency=1)
+    together, alone = play(greedy, 4, concurrency=4), play(greedy, 4, concurrency=1)
     assert sampled(together) == sampled(alone)
     for one, other in zip(together, alone, strict=True):
         for a, b in zip(one.steps, other.steps, strict=True):
@@ -127,13 +127,13 @@ def test_log_probabilities_are_the_models(folder, greedy):
 def test_a_seed_makes_a_run_whatever_its_concurrency(folder):
     def run(seed, concurrency):
         policy = TransformersPolicy(folder, device="cpu", seed=seed, max_tokens=12, top_p=0.95, top_k=50)
-        episodes = play(policy, concurrency=concurrency)
+        episodes = play(policy, 4, concurrency=concurrency)
         policy.close()
         assert_grown(episodes)
         return sampled(episodes)
 
-    assert run(1, 8) == run(1, 2)
-    assert run(1, 4) != run(2, 4)
+    first = run(1, 4)
+    assert run(1, 2) == first != run(2, 4)
 
 
 def test_episodes_of_one_task_differ_and_are_the_same_next_time(folder):
@@ -360,7 +360,7 @@ def test_vllm_is_given_tokens_and_gives_tokens(folder, fake_vllm):
     assert "closed" in closed.error
 
 
-@pytest.mark.parametrize("chunk", [0, 60, 10_000])
+@pytest.mark.parametrize("chunk", [60, 10_000])
 def test_vllm_on_a_cpu_has_seeds_as_long_as_it_takes_them(folder, fake_vllm, monkeypatch, caplog, chunk):
     """A request with a seed and a prompt above ``chunk`` tokens stops the engine, and all other requests fail too."""
     fake_vllm.platform.is_cpu = lambda: True
@@ -414,10 +414,10 @@ def test_an_evaluation_is_the_same_whether_it_was_stopped(folder, tmp_path):
             for episode in read_episodes(out / "episodes.jsonl")
         }
 
-    whole = tokens(3, 2, tmp_path / "whole")
+    whole = tokens(2, 2, tmp_path / "whole")
     assert whole["0/0"] != whole["0/1"]
-    tokens(2, 1, tmp_path / "parts")
-    assert tokens(3, 2, tmp_path / "parts") == whole
+    tokens(1, 1, tmp_path / "parts")
+    assert tokens(2, 2, tmp_path / "parts") == whole
     kept[0].close()
     with pytest.raises(ConfigError, match="seed must be an integer of at least 0"):
         kept[0].with_seed(-1)

@@ -340,25 +340,13 @@ def test_nothing_is_left_open_at_exit(server: Any, tmp_path: Path) -> None:
         warnings.simplefilter("error")
         sys.path.insert(0, {str(Path(agent_envs.__file__).parents[1])!r})
         import agent_envs, openai
+        from agent_envs.envs.gsm8k.env import GSM8KEnv
         from agent_envs.policies import OpenAIPolicy
         from agent_envs.rollout.one import arun_episode, run_episode
-        from agent_envs.text_env import Outcome, TextEnv
-
-        class Tasks(list):
-            name = split = "generated"
-        class Task:
-            task_id = "t"
-        class Env(TextEnv):
-            def open_tasks(self):
-                return Tasks([Task()])
-            def begin(self, task):
-                return "go", None
-            def act(self, action):
-                return Outcome("done", 1.0, True, success=True)
 
         policy = OpenAIPolicy("m", base_url={server.url!r})
-        print(run_episode(Env(), policy).stop_reason.value)
-        print(asyncio.run(arun_episode(Env(), policy)).stop_reason.value)
+        print(run_episode(GSM8KEnv(), policy).stop_reason.value)
+        print(asyncio.run(arun_episode(GSM8KEnv(), policy)).stop_reason.value)
         """)
     )
     server.think = lambda request: "hello"
