@@ -486,8 +486,6 @@ def test_requests_that_cannot_be_recorded_say_why(serving, tmp_path):
         headers = {"X-Episode-Id": "x"} if path.startswith("/v1/chat") else {}
         got, reply = post(proxy, path, body, headers)
         assert got == status and said in reply["error"]["message"], (path, reply)
-    page = {"Origin": "http://evil.example"}
-    assert post(proxy, "/episodes/x/reward", {"reward": 1}, page)[0] == 403
     with client(proxy, "y", X_Group_Id="one") as agent:
         ask(agent, "?")
         with pytest.raises(openai.BadRequestError, match="began with the group 'one'"):
@@ -638,8 +636,6 @@ def test_an_answer_without_end_is_left(fake_service, tmp_path, monkeypatch):
 
 
 def test_a_token_guards_what_other_machines_can_reach(serving, tmp_path):
-    with pytest.raises(ConfigError, match="there is no token"):
-        RecordingServer("http://x/v1", str(tmp_path), host="0.0.0.0")
     with pytest.raises(ConfigError, match="pass judge_token="):
         RecordingServer("http://x/v1", str(tmp_path), token="open-sesame", judge_token="open-sesame")
     vllm, proxy = serving(tmp_path, token="open-sesame", judge_token="judge-dredd", upstream_key="sk-upstream")
