@@ -555,7 +555,7 @@ def test_texts_are_actions_over_mcp(scripted):
 
 def test_many_episodes_ask_at_once(scripted):
     policy = scripted()
-    episodes = agent_envs.run_episodes(ENV, policy, 24, agent=solver(), concurrency=12, progress=False)
+    episodes = agent_envs.run_episodes(ENV, policy, 12, agent=solver(), concurrency=12, progress=False)
     assert all(e.stop_reason is StopReason.TERMINATED and len(e.steps) == 1 for e in episodes)
 
 

@@ -126,7 +126,7 @@ def test_a_killed_evaluation_goes_on(tmp_path):
     rng = random.Random(1)
     folder = tmp_path / "run"
     counts = []
-    for _ in range(3):
+    for _ in range(2):
         path = os.pathsep.join(filter(None, (str(Path(agent_envs.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
         process = subprocess.Popen([sys.executable, "-c", _SLOW, str(folder)], env={**os.environ, "PYTHONPATH": path})
         deadline = time.monotonic() + 60
