@@ -321,15 +321,21 @@ def test_a_hung_server_is_left_at_the_time_out(server: Any, policy: OpenAIPolicy
     assert all(e.success for e in episodes[1:])
 
 
-def test_episodes_event_loops_and_rollouts_share_a_client(server: Any, policy: OpenAIPolicy) -> None:
+def test_many_episodes_at_once_share_a_client(server: Any, policy: OpenAIPolicy) -> None:
+    server.plan = lambda number, request: "slow"
+    episodes = run_episodes("Test/Sum-v0", policy, 32, concurrency=32, progress=False)
+    assert all(e.success for e in episodes) and server.most_in_flight >= 8
+    assert server.connections <= 32
+    run_episodes("Test/Sum-v0", policy, 2, concurrency=1, progress=False)
+    assert server.connections <= 32  # the next rollout uses the same ones
+
+
+def test_all_event_loops_share_a_client(server: Any) -> None:
+    policy = OpenAIPolicy("m", base_url=server.url)
     for _ in range(2):
         assert asyncio.run(arun_episode(make(), policy, seed=0)).success
     assert server.connections == 1
-    server.plan = lambda number, request: "slow"
-    episodes = run_episodes("Test/Sum-v0", policy, 16, concurrency=16, progress=False)
-    assert all(e.success for e in episodes) and server.most_in_flight >= 8
-    run_episodes("Test/Sum-v0", policy, 2, concurrency=1, progress=False)
-    assert server.connections <= 16  # the next rollout uses the same ones
+    policy.close()
 
 
 def test_nothing_is_left_open_at_exit(server: Any, tmp_path: Path) -> None:

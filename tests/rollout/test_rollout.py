@@ -446,19 +446,27 @@ def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import threading, time
-        from agent_envs.envs.gsm8k.env import GSM8KEnv
-        from agent_envs.policies import ExpertPolicy
         from agent_envs.rollout.many import run_episodes
+        from agent_envs.policies import ScriptedPolicy
+        from agent_envs.text_env import Outcome, TextEnv
 
-        class HangEnv(GSM8KEnv):
+        class Tasks(list):
+            name = split = "generated"
+        class Task:
+            task_id = "t"
+        class HangEnv(TextEnv):
+            def open_tasks(self):
+                return Tasks([Task()] * 20)
+            def begin(self, task):
+                return "go", None
             def act(self, action):
                 if self._index == 3:
                     threading.Event().wait()
-                return super().act(action)
+                return Outcome("done", 1.0, True, success=True)
 
         options = [{"index": i} for i in range(20)]
         start = time.monotonic()
-        episodes = run_episodes(HangEnv, ExpertPolicy(), 20, options=options, concurrency=2,
+        episodes = run_episodes(HangEnv, ScriptedPolicy(["x"]), 20, options=options, concurrency=2,
                                 step_timeout=0.5, progress=False)
         print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 10)
         """)
