@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
-KEYS = {"Escape": "\ue00c", "Enter": "\ue007", "Tab": "\ue004", "ArrowDown": "\ue015", "ArrowUp": "\ue013"}
+KEYS = {"Escape": "\ue00c", "ArrowDown": "\ue015", "ArrowUp": "\ue013"}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -40,7 +39,7 @@ def axe_script() -> str | None:
 class Browser:
     """One window. Close it when done, or use it in a ``with`` statement."""
 
-    def __init__(self, folder: Path, *, width: int = 1280, height: int = 860, dark: bool = False) -> None:
+    def __init__(self, folder: Path, *, width: int = 1280, height: int = 860) -> None:
         found = browsers()
         assert found is not None
         with socket.socket() as free:
@@ -50,7 +49,6 @@ class Browser:
         self._driver = subprocess.Popen([found[1], f"--port={port}"], stdout=self._log, stderr=self._log)
         self._url = f"http://127.0.0.1:{port}"
         flags = [*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={folder / 'profile'}"]
-        flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
         options = {
             "browserName": "chrome",
             "timeouts": {"script": 110_000},  # axe-core on a long page, on a busy machine
@@ -88,10 +86,6 @@ class Browser:
         self._send("POST", "/url", {"url": "about:blank"})
         self.problems()  # of the page before
         self._send("POST", "/url", {"url": page if isinstance(page, str) else page.absolute().as_uri()})
-
-    def dom(self) -> str:
-        """The page as it is now."""
-        return str(self.run("return document.documentElement.outerHTML"))
 
     def run(self, script: str, *given: Any) -> Any:
         """Run a script in the page, and return what it returns; promises are waited for."""
@@ -132,10 +126,6 @@ class Browser:
         """Make the page this wide and high, also narrower than a window can be."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._send("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
-
-    def picture(self, path: Path) -> None:
-        """Write a PNG of the window."""
-        path.write_bytes(base64.b64decode(self._send("GET", "/screenshot")))
 
     def problems(self) -> list[str]:
         """What the page has written to its console since it was opened or the last call, but for the missing icon."""

@@ -51,22 +51,15 @@ def test_only_what_was_given_reaches_the_environment():
     ("env_id", "kwargs", "message"),
     [
         ("gsm8ktool", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),  # no namespace, no version, other case
-        ("AgentR1/GSM8KTool-v7", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("AgentR1/GSM8KTool", {}, "unknown environment 'AgentR1/GSM8KTool'. Did you mean 'AgentR1/GSM8KTool-v0'"),
         ("AgentR1/GSM9KTool-v0", {}, "Did you mean 'AgentR1/GSM8KTool-v0'"),
-        ("no_such_module:Mine-v0", {}, "named 'no_such_module'; run this in the folder that has it, or install it"),
-        (
-            "no_such_module.envs:Mine-v0",
-            {},
-            "named 'no_such_module'; run this in the folder that has it, or install it",
-        ),
+        ("no_such_module.envs:Mine-v0", {}, "named 'no_such_module'; run this in the folder that has it, or install"),
         ("a b/c d", {}, "unknown environment 'a b/c d'. There are: 'AgentR1/ALFWorld-v0'"),
         ("agent_envs:AgentR1/GSM8k-v0", {}, "does not register 'AgentR1/GSM8k-v0'. Did you mean 'AgentR1/GSM8K-v0'"),
         ("json:Mine-v0", {}, "the module 'json' does not register 'Mine-v0'. It registers none."),
         ("AgentR1/GSM8KTool-v0", {"colour": "red"}, "does not take 'colour'. There are: 'data', .*'tool_timeout'"),
         ("AgentR1/GSM8KTool-v0", {"split ": "test"}, "does not take 'split '. Did you mean 'split'"),
         ("AgentR1/Remote-v0", {}, "RemoteEnv needs the argument 'url'$"),
-        ("AgentR1/OpenEnv-v0", {}, "OpenEnvEnv needs the argument 'url'$"),
         ("AgentR1/GSM8KTool-v0", {"split": 3}, "split must be a string, got 3"),
         ("AgentR1/GSM8KTool-v0", {"split": "tset"}, "split must be one of .* Did you mean 'test'"),
     ],

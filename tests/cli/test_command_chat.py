@@ -183,16 +183,13 @@ def test_bytes_that_are_no_text_are_read(monkeypatch, capsys):
     assert capsys.readouterr().out == "> caf\ufffd\n> last\n> \n"
 
 
-def test_the_command(tmp_path, monkeypatch, agentr1):
+def test_the_command(monkeypatch, agentr1):
     pytest.importorskip("torch")
     from agent_envs.adapters.tiny.model import base_folder
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("1 and 1?\n/quit\n"))
-    chat = ("chat", "--env", "AgentR1/GSM8KTool-v0")
     model = ("--model", base_folder(), "--device", "cpu", "--max-tokens", 4)
-    assert "agent> " in agentr1(*chat, *model)
-    assert "no verl checkpoint in" in agentr1(*chat, "--checkpoint", tmp_path, status=2)
-    assert "either --model FOLDER or --checkpoint" in agentr1(*chat, *model, "--checkpoint", tmp_path, status=2)
+    assert "agent> " in agentr1("chat", "--env", "AgentR1/GSM8KTool-v0", *model)
 
 
 OWN = [

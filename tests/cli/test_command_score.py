@@ -133,8 +133,6 @@ def test_functions(stored, tmp_path, monkeypatch, score, agentr1):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean"),
-        (["--env-kwargs", '{"rewrd": 1}', "--env", ENV], "does not take"),
         (["--env-kwargs", '{"reward": "fame"}', "--env", ENV], "fame"),
         (["--by", "math:sqrt", "--wrapper", "FormatReward"], "--by math:sqrt does not read --wrapper"),
     ],
@@ -197,7 +195,7 @@ def test_a_large_file_is_never_in_memory(stored, tmp_path, agentr1):
     row = json.loads(lines[0])
     row["final_observation"] = "x" * 1_000_000
     with (tmp_path / "large.jsonl").open("w") as file:
-        for _ in range(40):
+        for _ in range(20):
             file.write(json.dumps(row) + "\n")
     tracemalloc.start()
     score = ("score", tmp_path / "large.jsonl", "--quiet", "--out", tmp_path / "a.jsonl")

@@ -188,11 +188,8 @@ def test_a_search_finds_first_the_page_that_answers(site, root):
     pytest.importorskip("jieba", reason="Chinese is searched by words only where jieba is installed")
     done = subprocess.run(
         [node, str(root / "tests" / "docs" / "search.js"), str(site), *SEARCHES, "changelog"],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-        check=True,
-    )
+        capture_output=True, encoding="utf-8", timeout=120, check=True,
+    )  # fmt: skip
     found = {query: [place.partition("#")[0] for place in places] for query, places in json.loads(done.stdout).items()}
     assert {query: found[query][0] for query in SEARCHES} == SEARCHES
     assert not {"changelog.html", "results.html"} & {page for pages in found.values() for page in pages}

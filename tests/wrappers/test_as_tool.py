@@ -13,12 +13,13 @@ from agent_envs.messages import observation_messages
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.many import run_episodes
 from agent_envs.wrappers import AsTool, apply_wrappers
+from tests.helpers import tool_call
 
 ALFWORLD = "AgentR1/ALFWorld-v0"
 
 
 def call(command):
-    return f'<tool_call>{{"name": "env_step", "arguments": {{"command": "{command}"}}}}</tool_call>'
+    return tool_call("env_step", command=command)
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_experts_and_demonstrations_speak_in_calls(env):
 def test_it_goes_with_other_environments_of_commands():
     env = AsTool(gym.make("AgentR1/WebShop-v0"), name="act")
     env.reset(seed=0)
-    shown, *_, info = env.step('<tool_call>{"name": "act", "arguments": {"command": "search[red shoes]"}}</tool_call>')
+    shown, *_, info = env.step(tool_call("act", command="search[red shoes]"))
     assert not info["invalid_action"] and shown
     *_, info = env.step("search[red shoes]")
     assert info["invalid_action"]
