@@ -129,13 +129,9 @@ def test_templates_of_ones_own():
     env = RebuildPrompt(gym.make(TOOL), template="$instructions|$step|$history|$observation|$commands|$problems|$$")
     question = env.reset(seed=0)[0].split("|")[3]
     assert env.get_wrapper_attr("instructions") == ""  # the template tells them
-    observation = env.step("<tool_call>{")[0].split("|")
-    assert (
-        observation[0] == env.unwrapped.instructions
-        and observation[1] == "2"
-        and observation[4:] == ["", observation[5], "$"]
-    )
-    assert observation[5].startswith("error: <tool_call> is not closed") and question == env.unwrapped.task.question
+    told, step, *_, commands, problems, dollar = env.step("<tool_call>{")[0].split("|")
+    assert (told, step, commands, dollar) == (env.unwrapped.instructions, "2", "", "$")
+    assert problems.startswith("error: <tool_call> is not closed") and question == env.unwrapped.task.question
     env = RebuildPrompt(gym.make(TOOL), template="$observation")
     env.reset(seed=0)
     observation, *_, info = env.step(env.unwrapped.format_call("calculator", {"expression": "6*7"}))
@@ -178,8 +174,8 @@ def test_a_restored_start_has_its_instructions_again():
 
 def test_hostile_actions_stay_on_their_line():
     for env_id in (HOUSE, SHOP, QUIZ, TOOL):
+        env = RebuildPrompt(gym.make(env_id))
         for action in HOSTILE_ACTIONS:
-            env = RebuildPrompt(gym.make(env_id))
             env.reset(seed=0)
             observation = env.step(action)[0]
             observation.encode()
@@ -227,6 +223,10 @@ def _counts(info):
     return info["malformed_calls"], info["retries"]
 
 
+def _contents(info):
+    return [result["content"] for result in info["tool_results"]]
+
+
 @pytest.mark.parametrize("bad", BAD)
 def test_what_becomes_of_a_malformed_call(bad):
     plain = gym.make(TOOL, max_episode_steps=3)
@@ -239,17 +239,11 @@ def test_what_becomes_of_a_malformed_call(bad):
         assert _counts(env.reset(seed=0)[1]) == (0, 0)
     results = [observe.step(bad) for _ in range(3)]
     assert [r[:4] for r in results] == [error[:4], error[:4], (*error[:3], True)] and _counts(results[-1][4]) == (3, 0)
-    texts = 0
-    while True:
-        observation, reward, terminated, truncated, info = retry.step(bad)
-        texts += 1
-        assert (observation, reward, terminated) == error[:3] and info["invalid_action"]
-        assert [r["content"] for r in info["tool_results"]] == [
-            r["content"] for r in error[4]["tool_results"]
-        ] or not bad
-        if truncated:
-            break
-    assert texts == 3 * (1 + 2) and _counts(info) == (9, 6)  # two corrections before each step that counts
+    for number in range(1, 10):  # two corrections before each of the three steps that count
+        *shown, truncated, info = retry.step(bad)
+        assert tuple(shown) == error[:3] and info["invalid_action"] and truncated == (number == 9)
+        assert not bad or _contents(info) == _contents(error[4])
+    assert _counts(info) == (9, 6)
     observation, reward, terminated, truncated, info = end.step(bad)
     assert (observation, reward, terminated, truncated, info["success"]) == (error[0], 0.0, True, False, False)
     with pytest.raises(gym.error.ResetNeeded):
@@ -263,9 +257,8 @@ def test_good_calls_beside_a_bad_one_wait_for_the_correction():
     good = env.unwrapped.format_call("calculator", {"expression": "6*7"})
     observation, *_, info = env.step(good + BAD[0])
     first, second = observation.split("\n")
-    assert first == "not run: another call of this text is malformed" and second.startswith(
-        "error: the tool call is not"
-    )
+    assert first == "not run: another call of this text is malformed"
+    assert second.startswith("error: the tool call is not")
     assert [m["role"] for m in observation_messages(observation, info)] == ["tool", "tool"]
     assert env.step(good + BAD[0])[0].startswith("42\nerror:")  # the bound is reached: carried out as it is
     assert env.step(good)[0] == "42"
@@ -344,9 +337,8 @@ def test_calls_stay_what_they_were(name):
     fixed = {"fenced_python": ("python", "code"), "react": ("search", "entity"), "retool": ("python", "code")}
     tool, key = fixed.get(name, ("search", "query"))
     schema = {"type": "object", "properties": {key: {"type": "string"}}, "required": [key]}
-    parser = get_parser(
-        name, [{"type": "function", "function": {"name": tool, "description": "", "parameters": schema}}]
-    )
+    spec = {"type": "function", "function": {"name": tool, "description": "", "parameters": schema}}
+    parser = get_parser(name, [spec])
     for value in ("tea", "what is <think>this</think>?", "</think>"):
         call = parser.format(ToolCall(tool, {key: value}))
         for text in (call, f"<think>so</think>{call}", f"so</think>{call}"):

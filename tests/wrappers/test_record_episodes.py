@@ -22,7 +22,7 @@ from agent_envs.errors import BackendError, DataError
 from agent_envs.files import JSONLines
 from agent_envs.policies import ExpertPolicy, RandomPolicy, Response, ScriptedPolicy
 from agent_envs.wrappers import RecordEpisodes
-from tests.helpers import full_disk
+from tests.helpers import full_disk, tool_call
 
 TOOL = "AgentR1/GSM8KTool-v0"
 
@@ -37,7 +37,7 @@ def _recorded(path):
     return list(read_episodes(path))
 
 
-@pytest.mark.parametrize("env_id", agent_envs.ENV_IDS)
+@pytest.mark.parametrize("env_id", [TOOL, "AgentR1/ALFWorld-v0", "AgentR1/HelpDesk-v0", "AgentR1/PaperSearch-v0"])
 def test_what_a_rollout_returns_is_what_is_recorded(env_id, tmp_path):
     path = tmp_path / "deep" / "episodes.jsonl"
     spec = f"RecordEpisodes(path={str(path)!r})"
@@ -49,8 +49,7 @@ def test_what_a_rollout_returns_is_what_is_recorded(env_id, tmp_path):
 
 
 def test_half_played_episodes_are_cut_and_bare_resets_are_none(tmp_path):
-    env = RecordEpisodes(gym.make(TOOL), tmp_path)
-    call = env.unwrapped.format_call("calculator", {"expression": "1+1"})
+    env, call = RecordEpisodes(gym.make(TOOL), tmp_path), tool_call("calculator", expression="1+1")
     env.reset(seed=0)
     env.reset(seed=1)
     env.step(call)
@@ -64,23 +63,17 @@ def test_half_played_episodes_are_cut_and_bare_resets_are_none(tmp_path):
 
 
 class Answers:
-    """A policy whose second answer is special."""
+    """A policy whose second answer is made by a function."""
 
     def __init__(self, second):
         self.second = second
 
     def start(self, env):
-        call = env.unwrapped.format_call("calculator", {"expression": "1+1"})
-        answers = iter([Response(call, (1, 2), (3,), (-0.5,)), self.second])
+        self.texts = iter([Response(tool_call("calculator", expression="1+1"), (1, 2), (3,), (-0.5,))])
+        return self
 
-        class Actor:
-            def act(self, observation, info):
-                answer = next(answers)
-                if callable(answer):
-                    return answer()
-                return answer
-
-        return Actor()
+    def act(self, observation, info):
+        return next(self.texts, None) or self.second()
 
 
 def _fail():
@@ -90,24 +83,22 @@ def _fail():
 @pytest.mark.parametrize(
     ("second", "reason", "said"),
     [
-        (Response("", response_ids=()), StopReason.EMPTY_GENERATION, "no token"),
+        (lambda: Response("", response_ids=()), StopReason.EMPTY_GENERATION, "no token"),
         (_fail, StopReason.ERROR, "the model is gone"),
         (lambda: time.sleep(1.0), StopReason.STEP_TIMEOUT, "step_timeout at step 1"),
     ],
 )
-@pytest.mark.parametrize("tokens", [True, False])
-def test_the_rollouts_reasons_and_tokens_are_recorded(second, reason, said, tokens, tmp_path):
+def test_the_rollouts_reasons_and_tokens_are_recorded(second, reason, said, tmp_path):
+    tokens = reason is not StopReason.ERROR
     spec = f"RecordEpisodes(path={str(tmp_path)!r}, tokens={tokens})"
     timeout = 0.3 if reason is StopReason.STEP_TIMEOUT else None
-    agent_envs.run_episodes(
-        TOOL, Answers(second), 1, wrappers=[spec], step_timeout=timeout, on_error="record", progress=False
-    )
+    how = {"step_timeout": timeout, "on_error": "record", "progress": False}
+    agent_envs.run_episodes(TOOL, Answers(second), 1, wrappers=[spec], **how)
     (episode,) = _recorded(tmp_path / "episodes.jsonl")
     assert episode.stop_reason is reason and said in episode.error
     (step,) = episode.steps
-    assert step.truncated and (step.prompt_ids, step.response_logprobs) == (
-        ((1, 2), (-0.5,)) if tokens else (None, None)
-    )
+    recorded = (step.prompt_ids, step.response_logprobs)
+    assert step.truncated and recorded == (((1, 2), (-0.5,)) if tokens else (None, None))
 
 
 def test_an_exception_in_the_environment_is_recorded_unless_the_episode_goes_on(tmp_path):
@@ -169,7 +160,7 @@ def test_list_observations_are_copied(tmp_path):
 def test_branches_are_episodes_of_their_own(tmp_path):
     env = RecordEpisodes(gym.make(TOOL), tmp_path)
     env.reset(seed=0)
-    env.step(env.unwrapped.format_call("calculator", {"expression": "1+1"}))
+    env.step(tool_call("calculator", expression="1+1"))
     point = agent_envs.snapshot(env)
     env.step("#### 1")
     agent_envs.restore(env, point)
