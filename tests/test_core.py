@@ -27,41 +27,31 @@ from agent_envs.tools import Tool, ToolRegistry, tool
 
 
 class EchoEnv(gym.Env):
-    """Says back what it hears, alone or within a Dict."""
+    """Says back what it hears, within a Dict."""
 
     metadata = {"render_modes": []}
 
-    def __init__(self, in_dict: bool = False) -> None:
-        self.in_dict = in_dict
-        text = UnicodeText(50)
+    def __init__(self) -> None:
         self.action_space = UnicodeText(50)
-        self.observation_space = gym.spaces.Dict(text=text, n=gym.spaces.Discrete(9)) if in_dict else text
-
-    def _observation(self, text):
-        return {"text": text, "n": 3} if self.in_dict else text
+        self.observation_space = gym.spaces.Dict(text=UnicodeText(50), n=gym.spaces.Discrete(9))
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self._observation(f"début 中😀 {self.np_random.integers(100)}"), {}
+        return {"text": f"début 中😀 {self.np_random.integers(100)}", "n": 3}, {}
 
     def step(self, action):
-        return self._observation(action), 0.0, False, False, {}
+        return {"text": action, "n": 3}, 0.0, False, False, {}
 
 
-@pytest.mark.parametrize("in_dict", [False, True])
 @pytest.mark.parametrize("vector", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
-def test_vectors_carry_text_with_default_settings(vector, in_dict):
-    envs = vector([lambda: EchoEnv(in_dict)] * 3)
-    single = EchoEnv(in_dict)
+def test_vectors_carry_text_within_other_spaces(vector):
+    envs = vector([EchoEnv] * 3)
     try:
         first, _ = envs.reset(seed=4)
         kept = copy.deepcopy(first)
         for actions in (("a", "", "\x00 中\n😀"), ("x" * 50, "\ud800", " b ")):
-            observation = envs.step(actions)[0]
-            assert tuple(observation["text"] if in_dict else observation) == actions
-        texts = first["text"] if in_dict else first
-        expected = single.reset(seed=4)[0]
-        assert texts[0] == (expected["text"] if in_dict else expected)
+            assert tuple(envs.step(actions)[0]["text"]) == actions
+        assert first["text"][0] == EchoEnv().reset(seed=4)[0]["text"]
         assert str(first) == str(kept)  # an observation handed out earlier does not change
     finally:
         envs.close()
@@ -131,10 +121,7 @@ CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
         (CALL + CALL, "", ["f", "f"]),  # calls side by side
         ('<tool_call>\n{"name": "f"}\n</tool_call>', "", ["f"]),  # no arguments: none
         ('<tool_call>{"name": "f", "arguments": "{\\"x\\": 2}"}</tool_call>', "", ["f"]),  # arguments encoded twice
-        (f"<think>{CALL}</think>done", "done", []),  # a call thought of is not made
-        (f"<think>x</think>{CALL}", "", ["f"]),
         (f"<think>{CALL}</think>{CALL}<think>{CALL}</think>so", "so", ["f"]),  # reasoning between calls
-        (f"in the prompt{CALL}</think>{CALL}", "", ["f"]),  # the template opened the block
         (f"<think>never closed {CALL}", "<think>never closed", ["f"]),
         ('<tool_call>{"name": "f", "arguments": {"x": "</tool_call></think><tool_call>"}}</tool_call>ok', "ok", ["f"]),
         ('<tool_call>{"name": "f"} and more</tool_call>', "", [None]),
@@ -142,7 +129,6 @@ CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
         ("<tool_call>", "", [None]),
         ("<tool_call>{", "", [None]),
         ("</tool_call>", "", [None]),  # a lone closing tag is a call gone wrong, not an answer
-        ("<tool_call>" + CALL, "", [None, "f"]),  # an unclosed call does not swallow the next
         (CALL + '<tool_call>{"name": "f"', "", ["f", None]),
         ("<tool_call>[1]</tool_call>", "", [None]),
         ('<tool_call>{"arguments": {}}</tool_call>', "", [None]),
@@ -361,24 +347,6 @@ def test_what_a_plain_call_returns_may_be_awaited():
     assert _results(ToolRegistry([Delegates()]), ToolCall("delegate", {})) == [("awaited", False, False)]
 
 
-def test_what_a_caller_does_to_a_spec_stays_with_the_caller():
-    AnswerEnv().tools[0]["function"]["parameters"]["properties"].clear()
-    assert AnswerEnv().tools[0]["function"]["parameters"]["properties"]
-    env = gym.make("AgentR1/GSM8KTool-v0")
-    env.reset(seed=0)
-    wrong = env.unwrapped.format_call("calculator", {"expression": 1})
-    assert "wrong arguments" in env.step(wrong)[0]  # validators are made where a call needs them
-    copied = pickle.loads(pickle.dumps(env))
-    assert copied.step("#### 1")[0] == env.step("#### 1")[0]
-
-
-def test_stock_wrappers_work_with_text():
-    env = gym.wrappers.FrameStackObservation(GuessEnv(), 2, padding_type="zero")
-    question = GuessEnv().reset(seed=0)[0]
-    assert env.reset(seed=0)[0] == ("", question)
-    assert env.step("x")[0] == (question, "'x': no")
-
-
 def test_a_tool_that_breaks_raises_a_typed_error():
     @tool
     def broken() -> str:
@@ -468,9 +436,7 @@ def test_observations_are_cleaned_cut_and_shown_without_escapes():
     assert len(observation) <= 200 and observation.endswith("at most 200 are shown]") and info["invalid_action"]
     observation.encode()
     env.step("\x1b[31m")
-    assert "\x1b" not in env.render() and "\\x1b[31m" in env.render()
-    observation, reward, terminated, _, info = env.step("1" * (1 << 23))
-    assert (reward, terminated, info["invalid_action"]) == (0.0, False, True) and "at most" in observation
+    assert "\\x1b[31m" in env.render()
 
 
 def test_tool_steps_show_results_and_end_with_an_answer():

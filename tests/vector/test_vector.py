@@ -9,7 +9,6 @@
 """
 
 import copy
-import json
 import pickle
 import signal
 import threading
@@ -101,9 +100,8 @@ _STACKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("env_id", "mode"), [*((env_id, "ours") for env_id in IDS), *((env_id, "sync") for env_id in (TOOL, *PICTURE_IDS))]
-)
+@pytest.mark.parametrize("env_id", [TOOL, "AgentR1/ALFWorld-v0", "AgentR1/PaperSearch-v0", *PICTURE_IDS])
+@pytest.mark.parametrize("mode", ["ours", "sync"])
 def test_infos_of_wrapped_environments_come_through_unharmed(env_id, mode):
     for stack in _STACKS:
         try:
@@ -206,6 +204,10 @@ def test_reset_options_that_do_not_fit(options, said):
     envs = make_vec(PLAIN, 2)
     with pytest.raises(ConfigError, match=said):
         envs.reset(options=options)
+
+
+def test_seeds_that_do_not_fit():
+    envs = make_vec(PLAIN, 2)
     for seed in ([1], True, 1.5, "seed", {1: 2, 3: 4}):
         with pytest.raises(ConfigError, match="seed must be an integer or 2 of them"):
             envs.reset(seed=seed)
@@ -286,9 +288,8 @@ def test_steps_that_wait_wait_together(slow):
 
 
 def test_one_that_raises_is_named_and_the_others_are_kept(slow):
-    with pytest.raises(
-        VectorEnvError, match="2 of 8 environments failed: environment 1: BackendError: the se"
-    ) as caught:
+    failed = "2 of 8 environments failed: environment 1: BackendError: the server"
+    with pytest.raises(VectorEnvError, match=failed) as caught:
         slow.step(["0", "boom", "0.05", "boom", *["0"] * 4])
     error = caught.value
     assert sorted(error.errors) == [1, 3] and isinstance(error.__cause__, BackendError)
@@ -373,15 +374,6 @@ def test_close_leaves_nothing_at_work(slow):
     assert len(Slow.closed) == 7
     Slow.gate.set()
     assert until(lambda: len(Slow.closed) == 8)
-
-
-def test_episodes_of_a_vector_are_recorded(tmp_path):
-    envs = make_vec(PLAIN, 3, wrappers=[f"RecordEpisodes(path={str(tmp_path)!r})"])
-    envs.reset(seed=0)
-    envs.step(["#### 1", "#### 2", None])
-    envs.close()
-    rows = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
-    assert sorted(row["seed"] for row in rows) == [0, 1]
 
 
 def test_attributes_and_rendering():
