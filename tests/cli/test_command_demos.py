@@ -130,8 +130,6 @@ def test_more_than_there_are_tasks(tmp_path, demos):
     [
         (["--out", "a.csv"], ".jsonl, .parquet"),
         (["--out", "a.jsonl", "--n", "0"], "--n must be an integer of at least 1"),
-        (["--out", "a.jsonl", "--noise", "2"], "noise must be a number from 0 to 1"),
-        (["--out", "a.jsonl", "--split", "tset"], "test"),
         (["--out", "a.jsonl", "--wrapper", "Nothing"], "unknown wrapper"),
         (["--out", "a.jsonl", "--seed", "-1"], "seed must be"),
     ],

@@ -71,7 +71,6 @@ def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path, name, tools
     ("name", "message"),
     [
         ("MyTask", "did you mean 'my_task'"),
-        ("my-task", "did you mean 'my_task'"),
         ("../evil", "lower-case"),
         ("a b", "did you mean 'a_b'"),
         ("_x", "did you mean 'x'"),

@@ -102,15 +102,12 @@ def test_gymnasiums_checker_passes():
     "specs",
     [
         ["ChatMessages", "SlidingWindow(k=1)"],
-        ["ChatMessages", "TokenBudget(n=900, tokenizer={tokenizer!r})"],
-        ["MalformedCalls(policy='retry')", "StripReasoning", "ChatMessages"],
         ["RebuildPrompt", "Augment(fn='html:escape')"],
     ],
 )
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_vectors_agree_with_single_environments(mode, specs, tokenizer):
+def test_vectors_agree_with_single_environments(mode, specs):
     actions = [("<tool_call>première 中😀 \x00", "<tool_call>"), ("</tool_call>", "<tool_call>" + "x" * 50_000)]
-    specs = [spec.format(tokenizer=tokenizer) if "{tokenizer" in spec else spec for spec in specs]
     wrap = lambda env: apply_wrappers(env, specs)  # noqa: E731
     single = []
     for number in range(2):
@@ -144,7 +141,7 @@ STACKS = {
             "TokenBudget(n=3000, tokenizer={tokenizer!r})"],
     "rebuilt chat": ["RebuildPrompt", "Augment(fn='html:escape')", "ChatMessages"],
 }  # fmt: skip
-EVERY_WRAPPER = ("ChatMessages, stripped", "RebuildPrompt, a text", "all", "rebuilt chat")
+EVERY_WRAPPER = ("ChatMessages, stripped", "all", "rebuilt chat")
 
 
 @pytest.fixture(scope="module")
@@ -303,8 +300,7 @@ def test_a_budget_is_kept_and_says_what_it_left_out(tokenizer, token_conversatio
     assert dropped > 3
 
 
-@pytest.mark.parametrize("reasoning", ["keep", "strip"])
-@pytest.mark.parametrize("window", [[], ["SlidingWindow(k=3)"]])
+@pytest.mark.parametrize(("reasoning", "window"), [("keep", []), ("strip", ["SlidingWindow(k=3)"])])
 def test_what_a_budget_counts_is_what_an_actor_shows(tokenizer, token_conversation, reasoning, window):
     from transformers import AutoTokenizer
 
@@ -432,7 +428,6 @@ def test_specs_remake_and_snapshots_branch(name, tokenizer):
 @pytest.mark.parametrize(
     "specs",
     [
-        ["ChatMessages", "SlidingWindow(k=1)"],
         ["ChatMessages(tools='text', reasoning='strip')"],
         ["RebuildPrompt"],
         ["ChatMessages", "SlidingWindow(k=0)"],
