@@ -23,6 +23,13 @@ def examined(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.fixture
+def works(monkeypatch):
+    """An episode and the sandbox work, without a try."""
+    for name in ("_episode", "_sandbox"):
+        monkeypatch.setattr(doctor, name, lambda: ("ok", "it works"))
+
+
 def test_what_works_here_is_found_to_work(examined, root, agentr1):
     found = examined()
     config = configparser.ConfigParser()
@@ -38,7 +45,7 @@ def test_what_works_here_is_found_to_work(examined, root, agentr1):
     assert text.index("installed\n") < text.index("works here\n") < text.index("ok       episode")
 
 
-def test_what_is_absent_is_named_and_shown_with_all(monkeypatch, agentr1):
+def test_what_is_absent_is_named_and_shown_with_all(works, monkeypatch, agentr1):
     absent = doctor.Finding("installed", "verl", "absent", "without verl", "pip install 'agent-envs[verl]'")
     monkeypatch.setattr(doctor, "_extras", lambda: [doctor.Finding("installed", "base", "ok", "gymnasium 1"), absent])
     text = agentr1("doctor", "--quick")
@@ -48,13 +55,13 @@ def test_what_is_absent_is_named_and_shown_with_all(monkeypatch, agentr1):
     assert "absent: " not in text
 
 
-def test_a_data_folder_that_cannot_be_written_is_broken(examined, tmp_path, monkeypatch):
+def test_a_data_folder_that_cannot_be_written_is_broken(works, examined, tmp_path):
     (tmp_path / "data").write_text("a file")
     found = examined(status=1)["data folder"]
     assert found["state"] == "broken" and "AGENT_ENVS_DATA" in found["remedy"]
 
 
-def test_pins_are_compared_and_do_not_fail(examined, tmp_path):
+def test_pins_are_compared_and_do_not_fail(works, examined, tmp_path):
     (tmp_path / "pins.txt").write_text("# mine\ngymnasium==0.1\nnothing-of-the-kind==1.0\npip==0.1\n")
     found = examined("--constraints", str(tmp_path / "pins.txt"))["pins"]
     assert found["state"] == "differs" and "(pinned 0.1), of 1 installed packages" in found["detail"]
@@ -67,7 +74,7 @@ def test_a_file_without_pins_is_bad_input(agentr1, tmp_path, content):
     assert "pins.txt: " in agentr1("doctor", "--quick", "--constraints", tmp_path / "pins.txt", status=2)
 
 
-def test_missing_and_unsuitable_packages_come_with_what_to_do(examined, monkeypatch):
+def test_missing_and_unsuitable_packages_come_with_what_to_do(works, examined, monkeypatch):
     needs = ["gymnasium<1.5,>=1.4", "tqdm>=4", "agent-envs[data]; extra == 'more'", "pandas>=2; extra == 'data'",
              "winreg; sys_platform == 'win32'", "openai>=2,<3; extra == 'openai'"]  # fmt: skip
     versions = {"gymnasium": "1.4.2", "tqdm": "4.1", "openai": "1.9.0"}
