@@ -5,7 +5,8 @@ Behaviours pinned here:
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
 3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
    trains over merged rows; `--branch` plays trees, whose shared steps are trained once.
-4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step.
+4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step; a
+   run with a critic goes on from its last checkpoint too, whose number a kill may have left unwritten.
 5. The preset `cpu-llm` computes in bfloat16 where the CPU does, keeps its weights in float32, and says its memory.
 6. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
 """
@@ -27,6 +28,7 @@ import pytest
 import torch
 
 from agent_envs.adapters.tiny.supervised import computes_bfloat16
+from agent_envs.adapters.verl.run.folder import read_log
 from agent_envs.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -188,9 +190,10 @@ def test_two_steps_on_released_rows_train(tiny_model, data_dir, tmp_path, no_ray
     assert _records(out) == records
 
 
-def test_a_critic_trains_on_prefix_trees(tiny_model, tmp_path, no_ray_left):
+def test_a_critic_trains_on_prefix_trees_and_goes_on(tiny_model, tmp_path, no_ray_left):
     out = tmp_path / "run"
-    assert _train(out, "--algo", "steppo", "--steps", "2", "--model", str(tiny_model), "--seed", "3") == 0
+    command = ("--algo", "steppo", "--model", str(tiny_model), "--seed", "3")
+    assert _train(out, *command, "--steps", "2") == 0
     records = _records(out)
     assert _changed(_weights(tiny_model), _trained_weights(out, 2))
     assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
@@ -200,6 +203,11 @@ def test_a_critic_trains_on_prefix_trees(tiny_model, tmp_path, no_ray_left):
         assert record["env/merge_factor"] > 1.5 and record["env/episodes"] == 16  # trees are the default on a CPU
         assert math.isfinite(record["critic/vf_loss"]) and record["critic/vf_loss"] >= 0
         assert record["actor/ratio/moved"] > 0
+    (out / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("")  # as a kill in the middle of a save does
+    assert _train(out, *command, "--steps", "3") == 0
+    assert [record["step"] for record in _records(out)] == [0, 1, 2, 3] and _records(out)[3]["critic/grad_norm"] > 0
+    assert [record["step"] for record in read_log(out / "starts" / "001-from-2.jsonl")[0]] == [3]
+    assert {path.name for path in (out / "episodes").glob("train-*")} == {f"train-00000{n}.jsonl" for n in (1, 2, 3)}
 
 
 def test_a_greedy_baseline_over_merged_rows(tiny_model, tmp_path, no_ray_left):
