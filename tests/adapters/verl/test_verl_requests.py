@@ -1,16 +1,15 @@
 """What the agent loop asks of a generation server, and what it makes of the answers, through verl's own client.
 
 The server answers as verl's vLLM server does (workers/rollout/vllm_rollout/vllm_async_server.py, `generate`): it takes
-the same arguments, makes a `SamplingParams` of them, and stops, seeds and aborts as vLLM does.
+the same arguments, makes a `SamplingParams` of them, and stops and aborts as vLLM does.
 
 1. a response ends with the chat template's turn, whatever the tokenizer's own end is
-2. the same episode gets the same tokens again, another one others; not without ``request_seeds``
-3. no engine gets a setting that it does not take
-4. an aborted response, and log-probabilities that are missing or NaN, break the episode; nothing of it is trained
-5. rows have no log-probabilities where none were asked for, rather than zeros
-6. prompt tokens from the server's cache are counted
-7. under top_p the importance weights undo the truncation
-8. a context that the model has no positions for is refused before anything starts
+2. no engine gets a setting that it does not take
+3. an aborted response, and log-probabilities that are missing or NaN, break the episode; nothing of it is trained
+4. rows have no log-probabilities where none were asked for, rather than zeros
+5. prompt tokens from the server's cache are counted
+6. under top_p the importance weights undo the truncation
+7. a context that the model has no positions for is refused before anything starts
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import asyncio
 import dataclasses
 import json
 import math
-import random
-import time
 from typing import Any
 
 import numpy as np
@@ -70,7 +67,6 @@ class FakeVLLM:
         self.log_probs, self.abort_at = log_probs, abort_at
         self.asked: list[VLLMParams] = []
         self.remembered: list[list[int]] = []
-        self.unseeded = random.Random(time.monotonic_ns())
 
     class _Generate:
         def __init__(self, server: FakeVLLM) -> None:
@@ -96,9 +92,7 @@ class FakeVLLM:
         settings["logprobs"] = 0 if settings.pop("logprobs", False) else None
         params = VLLMParams(**settings)  # as strict as vLLM's
         self.asked.append(params)
-        draw = self.unseeded if params.seed is None else random.Random(params.seed)
-        text = [draw.choice(self.letters) for _ in range(8)] + [self.turn_end]
-        text += [draw.choice(self.letters) for _ in range(params.max_tokens)]
+        text = [*self.letters, self.turn_end, *self.letters * params.max_tokens]
         ends = {self.eos, *params.stop_token_ids}
         length = next((i + 1 for i, token in enumerate(text) if token in ends), len(text))
         ids = text[: min(length, params.max_tokens)]
@@ -142,21 +136,6 @@ def test_responses_end_with_the_turn(base_model):
     assert [len(output.response_ids) for output in outputs] == [9] * 4
     assert all(output.response_ids[-1] == server.turn_end for output in outputs)
     assert all({server.turn_end, server.eos} <= set(params.stop_token_ids) for params in server.asked)
-
-
-def test_an_episode_repeats_with_its_seeds_and_no_other_is_the_same(base_model):
-    def tokens(**how: Any) -> list[int]:
-        return ask(base_model, FakeVLLM(base_model), number=0, **how)[0].response_ids
-
-    assert tokens(session=0) == tokens(session=0)
-    assert len({tuple(tokens(**how)) for how in ({"session": 0}, {"session": 1}, {"index": 1, "session": 0},
-                                                 {"session": 0, "settings": {"seed": 1}})}) == 4  # fmt: skip
-    server = FakeVLLM(base_model)
-    ask(base_model, server)
-    assert len({params.seed for params in server.asked}) == 4  # each step its own
-    off = FakeVLLM(base_model)
-    ask(base_model, off, settings={"request_seeds": False})
-    assert {params.seed for params in off.asked} == {None}
 
 
 @pytest.mark.parametrize(("engine", "seeded"), [("agentr1_cpu", True), ("vllm", True), ("sglang", False)])
