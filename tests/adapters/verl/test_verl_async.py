@@ -137,54 +137,34 @@ async def cut(server: CPURolloutServer, meanwhile: Any) -> Any:
     return await whole
 
 
-def test_a_response_cut_and_resumed_is_the_uncut_one(server: CPURolloutServer, runner: asyncio.Runner) -> None:
-    async def play() -> tuple[Any, Any]:
-        uncut = await client(server).generate("r", prompt_ids=[5, 6, 7], sampling_params=PARAMS)
-        return uncut, await cut(server, lambda: asyncio.sleep(0))
-
-    uncut, resumed = runner.run(play())
-    assert len(uncut.token_ids) == 40
-    assert resumed.token_ids == uncut.token_ids
-    assert resumed.log_probs == pytest.approx(uncut.log_probs, abs=1e-5)
-    lengths = [tokens for _, tokens in resumed.extra_fields["parts"]]
-    assert len(lengths) == 2 and sum(lengths) == 40 and lengths[1] > 0
-
-
-def test_every_token_knows_its_weights(server: CPURolloutServer, runner: asyncio.Runner) -> None:
+def test_a_response_cut_and_resumed_is_the_uncut_one_and_knows_its_weights(
+    server: CPURolloutServer, runner: asyncio.Runner
+) -> None:
     weights = {name: tensor.clone() for name, tensor in server.server._engine.model.state_dict().items()}
 
-    async def play() -> Any:
+    async def play() -> tuple[Any, Any]:
         await server.load_weights(weights, 7)
-        return await cut(server, lambda: server.load_weights(weights, 8))
+        uncut = await client(server).generate("r", prompt_ids=[5, 6, 7], sampling_params=PARAMS)
+        return uncut, await cut(server, lambda: server.load_weights(weights, 8))  # the same ones
 
-    output = runner.run(play())
-    (first, before), (second, after) = output.extra_fields["parts"]
-    assert (first, second) == (7, 8) and after > 0
-    assert token_versions(output) == [7] * before + [8] * after
-
-
-def test_a_server_that_leaves_rejects_what_comes(server: CPURolloutServer, runner: asyncio.Runner) -> None:
-    async def play() -> Any:
-        await server.abort_all_requests(reject_request=True)
-        try:
-            return await server.generate([5], PARAMS, "r")
-        finally:
-            await server.resume_generation()
-
-    output = runner.run(play())
-    assert output.stop_reason == "aborted" and not output.token_ids
+    uncut, resumed = runner.run(play())
+    assert len(uncut.token_ids) == 40 and token_versions(uncut) == [7] * 40
+    assert resumed.token_ids == uncut.token_ids
+    assert resumed.log_probs == pytest.approx(uncut.log_probs, abs=1e-5)
+    (first, before), (second, after) = resumed.extra_fields["parts"]
+    assert (first, second, before + after) == (7, 8, 40) and after > 0
+    assert token_versions(resumed) == [7] * before + [8] * after
 
 
 def test_older_weights_are_corrected_unless_told_otherwise() -> None:
-    config = composed("agentr1.mode=colocate", "agentr1.lookahead=3").verl()
-    assert config.trainer.v1.trainer_mode == "agentr1_colocate"
-    assert not config.algorithm.rollout_correction.bypass_mode
-    assert config.algorithm.rollout_correction.rollout_is == "token"
+    threshold = "algorithm.rollout_correction.rollout_is_threshold=5.0"
+    config = composed("agentr1.mode=colocate", "agentr1.lookahead=3", threshold).verl()
+    correction = config.algorithm.rollout_correction
+    assert config.trainer.v1.trainer_mode == "agentr1_colocate" and not correction.bypass_mode
+    assert (correction.rollout_is, correction.rollout_is_threshold) == ("token", 5.0)
     assert composed("agentr1.mode=colocate", "agentr1.lookahead=0").verl().algorithm.rollout_correction.bypass_mode
     own = composed("agentr1.mode=colocate", "algorithm.rollout_correction.bypass_mode=True").verl()
     assert own.algorithm.rollout_correction.bypass_mode and own.algorithm.rollout_correction.rollout_is is None
-    other = composed("agentr1.mode=colocate", "algorithm.rollout_correction.rollout_is_threshold=5.0").verl()
-    assert other.algorithm.rollout_correction.rollout_is_threshold == 5.0
 
 
 def test_generation_gets_devices_of_its_own() -> None:

@@ -58,14 +58,6 @@ def test_levels_follow_success_and_a_resumed_run_goes_on_exactly() -> None:
     assert [played(resumed, step)[0] for step in range(6, 31)] == drawn[5:]
 
 
-def test_no_levels_change_nothing() -> None:
-    batch = get_tensordict({"uid": ["u"], "env_kwargs": ['{"level": 8}']})
-    none = Levels(None, seed=0)
-    none.choose(batch, 1, 2)
-    none.note({}, 1)
-    assert list(batch["env_kwargs"]) == ['{"level": 8}'] and "level" not in batch and none.records == []
-
-
 def test_the_command_names_levels_and_trains_on_tasks_that_all_of_them_have(
     tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
