@@ -30,7 +30,6 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
     ("arguments", "message"),
     [
         (["--env", "AgentR1/GSM8KTol-v0"], "Did you mean 'AgentR1/GSM8KTool-v0'?"),
-        (["--env", "Nowhere/Nothing-v3"], "unknown environment 'Nowhere/Nothing-v3'"),
         (["--env", "nosuch:Env-v0"], "unknown environment"),
         (["--env", ENV, "--env", f"{PLAIN}=0.5"], f"several environments need weights: --env {ENV}=0.5"),
         (["--env", f"{ENV}=0.5", "--env", f"{ENV}=0.5"], f"--env {ENV} is given twice"),
@@ -43,9 +42,7 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
         (["--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
         (["--model", "no/such/model"], "there is no such folder"),
         (["--wrapper", "FormatRewrd(weight=1)"], "Did you mean 'FormatReward'?"),
-        (["--wrapper", "FormatReward(weight"], "a wrapper is written"),
         (["--wrapper", "SlidingWindow(k=2)"], "In this order: ChatMessages, SlidingWindow"),
-        (["--wrapper", "ChatMessages", "--wrapper", "RebuildPrompt"], "In this order: RebuildPrompt, ChatMessages"),
         (["--wrapper", "RewardNormalisation(by='kind')"], "by='kind': the reset's info has no such key"),
         (["--wrapper", "gymnasium.wrappers:TimeLimit(max_episode_steps=-3)"], "wrapper 'gymnasium.wrappers:TimeLimit"),
         (
@@ -53,7 +50,6 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
             "leaves no room for a step within n=20",
         ),
         (["--env-kwargs", "{level: 1}"], "--env-kwargs is not valid JSON"),
-        (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "test"}'], "use --split"),
         (["--env-kwargs", '{"levle": 1}'], "levle"),
         (["--steps", "0"], "--steps must be an integer of at least 1"),
@@ -65,39 +61,30 @@ TWO = ["--env", f"{ENV}=1", "--env", f"{PLAIN}=1"]
         (["--levels", '{"levle": [1, 2]}'], "does not take 'levle'"),
         (["--teacher", "expert:bogus"], "does not take 'expert'"),
         (["--env", "AgentR1/ALFWorld-v0", "--teacher", "expert:bogus"], "bogus"),
-        (["--levels", '{"level": 1}'], "levels are several different values of one argument"),
         (["--algo", "grop"], "Did you mean 'grpo'?"),
-        (["--algo", "gpro"], "--algo must be one of 'bi_level_gae', 'capo', 'cispo'"),
         (["--algo", "no_such_package.algorithms:mine"], "cannot be loaded: No module named 'no_such_package'"),
-        (["--algo", "json:nothing"], "the advantage estimator json:nothing cannot be loaded"),
         (["--algo", "json:"], "must be written module:function"),
         (["--preset", "cpu-tin"], "Did you mean 'cpu-tiny'?"),
         (["--preset", "gpu-8"], "preset 'gpu-8' needs a model to train: add --model"),
         (["--preset", "cpu-vllm"], "which `make setup-vllm` puts into .venv-vllm"),
         (["--preset", "qwen3-4b/alfworl/grpo"], "Did you mean 'alfworld'?"),
-        (["--preset", "qwen3-4c/alfworld/grpo"], "Did you mean 'qwen3-4b'?"),
         (["--preset", "qwen3-4b/gsm8k/grpo/h100"], "the hardware of a preset must be one of 'h100-2', 'h100-4'"),
         (["--preset", "published"], "--preset must be one of 'cpu-llm', 'cpu-tiny', 'cpu-vllm', 'gpu-8'"),
         (["--preset", "qwen3-4b/alfworld"], "is written MODEL/TASK/ALGORITHM"),
         (["--preset", "../../x/alfworld/grpo"], "MODEL/TASK/ALGORITHM"),
-        (["--env", PLAIN, "--preset", "any/gsm8k/grpo"], "add --model"),
         (["--env", PLAIN, "--preset", "qwen3-4b/gsm8k/grpo", "--algo", "gae"], "is for 'grpo', but --algo is 'gae'"),
         (["--preset", "qwen3-4b/gsm8k/grpo"], "but --env is"),
         (["actor_rollout_ref.actor.optim.lr"], "expected a verl setting as key=value"),
         (["=1"], "expected a verl setting as key=value"),
-        (["actor_rollout_ref.actor.optim.lrr=1"], "lrr"),
         (["rollout.max_model_len=64"], "To append to your config use +rollout.max_model_len=64"),
         (["algorithm.adv_estimator=gpro"], "algorithm.adv_estimator follows from --algo"),
-        (["trainer.total_training_steps=9"], "follows from --steps"),
         (["trainer={total_training_steps:9}"], "trainer.total_training_steps follows from --steps"),
-        (["actor_rollout_ref.actor.loss_agg_mode=token-mean"], "loss_agg_mode follows from +agentr1.weighting (row"),
         (["model_engine=megatrn"], "Did you mean 'megatron'?"),
         (["algorithm.gamma=abc"], "algorithm.gamma must be a number, got 'abc'"),
         (["actor_rollout_ref.actor.use_dynamic_bsz=abc"], "use_dynamic_bsz must be True or False, got 'abc'"),
-        (["actor_rollout_ref.rollout.max_model_len=abc"], "max_model_len must be an integer of at least 1, got 'abc'"),
+        (["actor_rollout_ref.rollout.max_num_seqs=null"], "max_num_seqs must be an integer of at least 1, got None"),
         (["trainer.logger=[console]"], "trainer.logger must contain 'file'"),
         (["run.steps=-5"], "run.steps must be an integer of at least 1, got -5"),
-        (["run.steps=abc", "--steps", "5"], "run.steps must be an integer of at least 1, got 'abc'"),
         (["run.steps=null"], "preset 'cpu-tiny' has no epochs to take it from: add --steps N"),
         (["run.updates_per_step=9"], "run.updates_per_step=9 must divide run.tasks_per_step=16"),
         (["run.learning_rate=null"], "actor_rollout_ref.actor.optim.lr must be a number of at least 0, got None"),
@@ -139,7 +126,6 @@ def test_numbers_of_a_run():
     [
         ("wieghting: row", "unknown setting agentr1.wieghting. Did you mean 'weighting'"),
         ("whiten: flase", "agentr1.whiten must be True or False, got 'flase'"),
-        ("request_seeds: maybe", "agentr1.request_seeds must be True or False"),
         ("layout: trees", "agentr1.layout must be one of 'merged', 'steps', 'tree', got 'trees'"),
         ("mode: later", "agentr1.mode must be one of"),
         ("lookahead: 2", "needs agentr1.mode=colocate"),
@@ -236,11 +222,6 @@ def test_settings_that_do_not_go_together(runs, run, settings, message):
     config = changed(runs[run], *settings.split())
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_config(config, read_objective(config).estimator)
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_without_them_a_run_is_taken(runs, run):
-    check_config(runs[run], read_objective(runs[run]).estimator)
 
 
 def test_groups_of_one_are_for_estimators_that_compare_none():
