@@ -16,14 +16,16 @@ from omegaconf import OmegaConf
 
 from agent_envs.adapters.tiny import model as tiny_model
 from agent_envs.adapters.verl.config import engines
+from agent_envs.adapters.verl.config.composed import Composed
 from agent_envs.adapters.verl.config.engines import ENGINES, ROLLOUTS, attention_notice, missing_engine
-from agent_envs.cli.main import main
+from agent_envs.adapters.verl.run.training import describe, train
+from agent_envs.errors import ConfigError
 
 MODEL = str(Path(tiny_model.__file__).parent / "base")
 
 
-def composed(preset: str, *overrides: str) -> Any:
-    return composing.composed(*overrides, preset=preset, model=MODEL).verl()
+def composed(preset: str, *overrides: str) -> Composed:
+    return composing.composed(*overrides, preset=preset, model=MODEL)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -31,13 +33,17 @@ def composed(preset: str, *overrides: str) -> Any:
 def test_verl_takes_the_settings_of_every_engine(engine, algo):
     from verl.utils.config import omega_conf_to_dataclass
 
-    verl = composed(f"any/alfworld/{algo}", f"model_engine={engine}")
+    run = composed(f"any/alfworld/{algo}", f"model_engine={engine}")
+    verl = run.verl()
     for part in (verl.actor_rollout_ref.actor, verl.critic):
         made = omega_conf_to_dataclass(part)
         assert made.strategy == engine and made.optim.clip_grad == 1.0
         assert OmegaConf.select(part, f"{engine}.param_offload") in (True, None)
     assert verl.actor_rollout_ref.actor.optim.lr == 1e-6
     assert (missing_engine(verl) or "").startswith(f"model_engine={engine} needs the package {engine}")
+    assert f"# before it can run: {missing_engine(verl)}\n" in describe(run)
+    with pytest.raises(ConfigError, match=f"model_engine={engine} needs the package {engine}"):
+        train(run)
 
 
 MODELS = ("actor_rollout_ref.model", "critic.model")
@@ -47,33 +53,23 @@ def of_models(verl: Any, name: str) -> list[Any]:
     return [OmegaConf.select(verl, f"{model}.{name}") for model in MODELS]
 
 
-def test_without_flash_attention_rows_are_padded(monkeypatch, capsys):
+def test_without_flash_attention_rows_are_padded(monkeypatch):
     attention, packed = "override_config.attn_implementation", "use_remove_padding"
     monkeypatch.setattr(engines, "_flash_attention", lambda: False)
-    verl = composed("any/alfworld/gae")
+    run = composed("any/alfworld/gae")
+    verl = run.verl()
     assert of_models(verl, attention) == ["sdpa"] * 2 and of_models(verl, packed) == [False] * 2
-    assert "rows are padded" in (attention_notice(verl) or "")
-    forced = composed("any/alfworld/gae", f"{MODELS[0]}.{packed}=True", f"+{MODELS[1]}.{attention}=eager")
+    assert "# flash-attn is not installed: rows are padded" in describe(run)
+    forced = composed("any/alfworld/gae", f"{MODELS[0]}.{packed}=True", f"+{MODELS[1]}.{attention}=eager").verl()
     assert of_models(forced, packed) == [True, False] and of_models(forced, attention) == ["sdpa", "eager"]
     assert "most of it is thrown away" in (attention_notice(forced) or "")
-    split = composed("any/alfworld/grpo", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2")
+    split = composed("any/alfworld/grpo", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2").verl()
     assert of_models(split, packed)[0] is True  # a sequence that is split must be packed
-    assert attention_notice(composed("cpu-tiny")) is None
-    words = ["train", "--preset", "any/gsm8k/grpo", "--model", MODEL, "--data", "generated", "--dry-run"]
-    assert main(words) == 0 and "# flash-attn is not installed: rows are padded" in capsys.readouterr().out
+    assert attention_notice(OmegaConf.merge(verl, {"trainer": {"device": "cpu"}})) is None
     monkeypatch.setattr(engines, "_flash_attention", lambda: True)
-    verl = composed("any/alfworld/gae")
+    verl = composed("any/alfworld/gae").verl()
     assert of_models(verl, attention) == [None] * 2 and of_models(verl, packed) == [True] * 2
     assert attention_notice(verl) is None
-
-
-def test_a_dry_run_composes_and_says_what_is_missing(capsys):
-    words = ["train", "--preset", "any/gsm8k/grpo", "--model", MODEL, "--data", "generated"]
-    settings = ["model_engine=megatron", "actor_rollout_ref.rollout.name=sglang"]
-    assert main([*words, "--dry-run", *settings]) == 0
-    assert "# before it can run: model_engine=megatron needs the package megatron" in capsys.readouterr().out
-    assert main([*words, *settings]) == 2
-    assert "model_engine=megatron needs the package megatron" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore")
