@@ -1,4 +1,4 @@
-"""The record of a run: metrics over several starts, intervals, the curve."""
+"""The record of a run: metrics over several starts, the checkpoint that a start goes on from, intervals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_envs.adapters.run import append_record, read_records, write_records
+from agent_envs.adapters.verl.run.checkpoints import last_step
 from agent_envs.adapters.verl.run.folder import join_logs, read_log
 from agent_envs.episodes.statistics import Interval, difference, share
 
@@ -44,6 +45,17 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(', "data": {"r": 2}}\n')
     assert read_log(path, offset)[0] == [{"step": 2, "r": 2}]
+
+
+def test_a_run_goes_on_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
+    assert last_step(tmp_path) == 0
+    for step in (2, 10, 11):
+        (tmp_path / f"global_step_{step}").mkdir()
+    for step in (2, 10):  # a kill came before the end of the last one, and while its number was written
+        (tmp_path / f"global_step_{step}" / "data.pt").touch()
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    tracker.write_text("")
+    assert last_step(tmp_path) == 10 and tracker.read_text() == "10"
 
 
 def test_records_are_json_whatever_the_numbers(tmp_path: Path) -> None:
