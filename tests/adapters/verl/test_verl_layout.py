@@ -67,8 +67,8 @@ def test_layout_order_within_a_part_is_longest_first():
 def test_layout_with_fewer_trajectories_than_mini_batches():
     layout = plan_layout([0, 0, 1, 2], [1, 1, 1, 1], mini_batches=4, ranks=1)
     assert layout.mini_batches == 1
-    coarse = plan_layout(list(range(8)), [1] * 8, mini_batches=4, ranks=2)
-    assert coarse.mini_batches_of_rows(2).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    coarse = plan_layout(list(range(12)), [1] * 12, mini_batches=6, ranks=2)
+    assert coarse.mini_batches_of_rows(3).tolist() == [0, 0, 1, 1, 2, 2] * 2
 
 
 def make_episode(steps, stop_reason, error=None):
