@@ -94,7 +94,6 @@ def test_a_dry_run_says_what_set_each_value():
         "run.steps": "command line",
         "agentr1.process_rewards.format": "command line",
         "actor_rollout_ref.rollout.n": "command line",
-        "run.validation_tasks": "run.yaml",
         "run.warm_start": "preset/cpu-tiny.yaml",
         "data.max_prompt_length": "preset/cpu-tiny.yaml",
         f"{actor}.optim.lr": "preset/cpu-tiny.yaml: ${run.learning_rate}",
@@ -109,7 +108,7 @@ def test_a_dry_run_says_what_set_each_value():
     others = settings_with_origins(*words)
     names = ("agentr1.train_roles", "run.wrappers", f"{actor}.optim.lr", f"{actor}.optim", f"{actor}.optim.betas")
     assert [others[name] for name in names] == ["command line"] * 3 + ["", "preset/cpu-tiny.yaml"]
-    assert others["run.updates_per_step"] == "compose.py"
+    assert (others["run.updates_per_step"], others["run.validation_tasks"]) == ("compose.py", "run.yaml")
     moved = settings_with_origins("--env", ENV, "--preset", "gpu-8", "--model", "some/model", "model_engine=megatron")
     assert moved[f"{actor}.megatron.seed"] == "engines.py"
     released = settings_with_origins("--preset", "any/gsm8k/grpo", "--model", "some/model", "--data", "generated")

@@ -239,7 +239,7 @@ def test_every_released_run_has_the_tables_settings(cell: Cell) -> None:
 # One of each kind, whole.
 SOME = [c for c in RELEASED if c[:3] in {
     ("capo", "hotpotqa", "ppo"), ("capo", "webshop", "capo"), ("capo", "papersearch", "reinforce_pp"),
-    ("capo", "scienceworld", "rloo"), ("steppo", "alfworld", "grpo"), ("agent-r1", "alfworld", "reinforce"),
+    ("capo", "scienceworld", "rloo"), ("steppo", "papersearch", "steppo"), ("agent-r1", "alfworld", "reinforce"),
     ("agent-r1", "gsm8k", "steppo"), ("agent-r1", "gsm8k-tool", "grpo"),
     ("paperscout", "papersearch", "pspo"), ("agent-r1-2025", "hotpotqa-legacy", "ppo"),
 }]  # fmt: skip
