@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ from agent_envs.adapters.verl.run.tasks import (
 )
 from agent_envs.cli.main import main
 from agent_envs.episodes.run_folder import keep_settings
-from agent_envs.errors import AgentEnvsError, ConfigError, DataError
+from agent_envs.errors import ConfigError, DataError
 from benchmarks.pretraining.tokenizer import build_tokenizer
 
 
@@ -183,11 +184,13 @@ def test_generated_tasks_have_a_held_out_split_of_their_own():
     assert other.train != tasks.train and other.held_out == tasks.held_out
 
 
-@pytest.mark.parametrize("split", ["train", "valid_seen", "validation"])
-def test_seen_and_unseen_are_both_held_out_and_never_trained_on(split):
-    tasks = _tasks(composed(env="AgentR1/ALFWorld-v0", steps=3, split=split))
-    sizes = {name: len(indices) for name, indices in tasks.held_out}
-    assert sizes == ({"valid_seen": 128, "valid_unseen": 128} if split == "train" else {"valid_unseen": 256})
+def test_seen_and_unseen_are_both_held_out_and_never_trained_on():
+    run = composed(env="AgentR1/ALFWorld-v0", steps=3).run
+    for split in ("train", "valid_seen", "validation"):
+        tasks = choose_tasks(replace(run, split=split), tasks_per_step=16, validation_tasks=256)
+        sizes = {name: len(indices) for name, indices in tasks.held_out}
+        expected = {"valid_seen": 128, "valid_unseen": 128} if split == "train" else {"valid_unseen": 256}
+        assert sizes == expected, split
 
 
 def test_validation_sets_are_those_named_and_whole():
@@ -243,6 +246,14 @@ def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
     ]
 
 
+@pytest.fixture(scope="module")
+def file_of_rows(tmp_path_factory):
+    """A path, and a run that validates on the rows there."""
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    write_rows(path, make_rows("AgentR1/GSM8K-v0", [0]))
+    return path, composed(f"data.val_files={path}").run
+
+
 @pytest.mark.parametrize(
     ("row", "error", "message"),
     [
@@ -251,29 +262,28 @@ def test_files_of_rows_are_tasks_or_name_their_environments(tmp_path):
         ({"env_kwargs": "{"}, DataError, "row 0: expected a task's extra_info.index"),
         *(
             ({"extra_info": extra}, DataError, "row 0: expected a task's extra_info.index (and its seed, if any)")
-            for extra in ({"index": "first"}, {"index": -1}, {"index": 1.7}, {"index": True}, {"index": 0, "seed": "x"})
+            for extra in ({"index": -1}, {"index": 1.7}, {"index": True}, {"index": 0, "seed": "x"})
         ),
     ],
 )
-def test_rows_of_files_name_only_what_they_may(row, error, message, tmp_path):
-    path = tmp_path / "rows.parquet"
+def test_rows_of_files_name_only_what_they_may(row, error, message, file_of_rows):
+    path, run = file_of_rows
     write_rows(path, [{**make_rows("AgentR1/GSM8K-v0", [0])[0], **row}])
-    run = composed(f"data.val_files={path}").run
     with pytest.raises(error, match=re.escape(message)):
         validation_rows(run, [], trust=False)
-    path.write_text("no parquet")
-    with pytest.raises(AgentEnvsError, match="cannot be read as parquet"):
-        validation_rows(run, [], trust=False)
 
 
-def test_files_without_rows_are_refused(tmp_path):
+def test_files_without_rows_and_files_that_are_no_parquet_are_refused(file_of_rows):
     """A pass over no rows would never fill a batch."""
-    path = tmp_path / "none.parquet"
+    path, run = file_of_rows
     pq = pytest.importorskip("pyarrow.parquet")
     write_rows(path, make_rows("AgentR1/GSM8K-v0", [0]))
     pq.write_table(pq.read_table(path).slice(0, 0), path)
-    with pytest.raises(DataError, match="none.parquet has no rows"):
-        training_rows(composed(f"data.train_files=[{path}]", steps=1).run, [], 4, trust=False)
+    with pytest.raises(DataError, match="rows.parquet has no rows"):
+        validation_rows(run, [], trust=False)
+    path.write_text("no parquet")
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        validation_rows(run, [], trust=False)
 
 
 def test_files_are_named_by_their_paths(tmp_path):
