@@ -35,7 +35,6 @@ from agent_envs.sandbox.sandbox import Result
 from tests.helpers import tool_call
 
 GSM8K, MATH, TABLE = "AgentR1/GSM8KCode-v0", "AgentR1/MathCode-v0", "AgentR1/TableQA-v0"
-IDS = (GSM8K, MATH, TABLE)
 
 
 def call(code: str) -> str:
@@ -113,10 +112,9 @@ def test_a_snapshot_goes_on_exactly():
     env.close()
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_no_program_makes_the_episode_a_failure_of_the_infrastructure(env_id):
+def test_no_program_makes_the_episode_a_failure_of_the_infrastructure():
     """What differs from run to run, then a package that was not used yet: nothing runs again."""
-    env = gym.make(env_id)
+    env = gym.make(GSM8K)
     env.reset(seed=0)
     seen = [
         env.step(call(code))[0] for code in ("import time, os\nt = time.time(), os.urandom(8), id(object())\nt", "t")
@@ -183,6 +181,9 @@ PAIRS = [  # answer, gold, whether they are the same
     (r"\frac{2}{3}E_1+\frac{2}{3}E_2", r"\frac{1}{3}E_1+\frac{2}{3}E_2", False), ("(2,1)", "(1,2)", False),
     (r"\dfrac13E_1+\dfrac23E_2", r"\frac{1}{3}E_1+\frac{2}{3}E_2", True), ("18", "18,8", False), ("4", "4:3", False),
     ("1 or 2", "x=2, x=1", True), ("$3$ and $4$", "4,3", True), ("50", "50 percent.", True),
+    ("x^2+2x+1", "(x+1)^2", True), (r"\frac{\pi}{2}", r"0.5\pi", True), ("2+3i", "3i+2", True),
+    ("10^{3}", "1000", True),
+    ("10000000000000001", "10000000000000000", False), ("0.333", r"\frac{1}{3}", False), ("[0,1]", "(0,1)", False),
 ]  # fmt: skip
 
 
@@ -190,32 +191,6 @@ PAIRS = [  # answer, gold, whether they are the same
 def test_equivalent_answers(answer, gold, same):
     pytest.importorskip("math_verify")
     assert equivalent(answer, gold) == same
-
-
-DISPUTED = [  # answer, gold, whether they are the same; the graders in verl's utils/reward_score disagree
-    ("0.5", r"\frac{1}{2}", True), ("3/4", "0.75", True), (r"\sqrt{12}", r"2\sqrt{3}", True), ("1,234", "1234", True),
-    ("5.0", "5", True), (r"50\%", "50", True), ("x^2+2x+1", "(x+1)^2", True), (r"\frac{\pi}{2}", r"0.5\pi", True),
-    (r"-\frac{1}{2}", r"\frac{-1}{2}", True), (r"\dfrac{5}{3}", r"\frac{5}{3}", True), ("2+3i", "3i+2", True),
-    ("10000000000000001", "10000000000000000", False), (r"3\sqrt{2}", r"\sqrt{18}", True),
-]  # fmt: skip
-SETTLED = [  # pairs that all of these graders refuse
-    (r"\frac{6}{8}", r"\frac{3}{4}", True), ("10^{3}", "1000", True), (r"\{2,1\}", r"\{1,2\}", True),
-    (r"\log_2 8", "3", True), ("(2,1)", "(1,2)", False), ("0.333", r"\frac{1}{3}", False), ("[0,1]", "(0,1)", False),
-]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_equivalence_where_other_graders_disagree_or_refuse():
-    pytest.importorskip("math_verify")
-    pytest.importorskip("verl")
-    from verl.utils.reward_score import math_dapo, math_reward, prime_math
-
-    for pairs, votes in ((DISPUTED, {True, False}), (SETTLED, {False})):
-        for answer, gold, same in pairs:
-            assert equivalent(answer, gold) == same, (answer, gold)
-            normal = math_dapo.normalize_final_answer
-            said = {math_reward.is_equiv(answer, gold), bool(prime_math.grade_answer(answer, gold))}
-            assert said | {normal(answer) == normal(gold)} == votes, (answer, gold)
 
 
 def test_the_equations_of_released_solutions_run(data_dir):

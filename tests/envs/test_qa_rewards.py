@@ -1,19 +1,22 @@
-"""Scoring of short answers, against what the official script gives, and the two action formats of search tasks.
+"""Scoring of short answers, against what the official scripts give, and the two action formats of search tasks.
 
-1. The normaliser, exact match and F1 equal HotpotQA's hotpot_evaluate_v1.py, unicode and empty texts included.
+1. The normaliser, exact match and F1 equal HotpotQA's hotpot_evaluate_v1.py, unicode and empty texts included; each
+   data set has its own F1.
 2. Aliases count, the best one; yes, no and noanswer only score by being equal.
 3. The released format reward, term by term.
 4. ReAct and Search-R1 actions, whole and broken.
 """
 
+import json
 import time
 
+import gymnasium as gym
 import pytest
 
 from agent_envs.envs.qa.reward import qa_format
 from agent_envs.messages import ParseFailure, ToolCall
 from agent_envs.parsers import ReActParser, SearchR1Parser
-from agent_envs.rewards.short_answers import exact_match, f1, normalize_answer, substring_match
+from agent_envs.rewards.short_answers import exact_match, f1, normalize_answer, squad_f1, substring_match
 
 OFFICIAL = [  # prediction, gold; normalised prediction, exact match and F1 as the official script has them
     ("The Eiffel Tower!", "eiffel tower", "eiffel tower", 1.0, 1.0),
@@ -32,7 +35,10 @@ OFFICIAL = [  # prediction, gold; normalised prediction, exact match and F1 as t
     ("to be or not to be", "be to", "to be or not to be", 0.0, 0.5),  # words count as often as both have them
     ("北京", "北京 市", "北京", 0.0, 2 / 3),
     ("a\u00a0cat", "cat", "cat", 1.0, 1.0),
-]  # many more pairs: test_qa_official.py
+    ("AN apple\x1c a day", "apple day", "apple day", 1.0, 1.0),
+    ("the_end", "theend", "theend", 1.0, 1.0),
+    ("cat cat", "cat", "cat cat", 0.0, 2 / 3),
+]
 
 
 @pytest.mark.parametrize(("prediction", "gold", "normal", "em", "overlap"), OFFICIAL)
@@ -42,8 +48,43 @@ def test_scores_equal_the_official_scripts(prediction, gold, normal, em, overlap
     assert f1(prediction, gold) == pytest.approx(overlap)
 
 
-def test_without_a_gold_nothing_is_right():
-    assert exact_match("x", ()) == f1("x", ()) == substring_match("x", ()) == 0.0
+def test_the_best_alias_counts_and_without_a_gold_nothing_is_right():
+    golds = ("Paris", "the City of Light", "no")
+    assert exact_match("city of light", golds) == f1("city of light", golds) == squad_f1("city of light", golds) == 1.0
+    assert f1("in Paris", golds) == squad_f1("in Paris", golds) == pytest.approx(2 / 3)
+    assert exact_match("x", ()) == f1("x", ()) == squad_f1("x", ()) == substring_match("x", ()) == 0.0
+
+
+CONTEXT = [["Ann Lee", ["Ann Lee was born", " in Bath."]], ["Bath", ["Bath is a city."]]]
+HOTPOT = {
+    "_id": "q1", "question": "Where was Ann Lee born?", "type": "bridge", "context": CONTEXT,
+    "supporting_facts": [["Ann Lee", 1], ["Bath", 0]],
+}  # fmt: skip
+MUSIQUE = {
+    "id": "2hop__1_2", "question": "Where?", "answer_aliases": [], "answerable": True,
+    "paragraphs": [{"idx": n, "title": "t", "paragraph_text": "x", "is_supporting": n in (3, 5)} for n in range(6)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("env_id", "gold", "said", "score"),
+    [
+        ("HotpotQA", "yes", "yes it is", 0.0),
+        ("TwoWikiMultihopQA", "yes", "yes it is", 0.0),
+        ("MuSiQue", "yes", "yes it is", 0.5),
+        ("HotpotQA", "The The", "the", 0.0),
+        ("MuSiQue", "The The", "the", 1.0),
+        ("MuSiQue", "Bath", "in Bath", 2 / 3),
+        ("MuSiQue", "Bath", "the", 0.0),
+    ],
+)
+def test_f1_is_the_data_sets_own(env_id, gold, said, score, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([(MUSIQUE if env_id == "MuSiQue" else HOTPOT) | {"answer": gold}]))
+    env = gym.make(f"AgentR1/{env_id}-v0", data=str(path), reward="f1")
+    env.reset(options={"index": 0})
+    _, reward, _, _, info = env.step(f"<answer>{said}</answer>")
+    assert reward == info["f1"] == pytest.approx(score)
 
 
 @pytest.mark.parametrize(

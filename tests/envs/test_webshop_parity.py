@@ -1,7 +1,7 @@
 """WebShop against traces of the original environment, line for line.
 
 1. Every observation, reward, end, list of clickables, search bar, address and reward_info of the traces.
-2. The same with prices and goals drawn here: they are the traces' own, to the last bit and in their order.
+2. Prices and goals are drawn here: they are the traces' own, to the last bit and in their order.
 """
 
 import json
@@ -43,15 +43,10 @@ def replay(env, rows):
         )
 
 
-@pytest.mark.parametrize("drawn", ["from the traces' files", "here"])
 @pytest.mark.parametrize("name", TRACES)
-def test_every_line_of_the_traces_is_reproduced(folder, name, drawn):
+def test_every_line_of_the_traces_is_reproduced(folder, name):
     human, mode = TRACES[name]
-    files = {}
-    if drawn != "here":
-        kind = "human" if human else "synth"
-        files = {"prices": folder / "prices_seed0.json", "goals": folder / f"goals_{kind}_seed0.jsonl"}
-    env = WebShopEnv(data=folder, split="all", mode=mode, human_goals=human, tagger="rule", **files)
+    env = WebShopEnv(data=folder, split="all", mode=mode, human_goals=human, tagger="rule")
     rows = [json.loads(line) for line in (folder / f"trace_{name}.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) > 300
     for row, got in replay(env, rows):
