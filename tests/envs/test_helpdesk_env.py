@@ -12,7 +12,6 @@ import json
 import pickle
 import random
 import re
-import tracemalloc
 
 import gymnasium as gym
 import pytest
@@ -111,7 +110,7 @@ AGENTS = {
 def test_whoever_makes_the_right_calls_and_offers_solves_every_task(agent, level):
     for split in ("train", "new"):
         env = make(level=level, split=split)
-        for index in range(4):
+        for index in range(3):
             reward, terminated, info, said = play(env, index, AGENTS[agent])
             task = env.unwrapped.task
             assert terminated and reward == 1 and info["success"], (task.task_id, said[-3:])
@@ -149,7 +148,7 @@ IDLERS = {
 @pytest.mark.parametrize("idler", IDLERS)
 def test_who_says_or_calls_anything_solves_nothing(idler, level):
     env = make(level=level)
-    assert not any(play(env, index, IDLERS[idler], limit=60)[0] for index in range(12))
+    assert not any(play(env, index, IDLERS[idler], limit=60)[0] for index in range(6))
 
 
 @pytest.mark.parametrize("level", [1, 3, 6])
@@ -167,7 +166,7 @@ def test_every_domain_is_solved_at_every_level_and_in_plain_talk(name):
     split = "new" if name in UNSEEN else "test"
     for talk in ("varied", "plain"):
         env = make(level="1-8", domains=name, split=split, talk=talk)
-        for index in range(4):
+        for index in range(3):
             reward, _, info, _ = play(env, index)
             assert reward == 1 and info["task_family"] == name
 
@@ -283,7 +282,7 @@ def test_a_misread_number_is_put_right_when_it_is_doubted_or_after_three_fruitle
 def test_whoever_says_anything_is_told_everything_in_time():
     for level in (1, 3, 6):
         env = make(level=level)
-        for index in range(20):
+        for index in range(10):
             env.reset(options={"index": index})
             mind, request = env.unwrapped.state.mind, env.unwrapped.task.requests[0]
             seen = env.unwrapped.domain.device.reads if request.trouble else ()
@@ -541,26 +540,6 @@ def test_instructions_and_tools_follow_the_task_through_snapshots_and_pickles():
         assert (copy.instructions, json.dumps(copy.tools)) == (instructions, tools)
         while not copy.step(copy.expert_action())[2]:
             pass
-
-
-def test_further_environments_and_resets_take_little_memory():
-    def play_all(env):
-        for index in range(20):
-            env.reset(options={"index": index})
-
-    play_all(make())
-    tracemalloc.start()
-    try:
-        envs = [make() for _ in range(10)]
-        for env in envs:
-            play_all(env)
-        many = tracemalloc.get_traced_memory()[0]
-        assert many / len(envs) < 50_000
-        for _ in range(5):
-            play_all(envs[0])
-        assert tracemalloc.get_traced_memory()[0] - many < 20_000
-    finally:
-        tracemalloc.stop()
 
 
 # -- 5. what mishearing may never cost ---------------------------------------------------------------------------------

@@ -217,13 +217,11 @@ def test_codes_of_two_letters_may_be_any_others_are_of_one_split_and_levels_grow
         ("<tool_call>zoom", "error"),
     ],
 )
-@pytest.mark.parametrize("view", ["pictures", "words"])
-def test_a_box_that_cannot_be_shown_is_an_observation(view, action, said):
-    env = gym.make(ID, view=view, level=1)
+def test_a_box_that_cannot_be_shown_is_an_observation(action, said):
+    env = gym.make(ID, level=1)
     env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(action)
-    text = observation if view == "words" else observation["text"]
-    assert said in text and "<image>" not in text and (view == "words" or not observation["images"])
+    assert said in observation["text"] and "<image>" not in observation["text"] and not observation["images"]
     assert (reward, terminated, truncated, info["invalid_action"], info["zooms"]) == (0.0, False, False, True, 0)
 
 
@@ -244,15 +242,15 @@ def test_zooms_are_nested_several_at_once_and_bounded():
     assert env.step(base.expert_action())[1] == 1.0
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(2))
 def test_words_and_pictures_give_the_same_rewards(index):
     rng = np.random.default_rng(index)
     envs = [gym.make(ID, view=view, split="validation") for view in ("words", "pictures")]
     for env in envs:
         env.reset(options={"index": index})
-    over = False
+    over, bad = False, [call(-1, 0, 10, 10), call(0.5, 0, 10, 10), "<tool_call>zoom"]
     while not over:
-        action = envs[0].unwrapped.demo_action(rng, 0.4)
+        action = bad.pop() if bad else envs[0].unwrapped.demo_action(rng, 0.4)
         words, pictures = (env.step(action) for env in envs)
         for key in ("invalid_action", "score", "success", "anchor", "zooms"):
             assert words[4][key] == pictures[4][key]
