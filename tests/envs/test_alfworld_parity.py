@@ -269,19 +269,6 @@ def test_both_engines_agree_on_households_that_no_file_at_hand_has(engine, data_
     assert counts["games"] + counts["refused"] == count and counts["games"] > count / 2
 
 
-def test_both_engines_play_on_where_two_things_are_asked_for_and_there_is_one(engine):
-    game = next(g for g in generated(12) if g.family == "pick_two_obj_and_place")
-    of_kind = sorted(f[1] for f in game.problem.facts if f[0] == "objecttype" and f[2] == _wanted_type(game.problem))
-    assert len(of_kind) > 1
-    problem = replace(game.problem, facts=tuple(f for f in game.problem.facts if not set(of_kind[1:]) & set(f)))
-    rng = random.Random(1)
-    assert compare(engine, "one of two", lambda: game_document(problem), problem, rng, 20, 5) == 25
-
-
-def _wanted_type(problem):
-    return f"{problem.params['object_target'].lower()}type"
-
-
 def test_the_caches_change_nothing(engine, stock):
     counts = _play_all(stock, made(generated(1)), 2, 5, 3, experts=False)
     assert counts["commands"] == 8

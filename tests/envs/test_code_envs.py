@@ -1,10 +1,9 @@
 """GSM8KCode, MathCode and TableQA, by scripted episodes.
 
-1. The expert wins in every style, split and level; generated answers agree with the programs, which go another way.
+1. Generated answers agree with the programs, which go another way; splits share no problem, and levels grow.
 2. A program that fails is an observation; a stopped one says that the variables are gone; a snapshot goes on exactly;
    what a program prints or imports never ends the episode with an error.
 3. Released rows are read by path; answers are equal as math-verify and the data sets' own rules say.
-4. A demonstrator that errs is wrong as often as it is told to be.
 """
 
 import copy
@@ -14,7 +13,6 @@ import io
 import json
 import os
 import pickle
-import re
 import time
 from pathlib import Path
 
@@ -191,24 +189,6 @@ PAIRS = [  # answer, gold, whether they are the same
 def test_equivalent_answers(answer, gold, same):
     pytest.importorskip("math_verify")
     assert equivalent(answer, gold) == same
-
-
-def test_the_equations_of_released_solutions_run(data_dir):
-    """Those of GSM8K's first 2,000 training rows, fifty rows to a program."""
-    rows = (data_dir / "gsm8k" / "train_2000.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [re.findall(r"<<([-+*/().0-9 ]+)=([-.0-9]+)>>", json.loads(row)["answer"]) for row in rows]
-    wrong, count = [], 0
-    for start in range(0, len(found), 50):
-        equations = [equation for solution in found[start : start + 50] for equation in solution]
-        lines = [re.sub(r"(?<![0-9.])0+(?=[0-9])", "", left) for left, _ in equations]  # 05 is no number of Python's
-        code = "\n".join(f"print({line})" for line in lines)
-        result = run(code, timeout=30)
-        assert result.ok, result
-        for (left, right), value in zip(equations, result.stdout.split(), strict=True):
-            count += 1
-            if abs(float(value) - float(right)) > 0.01 * max(1, abs(float(right))):
-                wrong.append((left, right, value))
-    assert count > 5000 and len(wrong) <= count // 200, (count, wrong)
 
 
 def test_a_hostile_answer_is_judged_in_bounded_time(monkeypatch):

@@ -65,9 +65,10 @@ WRONG = [
     ("TextArena", "textarena", {"env": "Mastermind-v0", "player": "both"}, "player must be"),
     ("TextArena", "textarena", {"player": 1}, "player"),
     ("TextArena", "textarena", {"opponent": "no_such:thing"}, "no_such"),
+    ("TextWorld", "textworld", {"level": 31}, "1 to 30"),
     *((*one, kwargs, message)
       for one in (("Gem", "gem"), ("ReasoningGym", "reasoning_gym"), ("RLVE", "Gym.environment"),
-                  ("TextArena", "textarena"))
+                  ("TextArena", "textarena"), ("TextWorld", "textworld"))
       for kwargs, message in (({"split": "dev"}, "validation"), ({"data": "official"}, "generated"))),
 ]  # fmt: skip
 

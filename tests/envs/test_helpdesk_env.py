@@ -373,13 +373,14 @@ def test_a_voice_is_taken_if_it_says_the_same(fake_chat):
 
 ROUTER = load_domain("home_internet").device
 PRESSES = {
-    "Please plug in the cable.": "plug_in",
     "Could you plug the cable in, please?": "plug_in",
     "Now push in the cable and then switch on the router.": "plug_in power_on",
     "1. Turn the router on\n2. Set router mode": "power_on router_mode",
     "Reset the router.": "reset",
     "Do not reset the router.": "",
     "You may not reset the router.": "",
+    "Before you plug in the cable, tell me what the light does.": "",
+    "Should you plug in the cable, the light will blink.": "",
     "I have switched on the router.": "",
     "Is the router switched on?": "",  # a question about it
     "The cable is plugged in.": "",
@@ -573,18 +574,6 @@ def test_an_amount_that_was_said_wrongly_can_be_corrected(text):
     assert ended[1] == 1
 
 
-def test_other_sums_are_not_taken_for_the_amount():
-    env, _ = asked_for_an_amount()
-    base = env.unwrapped
-    for text in (
-        "I see a debt of 50 euros on your account.",
-        "It costs 60 euros a month.",
-        "You still owe us 20 euros.",
-    ):
-        base.step(text)
-        assert base._customer().asks_amount
-
-
 def test_telling_an_amount_to_somebody_who_was_not_identified_is_a_fault():
     env, _ = asked_for_an_amount()
     base = env.unwrapped
@@ -605,18 +594,6 @@ def test_a_yes_has_the_right_number():
     said = base.step("Shall I go ahead?")[0]
     assert request.wishes[0].item in said and request.misread not in said and not base.state.desk.agreed
     assert request.wishes[0].item in base.step("Shall I go ahead?")[0] and base.state.desk.agreed
-
-
-def test_what_stands_in_a_clause_beside_an_instruction_is_not_done():
-    env = make(level=5, domains="heating")
-    trouble(env, lambda request, deed: True)
-    base = env.unwrapped
-    for text in (
-        "Before you open the valve, tell me what the gauge shows.",
-        "Should you open the valve, water will leak.",
-    ):
-        base.step(text)
-        assert not base.state.mind.pressed
 
 
 def test_the_expert_wins_twins_whose_dropped_request_became_allowed():

@@ -243,6 +243,7 @@ AMOUNTS = [
     ("It is 0 euros or 86 euros", [0, 86], []),
     ("Your hire costs 60 euros a day.", [], []),  # not of what is asked for
     ("You still owe us 20 euros.", [], []),
+    ("I see a debt of 50 euros on your account.", [], []),
     ("The price of your hire is 52 euros.", [], []),
     ("It would be 60 euros if you were a guest, but for you it is 45 euros.", [45], []),
     ("That comes to one hundred and eighty-one euros.", [181], []),

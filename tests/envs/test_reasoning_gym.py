@@ -9,7 +9,6 @@ Behaviours pinned here:
 import gymnasium as gym
 import pytest
 
-from agent_envs.audit import audit
 from agent_envs.testing import check_text_env
 
 ENV_ID = "AgentR1/ReasoningGym-v0"
@@ -36,9 +35,3 @@ def test_episodes_are_those_of_the_package(dataset):
 
 def test_it_keeps_the_contract():
     check_text_env(ENV_ID)
-
-
-@pytest.mark.slow
-def test_the_audit_of_sums():
-    found = audit(ENV_ID, tasks=12)
-    assert found.expert == 1.0 and found.passed, found.table()
