@@ -47,22 +47,6 @@ def test_expert_wins_from_any_state():
         assert info["success"]
 
 
-def test_reasoning_is_not_judged():
-    env = gym.make(ONE)
-    env.reset(options={"index": 3})
-    answer = base(env).task.answer
-    for text, reward in [
-        (f"<think>#### 1 or {answer}?</think>\n#### {answer}", 1.0),
-        (f"<think>#### {answer}</think> I do not know", 0.0),
-        (f"so #### {answer}</think>", 0.0),
-        (f"<think>#### {answer}", 1.0),  # never closed: no block
-        (f"<think>a</think>#### 0<think>b</think>#### {answer}", 1.0),
-    ]:
-        env.reset(options={"index": 3})
-        _, paid, terminated, _, info = env.step(text)
-        assert (paid, terminated, info["success"]) == (reward, True, reward == 1.0), text
-
-
 def test_data_may_be_a_path_object(data_dir):
     path = data_dir / "gsm8k" / "train_2000.jsonl"
     for env_id in (ONE, TOOL):

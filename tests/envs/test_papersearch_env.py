@@ -134,13 +134,6 @@ def test_a_given_selector_is_asked_once_per_query_and_paper():
     assert judge.asked == [["a"], ["b"]]
 
 
-@pytest.mark.parametrize(("date", "found"), [("2023-06", "ab"), ("2023-07-01", "abc"), ("2019", ""), ("", "abc")])
-def test_nothing_after_the_query(date, found):
-    env = make(Backend(A, B, C), PaperTask("t", "q", ("Deep A",), date=date))
-    env.step(search("Deep"))
-    assert "".join(env.state.pool) == found
-
-
 @pytest.mark.parametrize("ending", [FINISH, "That is all.", search("Shallow") + FINISH])
 def test_the_ways_to_finish(ending):
     task = PaperTask("t", "q", ("deep a", "DEEP B in two lines"))
