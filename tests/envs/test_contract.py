@@ -45,7 +45,7 @@ def test_a_further_environment_shares_what_its_tasks_need(name):
         env.step(env.unwrapped.expert_action())
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert used / len(envs) < 50_000
+    assert used / len(envs) < 200_000
     for env in envs:
         env.close()
 
