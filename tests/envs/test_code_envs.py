@@ -182,7 +182,7 @@ PAIRS = [  # answer, gold, whether they are the same
     ("x^2+2x+1", "(x+1)^2", True), (r"\frac{\pi}{2}", r"0.5\pi", True), ("2+3i", "3i+2", True),
     ("10^{3}", "1000", True), (r"\displaystyle \frac{3}{4}", r"\frac{3}{4}", True), ("3x+4y=12", "3x + 4y = 12", True),
     (r"\left(1,8\right), \left(8,1\right)", "(1,8), (8,1)", True), ("13300000, 20, 10", "10, 20, 13300000", True),
-    ("-1./3+1", "-1./3", False), ("-1./4", "-1./3", False), (r"50\%+1", r"50\%", False), ("2^{51}+1, 1000", "2^{51}+1", False),
+    ("-1./3+1", "-1./3", False), ("-1./4", "-1./3", False), (r"50\%+1", r"50\%", False),
     (r"\{x|x>1\}", r"\{x | x > 1\}", True), (r"\{x | x > 1\}+1", r"\{x | x > 1\}", False),  # the same text or none
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", True),
     (r"\begin{pmatrix} 1 & 2 \\ 3 & 5 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", False),
