@@ -75,7 +75,7 @@ def test_what_is_not_around_all_of_an_answer_stays(text):
     ids=lambda text: text[:12],
 )
 def test_hostile_texts_are_read_in_linear_time(text):
-    start = time.monotonic()
+    start = time.process_time()
     assert not same_answers(given_answers(text), ["Osken (x); Velmar", "1 day"])
     bare(text)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

@@ -342,6 +342,14 @@ def test_long_descriptions_are_shown_whole(folder):
     assert shown.endswith(f"< Prev [SEP] {long.strip()}")
 
 
+@pytest.mark.parametrize(("steps", "truncated_at"), [(None, 15), (40, 40), (-1, None)])
+def test_how_many_steps_there_are_is_a_matter_of_the_make(folder, steps, truncated_at):
+    env = gym.make("AgentR1/WebShop-v0", data=folder, split="all", max_episode_steps=steps)
+    env.reset()
+    cut = [step for step in range(1, 60) if env.step("search[lamp]")[3]]
+    assert cut == ([] if truncated_at is None else list(range(truncated_at, 60)))
+
+
 # -- bad actions ---------------------------------------------------------------------------------------------------
 
 
