@@ -311,11 +311,9 @@ def test_tabmwp(tmp_path):
         ("b; a; c", ("a; b", "c"), False),
         ("White", ("White; green",), False),
         ("18", ("18,8",), False),  # a part of a number
-        ("8", ("18,8",), False),
         ("18,8", ("18,8",), True),
         ("5", ("5:19.35",), False),
         ("17.0", ("17 years",), True),  # canonical values
-        ("17 years", ("17 years",), True),
         ("17 months", ("17 years",), False),
         ("17 years", ("17",), False),
         ("20", ("20 km walk",), False),

@@ -107,7 +107,6 @@ ANSWERS = [  # exact match, F1, and whether the answer is a part; whether the ac
     (r"\boxed{\text{Pigam}}", 1.0, 1.0, 1.0, False),
     ("Pigam", 1.0, 1.0, 1.0, False),  # a text without a call is the answer
     ("<think>Adan?</think>Pigam", 1.0, 1.0, 1.0, False),
-    ("I think it is <answer>Pigam</answer>.", 1.0, 1.0, 1.0, False),
     ("<answer>Korvath</answer> no, <answer>Pigam</answer>", 1.0, 1.0, 1.0, False),  # the last one
     ("It is in Pigam.", 0.0, 0.4, 1.0, False),
     ("<answer>Korvath</answer>", 0.0, 0.0, 0.0, False),
