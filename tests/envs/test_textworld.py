@@ -4,7 +4,7 @@ Behaviours pinned here:
 1. Observations, points and ends are those of `textworld.start`; its own plan wins.
 2. The contract of text environments holds.
 3. No text of the policy reaches the interpreter as an order to it: no file is written, and it never waits for ever.
-4. What is no argument, or no game, is one message.
+4. What is no game is one message.
 """
 
 import os
