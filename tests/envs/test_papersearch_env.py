@@ -5,8 +5,7 @@
 3. broken backends and selectors end the episode with an error, not with a bad reward
 4. the rebuilt prompt, and actors that begin anew with it
 5. papers of a corpus on disk: cycles, self-citations, unknown ids, no abstract, no date
-6. snapshots, copies, memory
-7. transcripts
+6. transcripts
 """
 
 import json
