@@ -66,18 +66,6 @@ def test_experts_win_generated_houses(expert, split, size, count):
     assert np.quantile(seconds, 0.99) < 0.005
 
 
-def test_oracle_opens_what_is_closed_and_carries_two():
-    tasks = GeneratedHouses("train", families="pick_two_obj_and_place")
-    opened = 0
-    for index in range(15):
-        house = GroundedGame(tasks[index].problem)
-        plan = oracle_plan(house, begin(house))
-        assert 6 <= len(plan) <= 11
-        assert sum(command.startswith("take ") for command in plan) == 2
-        opened += any(command.startswith("open ") for command in plan)
-    assert opened >= 3
-
-
 def test_plans_get_shorter_by_one_with_every_step():
     tasks = GeneratedHouses("valid_seen")
     for index in range(12):
