@@ -33,12 +33,9 @@ def test_every_id_keeps_the_contract_in_vectors(env_id):
     check_text_env(env_id)
 
 
-@pytest.mark.parametrize("name", ["HelpDesk", "HotpotQA", "PaperSearch", "WebShop"])
-def test_a_further_environment_shares_what_its_tasks_need(name):
-    env_id = f"AgentR1/{name}-v0"
-    first = gym.make(f"agent_envs:{env_id}")  # the name of who has not imported the package
-    for seed in range(20):
-        first.reset(seed=seed)
+@pytest.mark.parametrize("env_id", ["AgentR1/HotpotQA-v0", "AgentR1/PaperSearch-v0", "AgentR1/WebShop-v0"])
+def test_a_further_environment_shares_its_index(env_id):
+    gym.make(f"agent_envs:{env_id}").reset(seed=0)  # the name of who has not imported the package
     tracemalloc.start()
     envs = [gym.make(env_id) for _ in range(20)]
     for seed, env in enumerate(envs):

@@ -12,6 +12,7 @@ import json
 import pickle
 import random
 import re
+import tracemalloc
 
 import gymnasium as gym
 import pytest
@@ -541,6 +542,26 @@ def test_instructions_and_tools_follow_the_task_through_snapshots_and_pickles():
         assert (copy.instructions, json.dumps(copy.tools)) == (instructions, tools)
         while not copy.step(copy.expert_action())[2]:
             pass
+
+
+def test_further_environments_and_resets_take_little_memory():
+    def play_all(env):
+        for index in range(20):
+            env.reset(options={"index": index})
+
+    play_all(make())
+    tracemalloc.start()
+    try:
+        envs = [make() for _ in range(10)]
+        for env in envs:
+            play_all(env)
+        many = tracemalloc.get_traced_memory()[0]
+        assert many / len(envs) < 50_000
+        for _ in range(5):
+            play_all(envs[0])
+        assert tracemalloc.get_traced_memory()[0] - many < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 # -- 5. what mishearing may never cost ---------------------------------------------------------------------------------
