@@ -4,7 +4,9 @@ The judge is the original engine, with caches that change nothing (checked here 
 short test runs with the others, `make test-parity` is the long one. Both need the extra `alfworld`.
 """
 
+import json
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from agent_envs.datasets.alfworld.generate import game_document, problem_text
 from agent_envs.datasets.alfworld.generated.tasks import GeneratedHouses
 from agent_envs.datasets.alfworld.problem import FAMILIES
-from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, load_game, load_problem
+from agent_envs.datasets.alfworld.rows import GAME_FILE, Game, alfworld_games, load_game, load_problem
 from agent_envs.envs.alfworld.engine import begin, intro, play
 from agent_envs.envs.alfworld.explore import explore_action
 from agent_envs.envs.alfworld.game import GroundedGame
@@ -187,6 +189,11 @@ def _play_all(judge, games, seed, admissible, odd, experts=True):
     return counts
 
 
+def _report(capsys, counts):
+    with capsys.disabled():
+        sys.stdout.write(f"\n{json.dumps(counts)}\n")
+
+
 def real(games):
     return [(g.task_id, lambda g=g: load_game(g.file), lambda g=g: load_problem(g.file)) for g in games]
 
@@ -195,16 +202,13 @@ def made(games):
     return [(g.task_id, lambda g=g: game_document(g.problem), lambda g=g: g.problem) for g in games]
 
 
-@pytest.mark.parametrize(
-    ("every", "made_ones", "admissible", "odd"),
-    [(5, 4, 30, 15), pytest.param(1, 200, 300, 100, marks=pytest.mark.parity)],
-)
-def test_both_engines_agree_on_real_and_generated_games(engine, data_dir, every, made_ones, admissible, odd):
-    some = [g for k, g in enumerate(every_game(data_dir)) if k % every == 0 or "unsolvable" in g.task_id]
-    counts = _play_all(engine, real(some), 1, admissible, odd)
-    more = _play_all(engine, made(generated(made_ones)), 1, admissible, odd)
-    assert counts["refused"] == 1 and counts["games"] == len(some) - 1 >= 4
-    assert more["games"] == more["won"] == made_ones
+def test_both_engines_agree_on_real_and_generated_games(engine, data_dir):
+    games = every_game(data_dir)
+    some = [g for k, g in enumerate(games) if k % 5 == 0 or "unsolvable" in g.task_id]
+    counts = _play_all(engine, real(some), 1, 30, 15)
+    more = _play_all(engine, made(generated(4)), 1, 30, 15)
+    assert counts["games"] >= 4 and counts["refused"] == 1
+    assert more["games"] == 4
 
 
 def mutated(problem, rng):
@@ -261,23 +265,27 @@ def odd_houses(data_dir, count, seed):
             )
 
 
-@pytest.mark.parametrize(
-    ("count", "seed", "admissible", "odd", "least"),
-    [(6, 5, 30, 10, 1), pytest.param(100, 6, 100, 30, 71, marks=pytest.mark.parity)],
-)
-def test_both_engines_agree_on_households_that_no_file_at_hand_has(
-    engine, data_dir, count, seed, admissible, odd, least
-):
-    counts = _play_all(engine, odd_houses(data_dir, count, seed), seed, admissible, odd, experts=False)
-    assert counts["games"] + counts["refused"] == count and counts["games"] >= least
+def test_both_engines_agree_on_households_that_no_file_at_hand_has(engine, data_dir):
+    counts = _play_all(engine, odd_houses(data_dir, 6, 5), 5, 30, 10, experts=False)
+    assert counts["games"] + counts["refused"] == 6
 
 
-@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.parity)])
-def test_the_caches_change_nothing(stock, data_dir, many):
-    some = [g for g in every_game(data_dir) if "unsolvable" not in g.task_id][::3] if many else []
-    games = [*real(some), *made(generated(4 if many else 1))]
-    counts = _play_all(stock, games, 2, *((300, 100) if many else (5, 3)), experts=many)
-    assert counts["games"] == len(games) and counts["commands"] >= 8
+def test_both_engines_play_on_where_two_things_are_asked_for_and_there_is_one(engine):
+    game = next(g for g in generated(12) if g.family == "pick_two_obj_and_place")
+    of_kind = sorted(f[1] for f in game.problem.facts if f[0] == "objecttype" and f[2] == _wanted_type(game.problem))
+    assert len(of_kind) > 1
+    problem = replace(game.problem, facts=tuple(f for f in game.problem.facts if not set(of_kind[1:]) & set(f)))
+    rng = random.Random(1)
+    assert compare(engine, "one of two", lambda: game_document(problem), problem, rng, 20, 5) == 25
+
+
+def _wanted_type(problem):
+    return f"{problem.params['object_target'].lower()}type"
+
+
+def test_the_caches_change_nothing(engine, stock):
+    counts = _play_all(stock, made(generated(1)), 2, 5, 3, experts=False)
+    assert counts["commands"] == 8
 
 
 def test_a_broken_game_leaves_the_others(engine, capfd):
@@ -287,3 +295,41 @@ def test_a_broken_game_leaves_the_others(engine, capfd):
         engine.start("broken", lambda: {"pddl_domain": "(", "grammar": "", "pddl_problem": "("})
     assert engine.start("x", lambda: game_document(game.problem)) == begun
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parity
+def test_all_games_at_hand_and_200_generated_ones(engine, data_dir, capsys):
+    counts = _play_all(engine, real(every_game(data_dir)), 3, 300, 100)
+    more = _play_all(engine, made(generated(200)), 3, 300, 100)
+    _report(capsys, {"real": counts, "generated": more})
+    assert counts["refused"] == 1 and counts["games"] >= 19
+    assert more["games"] == 200 and more["won"] == 200
+
+
+@pytest.mark.parity
+def test_100_households_that_no_file_at_hand_has(engine, data_dir, capsys):
+    counts = _play_all(engine, odd_houses(data_dir, 100, 6), 6, 100, 30, experts=False)
+    _report(capsys, {"odd": counts})
+    assert counts["games"] + counts["refused"] == 100 and counts["games"] > 70
+
+
+@pytest.mark.parity
+def test_ten_games_on_the_engine_without_caches(stock, data_dir, capsys):
+    games = [g for g in every_game(data_dir) if "unsolvable" not in g.task_id]
+    counts = _play_all(stock, real(games[::3]), 4, 300, 100)
+    more = _play_all(stock, made(generated(4)), 4, 300, 100)
+    _report(capsys, {"real": counts, "generated": more})
+    assert counts["games"] + more["games"] == 10
+
+
+@pytest.mark.parity
+def test_every_real_split_lists_the_games_that_the_package_lists(data_dir):
+    games = alfworld_games(str(data_dir / "alfworld" / "json_2.1.1"), "valid_train")
+    from alfworld.agents.environment.alfred_tw_env import AlfredTWEnv
+
+    config = {
+        "env": {"goal_desc_human_anns_prob": 0, "task_types": [1, 2, 3, 4, 5, 6]},
+        "dataset": {"data_path": str(data_dir / "alfworld" / "json_2.1.1" / "valid_train"), "num_train_games": 0},
+    }
+    theirs = AlfredTWEnv(config, "train").game_files
+    assert sorted(theirs) == sorted(game.file for game in games)
