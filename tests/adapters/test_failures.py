@@ -40,12 +40,6 @@ def test_episodes_that_come_one_by_one_are_steps_of_some():
         budget.add(*SLOW)
 
 
-@pytest.mark.parametrize("limit", [0.0, 1.0])
-def test_a_step_without_an_episode_that_holds_stops_at_once(limit):
-    with pytest.raises(BackendError, match="all 2 episodes of a step broke"):
-        FailureBudget(limit).note([DOWN, SLOW])
-
-
 def test_a_wrong_limit_is_refused():
     with pytest.raises(ConfigError, match="max_broken"):
         FailureBudget(1.5)
