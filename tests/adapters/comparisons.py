@@ -1,4 +1,4 @@
-"""Comparing what runs leave, and gradients; of which estimators it is enough to compare them."""
+"""Comparing what runs leave, weights and gradients; of which estimators it is enough to compare them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ def assert_same_records(found: Sequence[dict[str, Any]], expected: Sequence[dict
     """A run that was stopped and goes on leaves what a whole one leaves, up to the order of sums."""
     for one, other in zip(without_times(found), without_times(expected), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
+def weights_of(batch: Any, weighting: str, step: Any = None) -> Any:
+    """The weights of a batch of the PyTorch loop, as one mini-batch; of the tokens alone that a step is named for."""
+    import torch
+
+    from agent_envs.adapters.losses import token_weights
+
+    step = batch.step if step is None else step
+    lengths = torch.bincount(step[step >= 0], minlength=len(batch.steps.rewards))
+    return token_weights(weighting, lengths, batch.steps.trajectory, step, None, batch.counts)
+
+
+def step_order(batch: Any) -> Any:
+    """The places of a batch's trained tokens, step by step: the same tokens in every layout, and in verl's table."""
+    import torch
+
+    place = (batch.step >= 0).nonzero().squeeze(1)
+    return place[torch.argsort(batch.step[place], stable=True)]
 
 
 def relative(found: dict[str, Any], expected: dict[str, Any]) -> float:

@@ -2,7 +2,7 @@
 
 1. "learnable" finds the level of which success is near one half, also when it moves; "fixed" and "uniform" take all
 2. what is drawn follows from the seed, the iteration and the metrics before it, so that a stopped run goes on exactly
-3. groups without a signal are replaced by others, never by more than there are, and a killed run goes on exactly
+3. groups without a signal are replaced by others, never by more than there are, and a stopped run goes on exactly
 4. a policy without entropy or that does not heed its prompt, and groups without a signal, are noticed, once, with
    what would help; the mutual information is that of all pairs of prompt and response, in every layout
 """
@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -25,6 +22,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from comparisons import assert_same_records
+from small_runs import small_run, whole_and_in_parts
 
 from agent_envs.adapters.curriculum import Curriculum
 from agent_envs.adapters.run import CollapseWatch
@@ -87,17 +85,14 @@ def test_levels_of_the_command_line():
 
 
 def run(out, model_path, **more):
-    return LoopConfig(
-        env="AgentR1/ALFWorld-v0", env_kwargs={"max_episode_steps": 2}, levels={"size": [1, 2]}, curriculum="learnable",
-        out=str(out), model=model_path, tasks=4, group=2, eval_tasks=0, max_response_tokens=4, save_every=1, warmup=0,
-        steps=3, concurrency=1, device="cpu", **more,
-    )  # fmt: skip
+    how = {"env_kwargs": {"max_episode_steps": 2}, "levels": {"size": [1, 2]}, "curriculum": "learnable", "steps": 3}
+    return small_run(out, model_path, **{**how, "tasks": 4, "max_response_tokens": 4, **more})
 
 
-def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path):
-    whole = train(run(tmp_path / "whole", model_path))
-    train(run(tmp_path / "parts", model_path, minutes=1e-6))
-    parts = train(run(tmp_path / "parts", model_path))
+def test_a_stopped_run_draws_the_levels_it_would_have_drawn(model_path, tmp_path, caplog, capsys):
+    whole, parts = whole_and_in_parts(run(tmp_path, model_path))  # of a model that solves nothing, as each says
+    assert caplog.text.count("the tasks are too hard") == 2
+    assert capsys.readouterr().err.count("step 3: collapse: 4 of 4 groups without a signal") == 2
     counts = [{k: v for k, v in r.items() if k.startswith("env/size/")} for r in whole]
     assert counts == [{k: v for k, v in r.items() if k.startswith("env/size/")} for r in parts]
     assert all(sum(v for k, v in each.items() if k.endswith("/episodes")) == 8 for each in counts[1:])
@@ -130,8 +125,8 @@ gym.register("Letters-v0", entry_point=LettersEnv)
 
 
 def refilled(out, model_path, **more):
-    letters = {"env": "Letters-v0", "env_kwargs": {}, "levels": {}, "curriculum": "uniform"}
-    return dataclasses.replace(run(out, model_path), **letters, tasks=8, refill=3, **more)
+    how = {"env": "Letters-v0", "env_kwargs": {}, "steps": 2, "tasks": 8, "refill": 3, "max_response_tokens": 4}
+    return small_run(out, model_path, **{**how, **more})
 
 
 def test_groups_without_a_signal_are_replaced_by_those_with_one(monkeypatch):
@@ -159,18 +154,8 @@ def test_groups_without_a_signal_are_replaced_by_those_with_one(monkeypatch):
         assert asked == [(0, None), (1, 3), (2, 2)][: refill + 1]
 
 
-def test_a_killed_run_refills_as_it_would_have(model_path, tmp_path):
-    from tests.helpers import until
-
-    whole = train(refilled(tmp_path / "whole", model_path))
-    code = "from test_curriculum import *; train(refilled(*sys.argv[1:]))"
-    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "parts"), model_path]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent)
-    metrics = tmp_path / "parts" / "metrics.jsonl"
-    until(lambda: process.poll() is not None or (metrics.exists() and metrics.read_bytes().count(b"\n") > 1), 100)
-    process.kill()
-    assert process.wait() == -9
-    parts = train(refilled(tmp_path / "parts", model_path))
+def test_a_stopped_run_refills_as_it_would_have(model_path, tmp_path):
+    whole, parts = whole_and_in_parts(refilled(tmp_path, model_path))
     assert_same_records(parts, whole)
     assert all(-1 < record["actor/mutual_information"] <= np.log(2) for record in whole[1:])
     assert sum(record["env/groups_refilled"] for record in whole[1:]) > 2
@@ -178,7 +163,7 @@ def test_a_killed_run_refills_as_it_would_have(model_path, tmp_path):
         assert record["env/groups_compared"] == 8 >= record["env/groups_without_signal"]
         assert record["env/episodes"] == 16 + record["env/unused_episodes"]
         assert record["env/unused_episodes"] >= 2 * record["env/groups_refilled"]
-    plain = train(dataclasses.replace(refilled(tmp_path / "plain", model_path), refill=0))[1]
+    plain = train(refilled(tmp_path / "plain", model_path, refill=0, steps=1))[1]
     assert plain["env/groups_without_signal"] == whole[1]["env/groups_without_signal"] + whole[1]["env/groups_refilled"]
 
 
@@ -189,15 +174,9 @@ def test_several_environments_are_played_by_their_weights_and_told_apart(model_p
         (0.75, "AgentR1/ALFWorld-v0", {"max_episode_steps": 2}), (0.25, "AgentR1/GSM8KTool-v0", {}),
     ]  # fmt: skip
 
-    def config(out, **more):
-        small = {"tasks": 8, "group": 2, "eval_tasks": 3, "max_response_tokens": 4, "save_every": 1, "steps": 3}
-        return dataclasses.replace(
-            given, out=str(tmp_path / out), model=model_path, concurrency=1, device="cpu", **small, **more
-        )
-
-    whole = train(config("whole"))
-    train(config("parts", minutes=1e-6))
-    parts = train(config("parts"))
+    how = {"env": given.env, "env_kwargs": given.env_kwargs, "tasks": 8, "eval_tasks": 3, "max_response_tokens": 4}
+    config = small_run(tmp_path, model_path, **how, steps=2)
+    whole, parts = whole_and_in_parts(config)
     names = [f"env/{one.env.rpartition('/')[2]}/episodes" for _, one in given.environments]
     played = np.array([[record.get(name, 0) for name in names] for record in whole[1:]])
     assert (played.sum(axis=1) == 16).all() and played[:, 0].sum() > played[:, 1].sum() > 0
@@ -207,10 +186,11 @@ def test_several_environments_are_played_by_their_weights_and_told_apart(model_p
     assert env_id == "AgentR1/ALFWorld-v0"
     assert env_kwargs == {"data": "generated", "split": "train", "max_episode_steps": 2}
     with pytest.raises(ConfigError, match="holds a run with other settings .mixed was"):
-        train(config("parts", env=("AgentR1/ALFWorld-v0=1", "AgentR1/GSM8KTool-v0=1")))
+        even = ("AgentR1/ALFWorld-v0=1", "AgentR1/GSM8KTool-v0=1")
+        train(dataclasses.replace(config, out=str(tmp_path / "parts"), env=even))
 
 
-def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, monkeypatch, caplog, capsys):
+def test_collapse_is_noticed_once_with_what_would_help():
     def said(*records):
         watch = CollapseWatch()
         return [(number, *line) for number, record in enumerate(records) for line in watch.update(record)]
@@ -230,6 +210,3 @@ def test_collapse_is_noticed_once_with_what_would_help(model_path, tmp_path, mon
     assert line == "collapse: mutual information 0.0333, 1.5 at first"
     assert "from 1.5 to 0.0333 nats: it answers whatever it is asked alike" in reason
     assert not said(*({"actor/mutual_information": x} for x in never_heeded))
-    train(run(tmp_path / "run", model_path))  # of a model that solves nothing
-    assert caplog.text.count("the tasks are too hard") == 1
-    assert "step 3: collapse: 4 of 4 groups without a signal" in capsys.readouterr().err

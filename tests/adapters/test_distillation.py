@@ -17,16 +17,18 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from comparisons import assert_same_records  # noqa: E402
+from comparisons import assert_same_records, weights_of  # noqa: E402
+from small_runs import small_run  # noqa: E402
 
-from agent_envs.adapters.losses import token_weights  # noqa: E402
 from agent_envs.adapters.teacher import MODES, Teacher  # noqa: E402
+from agent_envs.adapters.torch import distillation  # noqa: E402
 from agent_envs.adapters.torch.batch import assemble  # noqa: E402
 from agent_envs.adapters.torch.distillation import TeacherServer  # noqa: E402
 from agent_envs.adapters.torch.loop import Scores, accumulate, actor_loss, credit, main, score, train  # noqa: E402
 from agent_envs.adapters.torch.settings import LoopConfig  # noqa: E402
 from agent_envs.adapters.verl.config.settings import Settings  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
+from agent_envs.http.pool import HTTPPool  # noqa: E402
 from tests.adapters.test_teacher import gradient, model, played  # noqa: E402, F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -91,8 +93,7 @@ def test_the_gradient_is_that_of_the_formula(model, served, mode, layout, monkey
     advantages, _, _ = credit(batch, c, scores)
     teacher = TeacherServer(Teacher(f"toy@{served.url}", 0.5, until=4, mode=mode), Tokens())
     taught, metrics = teacher.credit(batch, scores.old, advantages, 3)
-    lengths = torch.bincount(batch.step[batch.step >= 0], minlength=len(batch.steps.rewards))
-    weights = token_weights("trajectory", lengths, batch.steps.trajectory, batch.step)
+    weights = weights_of(batch, "trajectory")
     accumulate(model, batch, weights, partial(actor_loss, batch, c, scores, taught), c)
     found, gaps = gradient(model), []
     for i, (group, step) in enumerate((g, s) for g, e in zip(groups, episodes, strict=True) for s in e.steps):
@@ -146,22 +147,21 @@ def test_a_token_that_the_teacher_cannot_write_costs_no_update(served):
     assert teacher.log_probs([[1, 2, 3]]).tolist() == [0.0, -50.0, -50.0]
 
 
-def settings(out, model_path, server, **more):
-    return LoopConfig(
-        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=model_path,
-        tasks=8, group=1, eval_tasks=0, max_response_tokens=12, warmup=0, concurrency=4, device="cpu", steps=6,
-        teacher=f"some/model@{server.url}", teacher_mode="alone", learning_rate=5e-3, **more,
-    )  # fmt: skip
+def settings(out, model_path, server):
+    taught = {"teacher": f"some/model@{server.url}", "teacher_mode": "alone", "learning_rate": 5e-3, "save_every": 100}
+    how = {"tasks": 8, "group": 1, "max_response_tokens": 12, "concurrency": 4, "steps": 6}
+    return small_run(out, model_path, **taught, **how)
 
 
 def test_a_server_that_dies_costs_nothing(model_path, tmp_path, monkeypatch, capsys, fake_service):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
     teacher = noisy(transformers.AutoModelForCausalLM.from_pretrained(model_path), 0.05)
     server = Served(fake_service, teacher, lambda token: tokenizer.decode([token]))
+    monkeypatch.setattr(distillation, "HTTPPool", partial(HTTPPool, backoff=0.01))
     whole = train(settings(tmp_path / "whole", model_path, server))
     assert whole[-1]["teacher/kl"] < 0.7 * whole[1]["teacher/kl"] and whole[1]["teacher/weight"] == 1.0
     server.left = 1 + 3 * int(whole[1]["env/rows"]) - 2  # in the third iteration
-    parts = settings(tmp_path / "parts", model_path, server, save_every=100)
+    parts = settings(tmp_path / "parts", model_path, server)
     monkeypatch.setattr("agent_envs.adapters.torch.loop.read_command_line", lambda argv: parts)
     assert main([]) == 1
     error = capsys.readouterr().err

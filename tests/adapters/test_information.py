@@ -11,8 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-import transformers
-from toy_episodes import toy_episode
+from toy_episodes import toy_episode, toy_model
 
 from agent_envs.adapters.torch.information import information
 from agent_envs.adapters.torch.loop import score
@@ -35,15 +34,7 @@ def played(rng, group, member):
 
 @pytest.mark.parametrize("layout", ["steps", "merged", "tree"])
 def test_every_response_is_scored_after_every_prompt(layout):
-    torch.manual_seed(0)
-    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.Qwen2Config(vocab_size=12, num_key_value_heads=1, max_position_embeddings=256, **shape)
-    )
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.4)
-    model = model.double().eval().requires_grad_(False)
+    model = toy_model(std=0.4).requires_grad_(False)
     rng, seen = np.random.default_rng(0), []
     groups = [Group(None, [played(rng, group, member) for member in range(12)]) for group in range(6)]
     config = LoopConfig(env="Toy-v0", out="x", max_response_tokens=8, max_tokens=64, temperature=0.7)

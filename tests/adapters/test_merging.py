@@ -143,7 +143,7 @@ def test_time_grows_with_the_tokens():
 
 
 def episode(steps, number=0):
-    done = [Step("", "", float(i), i == len(steps) - 1, False, {}, tuple(p), tuple(r), (-0.5,) * len(r))
+    done = [Step("", "", float(i), i == len(steps) - 1, False, {}, tuple(p), tuple(r), (-0.5 - i,) * len(r))
             for i, (p, r) in enumerate(steps)]  # fmt: skip
     return toy_episode(f"e{number}", done)
 
@@ -155,7 +155,7 @@ def test_a_batch_holds_the_same_rows(all_steps, layout):
     rows = [
         (number, row)
         for number, steps in enumerate(all_steps)
-        for row in merge_steps([StepTokens(i, p, r, [-0.5] * len(r)) for i, (p, r) in enumerate(steps)], layout)
+        for row in merge_steps([StepTokens(i, p, r, [-0.5 - i] * len(r)) for i, (p, r) in enumerate(steps)], layout)
     ]
     assert len(batch.offsets) == len(rows) + 1 and batch.offsets[-1] == len(batch.input_ids)
     first = np.cumsum([0, *map(len, all_steps)])  # [episodes + 1] number of each episode's first step

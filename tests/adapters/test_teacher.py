@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
-from comparisons import assert_same_records  # noqa: E402
-from toy_episodes import toy_episode  # noqa: E402
+from comparisons import assert_same_records, weights_of  # noqa: E402
+from small_runs import small_run, whole_and_in_parts  # noqa: E402
+from toy_episodes import toy_episode, toy_model  # noqa: E402
 
-import agent_envs  # noqa: E402
 from agent_envs.adapters.estimators import say_once  # noqa: E402
 from agent_envs.adapters.losses import WEIGHTINGS, token_weights  # noqa: E402
 from agent_envs.adapters.teacher import Labels, labels_in  # noqa: E402
@@ -44,16 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def model():
-    config = transformers.Qwen2Config(
-        vocab_size=12, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=256, pad_token_id=0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model.double()
+    return toy_model()
 
 
 def played(seed=0, groups=3, size=3):
@@ -91,9 +82,8 @@ def test_one_update_has_the_gradient_of_a_row_for_each_labelled_state(model, wei
     def policy_part(batch, **more):
         scores = Scores(torch.zeros(len(batch.ids), dtype=torch.float64))
         advantages, _, _ = credit(batch, c, scores)
-        lengths = torch.bincount(batch.step[batch.step >= 0], minlength=len(batch.steps.rewards))
-        weights = token_weights(weighting, lengths, batch.steps.trajectory, batch.step)
-        accumulate(model, batch, weights, partial(actor_loss, batch, c, scores, advantages), c, **more)
+        loss_of = partial(actor_loss, batch, c, scores, advantages)
+        accumulate(model, batch, weights_of(batch, weighting), loss_of, c, **more)
         return gradient(model)
 
     batch = assemble(episodes, groups, layout=layout, labels_of=labels_of)
@@ -200,16 +190,13 @@ def test_only_groups_without_a_signal_are_taught():
 
 
 def run(out, model_path, **more):
-    return LoopConfig(
-        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 3}, out=str(out), model=model_path,
-        tasks=2, group=2, eval_tasks=0, max_response_tokens=24, save_every=1, warmup=0, concurrency=1, device="cpu",
-        teacher="expert:oracle", learning_rate=1e-2, **more,
-    )  # fmt: skip
+    how = {"env_kwargs": {"size": 1, "max_episode_steps": 3}, "max_response_tokens": 24, "learning_rate": 1e-2}
+    return small_run(out, model_path, **{**how, "teacher": "expert:oracle", **more})
 
 
 def test_labels_that_the_policy_could_not_write_are_missed(model_path, tmp_path, caplog):
     say_once.cache_clear()
-    train(dataclasses.replace(run(tmp_path, model_path, steps=1), max_response_tokens=1))
+    train(run(tmp_path, model_path, steps=1, max_response_tokens=1))
     assert "no state of a batch has a label" in caplog.text
 
 
@@ -219,17 +206,14 @@ def test_an_environment_without_an_expert_is_refused(model_path, tmp_path, monke
         train(run(tmp_path, model_path, steps=1))
 
 
-@pytest.mark.parametrize("mode", ["alone", "mixed"])
-def test_a_run_is_taught_and_goes_on_where_it_was_stopped(model_path, tmp_path, mode):
-    whole = train(run(tmp_path / "whole", model_path, steps=4, teacher_mode=mode, teacher_until=4))
+def test_a_run_is_taught_and_goes_on_where_it_was_stopped(model_path, tmp_path):
+    config = run(tmp_path, model_path, steps=4, teacher_until=4)
+    whole, parts = whole_and_in_parts(config)
     first, last = whole[1], whole[4]
     assert [r["teacher/weight"] for r in whole[1:]] == [1.0, 0.75, 0.5, 0.25] and first["teacher/labels"] > 4
-    assert last["actor/label_loss"] < 0.8 * first["actor/label_loss"]
-    assert ("actor/ratio/mean" in first) == (mode == "mixed")
-    if mode == "mixed":  # which has all that a run keeps
-        parts = run(tmp_path / "parts", model_path, steps=4, teacher_until=4)
-        train(dataclasses.replace(parts, minutes=1e-6))
-        assert_same_records(train(parts), whole)
-        with pytest.raises(ConfigError, match="other settings.*teacher_until"):
-            train(dataclasses.replace(parts, teacher_until=0))
-    assert agent_envs  # the environments are registered
+    assert last["actor/label_loss"] < 0.8 * first["actor/label_loss"] and "actor/ratio/mean" in first
+    assert_same_records(parts, whole)
+    with pytest.raises(ConfigError, match="other settings.*teacher_until"):
+        train(dataclasses.replace(config, out=str(tmp_path / "parts"), teacher_until=0))
+    *_, alone = train(run(tmp_path / "alone", model_path, steps=1, teacher_mode="alone"))
+    assert alone["actor/label_loss"] > 0 and "actor/ratio/mean" not in alone

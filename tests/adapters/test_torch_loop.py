@@ -1,17 +1,16 @@
-"""The loop in plain PyTorch, and beside it verl's own workers: what is a gradient there is the same gradient here.
+"""The loop in plain PyTorch; its gradients are those of verl's workers (test_loop_beside_verl.py).
 
-1. the same episodes give the same advantages, loss and gradients as the verl path, for every estimator, loss and
-   weighting, for contexts that only grow and for mixed ones; the critic's too; KL as a loss and in the reward
-2. micro-batches change nothing; mini-batches hold whole episodes and make up all of them
-3. the state after a cut episode is what an actor would have been shown; one too long for the model is left out
-4. a run leaves metrics and a model, goes on where it was stopped as if it had not been, and refuses other settings
-5. broken episodes and steps without tokens are not trained
+1. micro-batches change nothing; mini-batches hold whole episodes and make up all of them
+2. the state after a cut episode is what an actor would have been shown; one too long for the model is left out
+3. a run leaves metrics and a model, goes on where it was stopped as if it had not been, and refuses other settings
+4. broken episodes and steps without tokens are not trained
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 from fractions import Fraction
@@ -23,14 +22,15 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from comparisons import assert_same_records, relative, unlike_estimators, without_times  # noqa: E402
+from comparisons import assert_same_records, relative, weights_of, without_times  # noqa: E402
+from small_runs import small_run  # noqa: E402
 from toy_episodes import drawn_episodes, toy_episode  # noqa: E402
 
 from agent_envs.adapters.batches import LAST_STATE, with_last_state  # noqa: E402
-from agent_envs.adapters.estimators import ESTIMATORS, get_estimator  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, KLController, action_start, loss_preset, token_weights  # noqa: E402
+from agent_envs.adapters.losses import action_start  # noqa: E402
 from agent_envs.adapters.tiny import warm_start  # noqa: E402
 from agent_envs.adapters.tiny.model import save_model  # noqa: E402
+from agent_envs.adapters.torch import distillation  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Outputs,
     Scores,
@@ -38,7 +38,6 @@ from agent_envs.adapters.torch.loop import (  # noqa: E402
     actor_loss,
     assemble,
     credit,
-    critic_loss,
     main,
     mean_log_ratio,
     score,
@@ -53,154 +52,24 @@ from agent_envs.episodes.record import Step, StopReason, read_episodes  # noqa: 
 from agent_envs.episodes.run_folder import locked_folder  # noqa: E402
 from agent_envs.episodes.statistics import difference  # noqa: E402
 from agent_envs.errors import BackendError, ConfigError, DataError  # noqa: E402
-from tests.helpers import full_disk, sampled, tells_the_last_prompt  # noqa: E402
+from agent_envs.http.pool import HTTPPool  # noqa: E402
+from tests.helpers import full_disk, tells_the_last_prompt  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-FILLER = 2
-NO_NUMBERS = (float("nan"), float("inf"), -5.0)
 
 
 def config(**settings):
     return LoopConfig(env="Toy-v0", out="nowhere", gamma=0.95, lam=0.9, group=3, **settings)
 
 
-def batch_of(episodes, *, critic, baselines=None):
-    """The loop's batch, with the state after a cut episode as ``with_last_state`` would add it."""
-    ready = []
-    for _, final, episode in episodes:
-        if critic and episode.steps[-1].truncated:
-            state = Step("", "", 0.0, False, False, {LAST_STATE: True}, tuple(final), (FILLER,))
-            episode = dataclasses.replace(episode, steps=(*episode.steps, state))
-        ready.append(episode)
-    groups = [group for group, _, _ in episodes]
-    return assemble(ready, groups, None if baselines is None else [baselines[f"g{g}"] for g in groups])
+def batch_of(episodes):
+    return assemble([episode for _, _, episode in episodes], [group for group, _, _ in episodes])
 
 
 def gradients(model):
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     return found
-
-
-# ------------------------------------------------------------------------------------------------ beside verl
-
-
-@pytest.fixture(scope="module")
-def verl(model_path, actor, critic):
-    """verl's worker and critic in this process, and models of ours with their weights."""
-    import worker_gradients
-    from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
-
-    ours = {
-        "actor": AutoModelForCausalLM.from_pretrained(model_path).eval(),
-        "critic": AutoModelForTokenClassification.from_pretrained(model_path, num_labels=1).eval(),
-    }
-    theirs = {"actor": actor, "critic": critic}
-    for name, worker in theirs.items():
-        weights = {k: p.full_tensor() for k, p in worker.engine.module.named_parameters()}
-        ours[name].load_state_dict(weights, strict=False)
-    return SimpleNamespace(models=ours, of=worker_gradients, **theirs)
-
-
-def noise(count, seed):
-    """For trained tokens in the order of their steps."""
-    return torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 0.1
-
-
-CASES = [
-    *((estimator, "vanilla", "trajectory", "none") for estimator in sorted(ESTIMATORS)),
-    *(("gae", loss, "trajectory", "none") for loss in sorted(POLICY_LOSSES)),
-    *(("grpo", "steppo", weighting, "loss") for weighting in sorted(WEIGHTINGS)),
-    *((estimator, "vanilla", "token", "reward") for estimator in ("gae", "token_gae", "reinforce_pp", "grpo")),
-]
-
-
-QUICK = {case for case in CASES if case[0] in unlike_estimators() and case[1] in ("capo", "gspo", "steppo", "vanilla")}
-
-
-@pytest.mark.parametrize(
-    ("estimator", "loss", "weighting", "kl", "contexts"),
-    sampled(
-        [*((*case, "mixed") for case in CASES), *((*case, "grow") for case in CASES[::6])],
-        {*((*case, "mixed") for case in QUICK), *((*case, "grow") for case in CASES[::12])},
-    ),
-)
-def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting, kl, contexts):
-    c = config(estimator=estimator, loss=loss, weighting=weighting, kl=kl, kl_coef=0.05, entropy_coef=0.01)
-    needs = get_estimator(estimator)
-    episodes = drawn_episodes(5, contexts)
-    baselines = {f"g{i}": 0.25 * i for i in range(3)} if needs.needs_baseline else None
-
-    from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS
-
-    theirs = verl.of.local_batch(verl.of.rows_of(episodes, merge=True), filler_id=FILLER)
-    table = theirs.table()
-    given = {"old_log_probs": theirs.infer(verl.actor, "log_probs")}
-    if needs.needs_critic:
-        given["values"] = theirs.infer(verl.critic, "values")
-    ours = batch_of(episodes, critic=needs.needs_critic, baselines=baselines)
-    place = (ours.step >= 0).nonzero().squeeze(1)
-    order = place[torch.argsort(ours.step[place], stable=True)]  # ours stand row by row, verl's table step by step
-    old = score(verl.models["actor"], ours, c)
-    assert torch.allclose(old[order], given["old_log_probs"][table.tokens], atol=2e-5)
-    values = None
-    if needs.needs_critic:
-        values = score(verl.models["critic"], ours, c, of="values")
-        assert torch.allclose(values[order], given["values"][table.tokens], atol=2e-5)
-        values[order] += 10 * noise(len(order), 3)  # so that the clip of values acts
-        given["values"][table.tokens] += 10 * noise(len(order), 3)
-
-    squares = None
-    if needs.needs_score_norms:
-        squares = score(verl.models["actor"], ours, c, of="squares")
-        given["sum_pi_squared"] = theirs.infer(verl.actor, "sum_pi_squared")
-        assert torch.allclose(squares[order], given["sum_pi_squared"][table.tokens], atol=2e-5)
-    moved = noise(len(order), 1)
-    ref = old.clone()
-    given["ref_log_prob"] = given["old_log_probs"].clone()
-    ref[order] += noise(len(order), 2)
-    given["ref_log_prob"][table.tokens] += noise(len(order), 2)
-    old[order] += moved
-    given["old_log_probs"][table.tokens] += moved
-
-    only = dict(given) if kl == "reward" else {k: v for k, v in given.items() if k != "ref_log_prob"}
-    how = {"kl": KLController(c.kl_coef) if kl == "reward" else None, "kl_kind": c.kl_kind}
-    result = theirs.columns(only, verl.of.objective(estimator, weighting, **how), baselines=baselines)
-    columns = {**given, **result.columns}
-    scores = Scores(old, ref if kl != "none" else None, values, squares)
-    advantages, returns, _ = credit(ours, c, scores)
-    assert torch.allclose(advantages[order].float(), columns["advantages"][table.tokens], atol=1e-5)
-    assert float(advantages[order].abs().mean()) > 0.05
-
-    weights = weights_of(ours, weighting)
-    assert torch.allclose(weights[order], columns[POLICY_WEIGHTS][table.tokens])
-    said, _ = accumulate(verl.models["actor"], ours, weights, partial(actor_loss, ours, c, scores, advantages), c)
-    clips = {f"clip_ratio_{side}": getattr(loss_preset(loss), f"clip_ratio_{side}") for side in ("low", "high", "c")}
-    own = verl.of.actor_config(
-        loss, **clips, entropy_coeff=0.01, use_kl_loss=kl == "loss", kl_loss_coef=0.05, kl_loss_type=c.kl_kind
-    )
-    (expected,), metrics = verl.of.gradients(verl.actor, theirs, columns, "actor", own)
-    assert said == pytest.approx(metrics["actor/loss"], rel=1e-4, abs=1e-6)
-    assert relative(gradients(verl.models["actor"]), expected) <= 1e-4
-
-    if values is not None:
-        assert torch.allclose(returns[order].float(), columns["returns"][table.tokens], atol=1e-5)
-        first = order[action_start(ours.step[order])]
-        counted = first if needs.critic_at_action_start else order
-        weights = weights_of(
-            ours, weighting, torch.full_like(ours.step, -1).index_copy_(0, counted, ours.step[counted])
-        )
-        said, _ = accumulate(verl.models["critic"], ours, weights, partial(critic_loss, values, returns), c)
-        (expected,), metrics = verl.of.gradients(verl.critic, theirs, columns, "critic", verl.of.critic_config())
-        assert said == pytest.approx(metrics["critic/vf_loss"], rel=1e-4, abs=1e-6)
-        assert relative(gradients(verl.models["critic"]), expected) <= 1e-4
-
-
-def weights_of(batch, weighting, step=None):
-    """Of every token of a batch, or of those that a step is named for."""
-    step = batch.step if step is None else step
-    lengths = torch.bincount(step[step >= 0], minlength=len(batch.steps.rewards))
-    return token_weights(weighting, lengths, batch.steps.trajectory, step)
 
 
 # ------------------------------------------------------------------------------------------------ the loop itself
@@ -213,23 +82,20 @@ def model(model_path):
     return AutoModelForCausalLM.from_pretrained(model_path).eval()
 
 
-@pytest.mark.parametrize("loss", ["gspo", "capo"])
-def test_the_cut_into_micro_batches_changes_nothing(model, loss):
-    c = config(loss=loss, entropy_coef=0.1)
-    batch = batch_of(drawn_episodes(7, "mixed"), critic=False)
-    place = (batch.step >= 0).nonzero().squeeze(1)
-    scores = Scores(now := score(model, batch, c))
-    if loss == "capo":  # the policy has moved
-        scores = Scores(now.index_add(0, place, noise(len(place), 1)))
+def test_the_cut_into_micro_batches_changes_nothing(model):
+    c = config(loss="capo", entropy_coef=0.1)  # whose centre is that of all of them
+    batch = batch_of(drawn_episodes(7, "mixed"))
+    now = score(model, batch, c)
+    noise = torch.randn(len(now), generator=torch.Generator().manual_seed(1)) * 0.1
+    scores = Scores(torch.where(batch.step >= 0, now + noise, 0.0))  # the policy has moved
     advantages, _, _ = credit(batch, c, scores)
     weights = weights_of(batch, "trajectory")
     found = []
     for limit in (10_000, 60, 1):
         cut = dataclasses.replace(c, micro_tokens=limit)
         assert torch.allclose(score(model, batch, cut), now, atol=1e-5)
-        of = partial(actor_loss, batch, cut, scores, advantages)
-        if loss == "capo":
-            of = partial(of, mean_log_ratio=mean_log_ratio(model, batch, cut, scores.old, weights))
+        centre = mean_log_ratio(model, batch, cut, scores.old, weights)
+        of = partial(actor_loss, batch, cut, scores, advantages, mean_log_ratio=centre)
         total, metrics = accumulate(model, batch, weights, of, cut)
         found.append((total, gradients(model), int(metrics["ppo_kl"].count)))
     for total, grads, count in found[1:]:
@@ -240,7 +106,7 @@ def test_the_cut_into_micro_batches_changes_nothing(model, loss):
 
 def test_mini_batches_are_whole_episodes_and_all_of_them(model):
     c = config(epochs=2, mini_batches=2)
-    batch = batch_of(drawn_episodes(8, "grow"), critic=False)
+    batch = batch_of(drawn_episodes(8, "grow"))
     scores = Scores(score(model, batch, c))
     advantages, _, _ = credit(batch, c, scores)
     seen = []
@@ -267,7 +133,7 @@ def test_mini_batches_are_whole_episodes_and_all_of_them(model):
 def test_gradients_are_clipped(model):
     before = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
     c = config(mini_batches=1, grad_clip=1e-2)
-    batch = batch_of(drawn_episodes(8, "grow"), critic=False)
+    batch = batch_of(drawn_episodes(8, "grow"))
     scores = Scores(score(model, batch, c))
     loss_of = partial(actor_loss, batch, c, scores, credit(batch, c, scores)[0])
     metrics = update(model, torch.optim.SGD(model.parameters(), lr=1.0), batch, c, loss_of)
@@ -349,11 +215,9 @@ def test_the_state_after_a_cut_episode_is_what_an_actor_would_be_shown(model, mo
 
 
 def settings(out, start, **more):
-    return LoopConfig(
-        env="AgentR1/ALFWorld-v0", env_kwargs={"size": 1, "max_episode_steps": 2}, out=str(out), model=start,
-        tasks=2, group=2, eval_tasks=2, max_response_tokens=6, save_every=1, warmup=0, concurrency=1, entropy_coef=0.1,
-        estimator="gae", kl="reward", device="cpu", temperature=0.7, **more,
-    )  # fmt: skip
+    """With all that a run may have: evaluations, a critic and a reference."""
+    full = {"eval_tasks": 2, "estimator": "gae", "kl": "reward", "entropy_coef": 0.1, "temperature": 0.7}
+    return small_run(out, start, **{**full, **more})
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
@@ -381,7 +245,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(model_path, tmp_path):
 def test_every_number_of_the_settings_is_finite():
     for field in dataclasses.fields(LoopConfig):
         if isinstance(field.default, float):
-            for value in NO_NUMBERS[:2]:
+            for value in (math.nan, math.inf):
                 with pytest.raises(ConfigError, match=f"{field.name}.* must be a number"):
                     LoopConfig(env="Toy-v0", out="x", teacher="expert", **{field.name: value})
 
@@ -420,33 +284,36 @@ def test_environments_of_one_name_are_told_apart(monkeypatch):
 
 
 def test_one_process_at_a_time_uses_a_folder(model_path, tmp_path):
-    run = settings(tmp_path / "run", model_path, steps=0)
+    run = small_run(tmp_path / "run", model_path, steps=0)
     with locked_folder(tmp_path / "run"), pytest.raises(ConfigError, match="another process is using"):
         train(run)
     train(run)
 
 
 def test_metrics_or_checkpoint_that_a_kill_or_a_user_took(model_path, tmp_path):
-    run, folder = settings(tmp_path / "run", model_path, steps=0), tmp_path / "run"
+    run, folder = small_run(tmp_path / "run", model_path, steps=0), tmp_path / "run"
     train(run)
     shutil.rmtree(folder / "checkpoint")  # as a kill leaves it before the first one is there
     assert [record["step"] for record in train(run)] == [0] and (folder / "checkpoint" / "model").is_dir()
-    train(dataclasses.replace(run, steps=1))
+    before = train(run := dataclasses.replace(run, steps=1))
+    (folder / "checkpoint").rename(folder / ".checkpoint.old")  # as one leaves it that comes while it is replaced
+    assert train(run) == before and (folder / "checkpoint").is_dir()  # times and all: nothing is left to do
     (folder / "metrics.jsonl").unlink()
     with pytest.raises(DataError, match="cannot be resumed.*metrics.jsonl lacks its step, 1: put it back"):
         train(dataclasses.replace(run, steps=2))
     assert not (folder / "metrics.jsonl").exists()
 
 
-def test_a_wrong_teacher_or_a_damaged_warm_start_is_one_message(model_path, tmp_path, capsys):
+def test_a_wrong_teacher_or_a_damaged_warm_start_is_one_message(model_path, tmp_path, monkeypatch, capsys):
     """What the run takes is said before anything is computed, and nothing is left that stands in the way."""
-    run = settings(tmp_path / "run", "", steps=0, teacher="x@http://127.0.0.1:9/v1")
+    monkeypatch.setattr(distillation, "HTTPPool", partial(HTTPPool, backoff=0.01))
+    run = small_run(tmp_path / "run", "", steps=0, teacher="x@http://127.0.0.1:9/v1")
     with pytest.raises(BackendError):
         train(run)
     (tmp_path / "run" / ".start.warm-start.pt").write_bytes(b"damaged")
     assert not (tmp_path / "run" / "start").exists()
     (tmp_path / "run" / ".start.warm-start.pt").unlink()
-    train(dataclasses.replace(run, teacher="expert", eval_tasks=0))
+    train(dataclasses.replace(run, teacher="expert"))
     warm = dataclasses.replace(run, out=str(tmp_path / "warm"), teacher="", warm_start=2, model=model_path)
     (tmp_path / "warm").mkdir()
     (tmp_path / "warm" / ".start.warm-start.pt").write_bytes(b"damaged")
@@ -466,7 +333,7 @@ def test_the_memory_of_a_run_grows_with_the_episodes_played_at_once(model_path):
 
 
 def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tmp_path, monkeypatch, capsys):
-    run = settings(tmp_path / "run", model_path, steps=2)
+    run = small_run(tmp_path / "run", model_path, steps=2)
     train(dataclasses.replace(run, steps=1))
     files = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")}
     model, optimizers = (max(len(files[p]) for p in files if p.suffix == kind) for kind in (".safetensors", ".pt"))
@@ -480,12 +347,6 @@ def test_a_full_disk_is_one_message_and_the_last_checkpoint_stays(model_path, tm
         assert {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoint").rglob("*.*")} == files
         assert not (tmp_path / "run" / ".checkpoint.parts").exists()
     assert [record["step"] for record in train(run)] == [0, 1, 2]
-
-
-def test_a_kill_while_a_checkpoint_is_replaced_costs_no_run(model_path, tmp_path):
-    before = train(settings(tmp_path / "run", model_path, steps=1))
-    (tmp_path / "run" / "checkpoint").rename(tmp_path / "run" / ".checkpoint.old")
-    assert train(settings(tmp_path / "run", model_path, steps=2))[:2] == before  # times and all
 
 
 @pytest.mark.parametrize(
@@ -531,8 +392,8 @@ def test_bad_settings_are_one_message(tmp_path, capsys, options, says):
         ({"branch": "1:1", "kl": "reward"}, "whose returns are the environment's: leave out kl"),
         ({"branch": "1:1", "step_timeout": 5.0}, "leave out step_timeout"),
         ({"branch": "1:1", "estimator": "gigpo", "gamma": 0.9}, "leave out gamma"),
-        *(({"entropy_coef": value}, "entropy_coef must be a number of at least 0") for value in NO_NUMBERS),
-        *(({"demo_noise": value}, "demo_noise must be a number from 0 to 1") for value in NO_NUMBERS),
+        ({"entropy_coef": -5.0}, "entropy_coef must be a number of at least 0"),
+        ({"demo_noise": -5.0}, "demo_noise must be a number from 0 to 1"),
         ({"curriculum": "fixed"}, "chooses among levels: add levels"),
         ({"levels": {"split": ["train", "test"]}}, "name the splits and the data with options of their own"),
         ({"refill": 3, "estimator": "gae"}, "refill is for estimators"),
@@ -557,8 +418,7 @@ def test_a_wrong_model_leaves_no_settings_that_stand_in_the_way(tmp_path, model_
 
 
 def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
-    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=5), mini_batches=1, estimator="reinforce")
-    train(c)
+    train(small_run(tmp_path / "run", model_path, steps=4, mini_batches=1, estimator="reinforce"))
     assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
 
 
@@ -581,16 +441,15 @@ def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(playing, "play", play)
     monkeypatch.setattr(torch_loop, "assemble", assemble)
-    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=4), group=4, eval_tasks=0)
+    c = small_run(tmp_path / "run", model_path, steps=4, group=4, max_broken=0.24)
     with pytest.raises(
-        BackendError, match="(?s)6 of the 24 .* last 3 steps broke, and 20%.*first of 6 BackendDownError"
+        BackendError, match="(?s)6 of the 24 .* last 3 steps broke, and 24%.*first of 6 BackendDownError"
     ):
         train(c)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     counts = {name: lines[-1][f"env/{name}"] for name in ("episodes", "broken", "broken/BackendDownError")}
     assert lines[-1]["step"] == 2 and counts == {"episodes": 6, "broken": 2, "broken/BackendDownError": 2}
     assert groups == [[3, 3]] * 2  # the third iteration does not train
-    assert len(train(dataclasses.replace(c, out=str(tmp_path / "more"), max_broken=0.25, steps=3))) == 4
 
 
 def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path, monkeypatch):
@@ -619,9 +478,8 @@ def test_groups_and_greedy_baselines_go_with_their_episodes(model_path, tmp_path
     monkeypatch.setattr(playing, "play", play)
     for function in (update, assemble):
         monkeypatch.setattr(torch_loop, function.__name__, function)
-    c = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2), estimator="remax", group=3, eval_tasks=0)
-    train(c)
-    step = [("train", 2, 3, 0.7), ("train", 2, 1, 0.0)]
+    train(small_run(tmp_path / "run", model_path, steps=2, estimator="remax", group=3))
+    step = [("train", 2, 3, 1.0), ("train", 2, 1, 0.0)]
     assert [call for call in asked if call[0] == "train"] == step * 2 and seeds == [(0, 1), (0, 2)]
     for indices, groups, baselines in assembled:
         assert indices == [indices[0]] * 3 + [indices[3]] * 3 and indices[0] != indices[3]
@@ -655,13 +513,12 @@ def test_a_processor_without_bfloat16_computes_in_float32(
     assert Run(config).config.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("estimator", ["remax", "gigpo"])
-def test_the_command_line_trains(model_path, tmp_path, capsys, estimator):
+def test_the_command_line_trains(model_path, tmp_path, capsys):
     out = tmp_path / "run"
     assert main([
         "--env", "AgentR1/ALFWorld-v0", "--env-kwargs", '{"size": 1, "max_episode_steps": 2}', "--out", str(out),
         "--model", model_path, "--steps", "1", "--tasks", "2", "--group", "2", "--eval-tasks", "3", "--estimator",
-        estimator, "--max-response-tokens", "6", "--wrapper", "StepPenalty(penalty=0.1)", "--dtype", "bfloat16",
+        "gigpo", "--max-response-tokens", "6", "--wrapper", "StepPenalty(penalty=0.1)", "--dtype", "bfloat16",
     ]) == 0  # fmt: skip
     said, noted = capsys.readouterr()
     assert "memory: about 0." in noted
@@ -702,9 +559,9 @@ def test_other_models_and_rebuilt_prompts_train(model_path, tmp_path, kind, size
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ids, **sizes))
     save_model(model, tokenizer, tmp_path / "start")
-    c = dataclasses.replace(
-        settings(tmp_path / "run", str(tmp_path / "start"), steps=1), wrappers=wrappers, kl="none", max_tokens=1024,
-        env_kwargs={"size": 1, "max_episode_steps": 3}, eval_tasks=0,
+    c = small_run(
+        tmp_path / "run", str(tmp_path / "start"), steps=1, wrappers=wrappers, max_tokens=1024, estimator="gae",
+        env_kwargs={"size": 1, "max_episode_steps": 3},
     )  # fmt: skip
     if kind == "gpt2":
         with pytest.raises(ConfigError, match="takes 1024 tokens, but max_tokens is 2048"):

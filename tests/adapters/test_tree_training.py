@@ -1,8 +1,8 @@
 """The PyTorch loop on prefix trees trains what it trains on a row per step.
 
 1. log-probabilities, values, losses, metrics and gradients are equal for every estimator, loss and weighting, with
-   entropy bonus and KL, for trees of any shape: equal episodes, episodes that begin others, single and broken ones,
-   rebuilt prompts; in one pass and cut into many. Some of the pairs are slow tests
+   entropy bonus and KL, for equal episodes, episodes that begin others, broken ones and rebuilt prompts; in one pass
+   and cut into many (trees of any shape: test_trees.py, models on them: test_tree_attention.py)
 2. mini-batches are whole groups, the same ones in every layout; episodes where there are too few groups
 3. a run trains, and goes on in another layout where it was stopped
 """
@@ -14,17 +14,16 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
-from toy_episodes import toy_episode  # noqa: E402
+from comparisons import step_order, weights_of  # noqa: E402
+from toy_episodes import toy_episode, toy_model  # noqa: E402
 
 from agent_envs.adapters.batches import LAST_STATE  # noqa: E402
 from agent_envs.adapters.estimators import ESTIMATORS, get_estimator  # noqa: E402
-from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, action_start, token_weights  # noqa: E402
+from agent_envs.adapters.losses import POLICY_LOSSES, WEIGHTINGS, action_start  # noqa: E402
 from agent_envs.adapters.torch.loop import (  # noqa: E402
     Scores,
     accumulate,
@@ -42,22 +41,9 @@ from agent_envs.episodes.record import Step, StopReason  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def build(kind, **more):
-    config = transformers.Qwen2Config(
-        vocab_size=12, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=256, num_labels=1, pad_token_id=0, **more,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = kind.from_config(config, attn_implementation="sdpa").eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model.double()  # what differs is then the trees, and not the order of sums
-
-
 @pytest.fixture(scope="module")
 def models():
-    return build(transformers.AutoModelForCausalLM), build(transformers.AutoModelForTokenClassification)
+    return toy_model(), toy_model("TokenClassification")
 
 
 def episode(number, group, words, seed=0, *, broken=False, cut=False, critic=False):
@@ -107,18 +93,10 @@ def settings_of(**more):
     )
 
 
-def in_step_order(batch, values):
-    """Values of the trained tokens, step by step: the same in every layout."""
-    at = (batch.step >= 0).nonzero().squeeze(1)
-    return values[at[torch.argsort(batch.step[at], stable=True)]]
-
-
 def drawn(batch, seed):
     """A number for every trained token that depends on its step and place alone."""
-    at = (batch.step >= 0).nonzero().squeeze(1)
-    out = torch.zeros(len(batch.ids))
-    noise = torch.randn(len(at), generator=torch.Generator().manual_seed(seed)) * 0.2
-    out[at[torch.argsort(batch.step[at], stable=True)]] = noise
+    at, out = step_order(batch), torch.zeros(len(batch.ids))
+    out[at] = torch.randn(len(at), generator=torch.Generator().manual_seed(seed)) * 0.2
     return out
 
 
@@ -148,9 +126,7 @@ class Laid:
         return out
 
     def _gradients(self, model, c, step, loss_of):
-        lengths = torch.bincount(step[step >= 0], minlength=len(self.batch.steps.rewards))
-        weights = token_weights(c.weighting, lengths, self.batch.steps.trajectory, step)
-        loss, metrics = accumulate(model, self.batch, weights, loss_of, c)
+        loss, metrics = accumulate(model, self.batch, weights_of(self.batch, c.weighting, step), loss_of, c)
         gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
         model.zero_grad()
         return loss, metrics, gradient
@@ -185,7 +161,7 @@ def test_models_say_the_same_of_every_token(laid, critic):
     steps = laid[critic]["steps"]
     for other in (laid[critic]["merged"], laid[critic]["tree"]):
         for name in ("old", "values")[: 1 + critic]:
-            one, two = (in_step_order(x.batch, getattr(x, name)) for x in (steps, other))
+            one, two = (getattr(x, name)[step_order(x.batch)] for x in (steps, other))
             assert float(one.abs().min()) > 0
             assert torch.allclose(one, two, atol=1e-6)
     merged, trees = laid[critic]["merged"].batch, laid[critic]["tree"].batch
@@ -199,13 +175,14 @@ PAIRS = [
     *(("grpo", loss) for loss in sorted(POLICY_LOSSES)),
 ]
 # Weights know nothing of estimators and losses: the pairs take them in turn, and two pairs have all.
-QUICK = {
+CASES = {
     *((*pair, WEIGHTINGS[i % len(WEIGHTINGS)]) for i, pair in enumerate(PAIRS)),
     *product(("gae",), ("vanilla", "gspo"), WEIGHTINGS),
 }
 
 
-def prove(laid, estimator, loss, weighting):
+@pytest.mark.parametrize(("estimator", "loss", "weighting"), sorted(CASES))
+def test_losses_and_gradients_are_those_of_step_rows(laid, estimator, loss, weighting):
     found = get_estimator(estimator)
     c = settings_of(estimator=estimator, loss=loss, weighting=weighting, group=4)
     of = laid[found.needs_critic]
@@ -217,50 +194,6 @@ def prove(laid, estimator, loss, weighting):
             of["merged"].trained(few, found.critic_at_action_start),
             of["tree"].trained(few, found.critic_at_action_start),
         )
-
-
-@pytest.mark.parametrize(("estimator", "loss", "weighting"), sorted(QUICK))
-def test_losses_and_gradients_are_those_of_step_rows(laid, estimator, loss, weighting):
-    prove(laid, estimator, loss, weighting)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
-def test_with_every_other_loss_too(laid, estimator):
-    for loss, weighting in product(sorted(POLICY_LOSSES), WEIGHTINGS):
-        if (estimator, loss, weighting) not in QUICK:
-            prove(laid, estimator, loss, weighting)
-
-
-@st.composite
-def trees_of_episodes(draw):
-    """Groups of any number of episodes, empty and equal ones among them, over three tokens."""
-    token = st.integers(2, 4)
-    response, said = st.lists(token, min_size=1, max_size=3), st.lists(token, max_size=2)
-    out = []
-    for group in range(draw(st.integers(1, 2))):
-        for _ in range(draw(st.integers(1, 4))):
-            context, words = [1, *draw(st.lists(token, max_size=2))], []
-            for _ in range(draw(st.integers(0, 3))):
-                if words and draw(st.booleans()) and draw(st.booleans()):
-                    context = [1, *draw(said)]
-                answer = draw(response)
-                words.append((list(context), answer))
-                context = [*context, *answer, *draw(said)]
-            out.append((group, episode(len(out), group, words, 3)))
-    return out
-
-
-@settings(max_examples=25, deadline=None)
-@given(trees_of_episodes(), st.sampled_from(["steppo", "vanilla"]), st.sampled_from([1, 12, 10_000]))
-def test_trees_of_any_shape(models, episodes, loss, limit):
-    c = settings_of(estimator="reinforce", loss=loss, micro_tokens=limit)
-    if not any(e.steps for _, e in episodes):
-        return
-    steps, trees = (Laid(episodes, layout, models, c, critic=False) for layout in ("steps", "tree"))
-    one, two = (in_step_order(x.batch, x.old) for x in (steps, trees))
-    assert torch.allclose(one, two, atol=1e-6)
-    assert_same(steps.trained(c, False), trees.trained(c, False))
 
 
 def test_mini_batches_are_whole_groups_in_every_layout(models):

@@ -1,4 +1,4 @@
-"""Episodes of drawn tokens, which no environment played."""
+"""Episodes of drawn tokens, which no environment played, and a model of a few of them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,23 @@ def toy_episode(
 ) -> Episode:
     """An episode of no environment."""
     return Episode("Toy-v0", name, group, None, 0, "", (), reset_info or {}, tuple(steps), "", reason)
+
+
+def toy_model(kind: str = "CausalLM", std: float = 0.3) -> Any:
+    """A model of twelve tokens that has learned nothing but minds them all; in float64, so that sums have no order."""
+    import torch
+    import transformers
+
+    config = transformers.Qwen2Config(
+        vocab_size=12, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=256, num_labels=1, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = getattr(transformers, f"AutoModelFor{kind}").from_config(config, attn_implementation="sdpa").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model.double()
 
 
 def drawn_episodes(
