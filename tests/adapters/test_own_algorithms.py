@@ -17,9 +17,6 @@ torch = pytest.importorskip("torch")
 
 from agent_envs.adapters.estimators import EstimatorOptions, StepRows, get_estimator  # noqa: E402
 from agent_envs.adapters.losses import LossOptions, policy_loss  # noqa: E402
-from agent_envs.adapters.tiny.model import save_model  # noqa: E402
-from benchmarks.pretraining.model import build_model  # noqa: E402
-from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
 ESTIMATOR, LOSS = "my_algorithms:median", "my_losses:cispo"
 
@@ -41,15 +38,6 @@ def importable(package, monkeypatch):
     monkeypatch.syspath_prepend(str(package))
     for name in ("my_algorithms", "my_losses"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-@pytest.fixture
-def model(tmp_path):
-    """A folder with an untrained model."""
-    pytest.importorskip("transformers")
-    tokenizer = build_tokenizer(["words of a problem, 12 + 3 apples"])
-    save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
-    return str(tmp_path / "model")
 
 
 @pytest.mark.usefixtures("importable")
@@ -74,14 +62,14 @@ def test_they_compute_what_they_say():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("importable")
-def test_the_pytorch_loop_trains_with_them(model, tmp_path):
+def test_the_pytorch_loop_trains_with_them(model_path, tmp_path):
     from agent_envs.adapters.torch.loop import train
     from agent_envs.adapters.torch.settings import LoopConfig
 
     records = train(
         LoopConfig(
             env="AgentR1/GSM8KTool-v0", env_kwargs={"level": 1}, out=str(tmp_path / "run"), steps=2, tasks=2, group=3,
-            eval_tasks=0, model=model, max_response_tokens=16, estimator=ESTIMATOR, loss=LOSS, device="cpu",
+            eval_tasks=0, model=model_path, max_response_tokens=16, estimator=ESTIMATOR, loss=LOSS, device="cpu",
         )
     )  # fmt: skip
     assert [record["step"] for record in records] == [0, 1, 2]
@@ -90,11 +78,11 @@ def test_the_pytorch_loop_trains_with_them(model, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_verl_trains_with_them_through_ray(package, model, root):
+def test_verl_trains_with_them_through_ray(package, model_path, root):
     pytest.importorskip("verl")
     command = [
         sys.executable, "-c", "import sys; sys.path.remove(''); from agent_envs.cli import main; sys.exit(main())",
-        "train", "--env", "AgentR1/GSM8KTool-v0", "--algo", ESTIMATOR, "--steps", "2", "--model", model,
+        "train", "--env", "AgentR1/GSM8KTool-v0", "--algo", ESTIMATOR, "--steps", "2", "--model", model_path,
         "--wrapper", "StepPenalty(penalty=0.01)", "--out", "run", "data.train_batch_size=4", "data.val_max_samples=4",
         "data.max_prompt_length=512", "data.max_response_length=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2", "critic.ppo_mini_batch_size=2",

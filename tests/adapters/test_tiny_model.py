@@ -52,7 +52,7 @@ from agent_envs.adapters.tiny.warm_start import (  # noqa: E402
     make_warm_model,
 )
 from agent_envs.datasets.qa.generated.names import spell  # noqa: E402
-from agent_envs.errors import BackendError, ConfigError, PromptError  # noqa: E402
+from agent_envs.errors import BackendError, ConfigError  # noqa: E402
 from agent_envs.pictures.picture import Picture  # noqa: E402
 from agent_envs.policies import ExpertPolicy  # noqa: E402
 from agent_envs.prompts.builder import PromptBuilder  # noqa: E402
@@ -148,25 +148,6 @@ def test_growing_a_prompt_equals_rendering_it_whole(tokenizer):
     }
     for assistant in (as_text, as_call):
         assert grown == builder.start([*opening, assistant, *results])
-
-
-def test_demonstrations_know_the_format_and_err_as_often_as_asked():
-    def success(noise: float) -> float:
-        played = islice(play(ENV, noise=noise, seed=1, env_kwargs={"level": 1}), 200)
-        return sum(d.success for d in played) / 200
-
-    assert success(0.0) == 1.0
-    assert 0.15 < success(0.6) < 0.75
-
-
-def test_rebuilt_prompts_are_demonstrated_one_by_one():
-    env, kwargs = "AgentR1/PaperSearch-v0", {"papers": 200, "split": "test"}
-    whole = list(islice(play(env, noise=0.0, seed=1, env_kwargs=kwargs), 5))
-    actions = [a for d in whole for a in d.actions]
-    steps = list(islice(play(env, noise=0.0, seed=1, env_kwargs=kwargs, wrappers=["RebuildPrompt"]), len(actions)))
-    assert actions == [a for d in steps for a in d.actions]
-    assert all(len(d.actions) == 1 and not d.answers and d.opening[-1]["content"].startswith("Query: ") for d in steps)
-    assert all(d.opening[0] == whole[0].opening[0] for d in steps)  # each with the instructions
 
 
 def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer):
@@ -283,13 +264,10 @@ def test_muon_is_torchs_in_float32():
             assert (mine - other).norm() < 0.04 * (mine - earlier).norm()  # what bfloat16 rounds
 
 
-def test_a_few_steps_lower_the_loss_and_a_stopped_training_goes_on_the_same(demonstrations, tokenizer):
-    whole, stopped, resumed = (_trainer(tokenizer, demonstrations) for _ in range(3))
-    losses = [whole.train_step() for _ in range(12)]
+def test_a_few_steps_lower_the_loss(demonstrations, tokenizer):
+    trainer = _trainer(tokenizer, demonstrations)
+    losses = [trainer.train_step() for _ in range(12)]
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
-    again = [stopped.train_step() for _ in range(5)]
-    resumed.resume(stopped.state())
-    assert losses == [*again, *(resumed.train_step() for _ in range(7))]
 
 
 def test_a_mistake_is_read_but_not_learned(tokenizer):
@@ -531,10 +509,3 @@ def test_a_recipe_of_many_worlds_plays_each_for_a_while():
     queries = [demonstration.opening[-1]["content"] for demonstration in played]
     first, second = queries[: recipe.worlds["tasks"]], queries[recipe.worlds["tasks"] :]
     assert not set(first) & set(second)
-
-
-def test_a_tokenizer_without_a_chat_template_is_named(tokenizer, tmp_path):
-    save_model(build_model(tokenizer), tokenizer, tmp_path / "model")
-    (tmp_path / "model" / "chat_template.jinja").unlink()
-    with pytest.raises(PromptError, match="no chat template"):
-        PromptBuilder(AutoTokenizer.from_pretrained(tmp_path / "model"))

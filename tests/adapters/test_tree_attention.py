@@ -18,7 +18,7 @@ import torch.nn.attention.flex_attention as flex_module  # noqa: E402
 
 from agent_envs.adapters.trees import attention as module  # noqa: E402
 from agent_envs.adapters.trees import pack_tree, sort_rows  # noqa: E402
-from agent_envs.adapters.trees.attention import FAMILIES, check_model, enable, plan_attention, tree_pass, tree_passes  # noqa: E402  # noqa: E402
+from agent_envs.adapters.trees.attention import FAMILIES, check_model, enable, plan_attention, tree_pass, tree_passes  # noqa: E402
 from agent_envs.errors import ConfigError  # noqa: E402
 
 SIZES = {
@@ -99,7 +99,8 @@ def assert_same(model, rows, **how):
 
 
 MODELS = [
-    *[(family, critic, {}) for family in FAMILIES for critic in (False, True)],
+    *[(family, False, {}) for family in FAMILIES],
+    ("qwen2", True, {}),
     *[(family, False, more) for family, more in WINDOWS.items()],
 ]
 
@@ -143,7 +144,7 @@ def test_any_cut_of_the_queries_gives_the_same(monkeypatch, piece):
 
 
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_block_mask_is_the_brute_force_one(monkeypatch, window, seed):
     monkeypatch.setattr(module, "_BLOCK", 8)
     ids, offsets = flat(rows_of(seed, count=20))

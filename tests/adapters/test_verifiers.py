@@ -24,9 +24,7 @@ MODULE = "agent_envs.adapters.verifiers"
 ENVS = [
     ("AgentR1/GSM8KTool-v0", {}, "native"),
     ("AgentR1/GSM8KTool-v0", {}, "text"),
-    ("AgentR1/GSM8K-v0", {}, "native"),
     ("AgentR1/ALFWorld-v0", {"size": 1}, "native"),
-    ("AgentR1/HotpotQA-v0", {"articles": 200}, "native"),
     ("AgentR1/PaperSearch-v0", {"papers": 300, "max_calls": 3}, "native"),
 ]
 
