@@ -32,7 +32,7 @@ def prefixes(rows):
     return {tuple(row[: i + 1]) for row in rows for i in range(len(row))}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ROWS)
 @example([[]])
 @example([[1], [1], [1]])
@@ -56,7 +56,7 @@ def test_a_tree_is_its_paths_expanded_one_by_one(rows):
             assert mask[q, k] == (own[: len(other)] == other)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ROWS, st.data())
 def test_some_of_the_rows_are_as_if_sorted_alone(rows, data):
     wanted = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1))))
