@@ -12,6 +12,7 @@ from agent_envs.retrieval.papers import (
     Paper,
     normal_date,
     title_key,
+    within_date,
 )
 
 
@@ -19,6 +20,24 @@ from agent_envs.retrieval.papers import (
 def test_what_is_no_date_is_refused(given):
     with pytest.raises(DataError, match="expected a date"):
         normal_date(given)
+
+
+@pytest.mark.parametrize(
+    ("date", "before", "shown"),
+    [
+        ("2023-10-24", "2023-10-24", True),  # the day itself
+        ("2023-10-25", "2023-10-24", False),
+        ("2023-10", "2023-10-24", True),  # may be earlier
+        ("2023-11", "2023-10-24", False),
+        ("2023-12-31", "2023", True),
+        ("2024-01-01", "2023", False),
+        ("", "1990", True),  # unknown
+        ("2023", "", True),
+        ("2023", None, True),
+    ],
+)
+def test_nothing_after_the_date(date, before, shown):
+    assert within_date(date, before) is shown
 
 
 def test_titles_compare_by_letters():

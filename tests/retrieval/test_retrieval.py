@@ -299,6 +299,18 @@ def test_what_is_no_index_or_another_ones_is_not_opened(tmp_path, manifest, mess
         BM25Retriever.open(tmp_path / "index")
 
 
+def test_nothing_is_overwritten_unasked(tmp_path):
+    BM25Retriever.build(ROWS, tmp_path / "index")
+    with pytest.raises(ConfigError, match="already exists"):
+        BM25Retriever.build(ROWS[:1], tmp_path / "index")
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ConfigError, match="not an index"):
+        BM25Retriever.build(ROWS[:1], tmp_path / "mine", overwrite=True)
+    assert len(BM25Retriever.open(tmp_path / "index")) == 4
+    assert len(BM25Retriever.build(ROWS[:2], tmp_path / "index", overwrite=True)) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "mine"]
+
+
 def write_rows(path, documents):
     path.write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
 

@@ -234,3 +234,9 @@ def test_a_warm_start_shows_own_tasks_but_none_that_is_held_out(tmp_path, monkey
     with pytest.raises(ConfigError, match="seen enough"):
         train(run)
     assert asked[0].get("data", "generated") == (str(data) if len(files) > 1 else "generated")
+
+
+def test_a_setting_of_the_command_line_is_shown_beside_the_published_one(capsys):
+    command = ["train", "--preset", "any/webshop/grpo", "--model", "some/model", "--dry-run"]
+    assert main([*command, "actor_rollout_ref.actor.optim.lr=2e-6"]) == 0
+    assert "optim.lr: 2e-06 (published: 1e-06): set on the command line" in capsys.readouterr().out
